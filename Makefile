@@ -1,0 +1,52 @@
+# gpuarb: everything is built into build/. Each folder adds its part in its own rules.mk:
+#   ALL     files that `make` builds          CHECK    targets that `make check` runs
+#   BENCH   files that `make bench` runs      PACKAGES Debian packages that build and check need
+# `make help` lists the targets.
+
+BUILD   ?= build
+CC      ?= cc
+OPT     ?= -O2 -g
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wundef
+ifdef WERROR
+WARN    += -Werror
+endif
+CPPFLAGS += -Iinclude -D_GNU_SOURCE
+ALL_CFLAGS = -std=gnu11 $(OPT) $(WARN) -fno-strict-aliasing -fvisibility=hidden -fPIC $(CFLAGS)
+
+ALL      :=
+CHECK    :=
+BENCH    :=
+PACKAGES := gcc make pkg-config
+
+.DEFAULT_GOAL := all
+.PHONY: all check demo bench deps clean help
+
+RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk test/sim/rules.mk test/rules.mk bench/rules.mk)
+include $(RULES)
+
+all: $(ALL) ## build everything into build/
+
+deps: ## install the Debian packages that are missing
+	@test/install-deps.sh $(PACKAGES)
+
+check: ## install what is missing, build, run the tests
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory all $(CHECK)
+
+bench: ## run every benchmark and print a table
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory all
+	@bench/run-all.sh $(BENCH)
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+help: ## show the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile $(RULES) | sed -E 's/:.*## /\t/' | sort | expand -t 20
+
+# One rule compiles every object; the folder structure is kept below build/obj.
+$(BUILD)/obj/%.o: %.c $(RULES) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
