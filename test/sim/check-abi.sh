@@ -1,0 +1,81 @@
+#!/bin/sh
+# Compares include/cuda_abi.h and driver.def with NVIDIA's headers: every value, size and offset by
+# running the same program built with each, every prototype by the compiler. Without a toolkit it
+# says so and passes: the project's own header is all that the build needs.
+set -eu
+out=$1
+cc=${CC:-cc}
+here=$(dirname "$0")
+top=$here/../..
+
+real=
+for d in "${CUDA_HOME:-/nonexistent}/include" /usr/local/cuda/include /usr/include; do
+	if [ -z "$real" ] && grep -qs 'define CUDA_VERSION 13000$' "$d/cuda.h"; then
+		real=$d
+	fi
+done
+if [ -z "$real" ]; then
+	echo "abi: no cuda.h of CUDA 13.0 here, the project's header is used as it is"
+	exit 0
+fi
+
+# The interop headers want OpenGL, EGL and VDPAU; only the widths of a few names matter to us.
+stub() {
+	mkdir -p "$(dirname "$out/$1")"
+	printf '#pragma once\n%s\n' "$2" >"$out/$1"
+}
+stub GL/gl.h 'typedef unsigned int GLuint; typedef unsigned int GLenum;'
+stub EGL/egl.h 'typedef int EGLint;'
+stub EGL/eglext.h 'typedef void *EGLImageKHR; typedef void *EGLStreamKHR; typedef void *EGLSyncKHR;'
+stub vdpau/vdpau.h 'typedef unsigned int VdpDevice, VdpVideoSurface, VdpOutputSurface; typedef void VdpGetProcAddress;'
+cat >"$out/real.h" <<'EOF'
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaProfiler.h>
+#include <vdpau/vdpau.h>
+#include <cudaTypedefs.h>
+#include <cudaProfilerTypedefs.h>
+#include <cudaGL.h>
+#include <cudaGLTypedefs.h>
+#include <cudaEGL.h>
+#include <cudaEGLTypedefs.h>
+#include <cudaVDPAU.h>
+#include <cudaVDPAUTypedefs.h>
+EOF
+
+perl "$here/abi-tables.pl" '#include ABI_HEADER' "$top"/include/cuda_abi/*.h >"$out/tables.c"
+$cc -std=gnu11 -w -DABI_HEADER='"cuda_abi.h"' -I"$top/include" -o "$out/ours" "$out/tables.c"
+$cc -std=gnu11 -w -DABI_HEADER='"real.h"' -I"$out" -I"$real" -o "$out/theirs" "$out/tables.c"
+"$out/ours" >"$out/ours.txt"
+"$out/theirs" >"$out/theirs.txt"
+if ! diff -u "$out/theirs.txt" "$out/ours.txt" >"$out/diff"; then
+	echo "abi: include/cuda_abi differs from $real/cuda.h:" >&2
+	head -n 40 "$out/diff" >&2
+	exit 1
+fi
+
+cat >"$out/calls.c" <<'EOF'
+#include "real.h"
+#define SAME(a, b, text) _Static_assert(__builtin_types_compatible_p(a, b), text);
+#define CU_CALL(name, params, args) SAME(__typeof__(name), CUresult params, #name)
+#include "cuda_abi/calls.def"
+#include "cuda_abi/interop.def"
+#define DRIVER_CALL(symbol, base, version) SAME(__typeof__(&symbol), PFN_##base##_v##version, #symbol)
+#define DRIVER_CALL_PT(symbol, base, version, kind) \
+	SAME(__typeof__(&symbol), PFN_##base##_v##version##_##kind, #symbol)
+#define DRIVER_CALL_UNTYPED(symbol, base, version)
+#include "driver.def"
+#include "interop.def"
+EOF
+$cc -std=gnu11 -fsyntax-only -I"$out" -I"$top/include" -I"$here" -I"$real" "$out/calls.c"
+
+# And nothing is missing: each call that the real header declares is in our lists.
+$cc -E -P -I"$out" -I"$real" "$out/real.h" |
+	perl -0777 -ne 'print "$_\n" for /\bCUresult\s+(cu[A-Z]\w*)\s*\(/g' | sort -u >"$out/declared"
+perl -ne 'print "$1\n" if /^CU_CALL\((\w+)/' "$top"/include/cuda_abi/*.def | sort -u >"$out/listed"
+if ! diff "$out/declared" "$out/listed" >"$out/diff"; then
+	echo "abi: names that only one of the two declares:" >&2
+	cat "$out/diff" >&2
+	exit 1
+fi
+echo "abi: $(wc -l <"$out/ours.txt") values and layouts, $(wc -l <"$out/listed") prototypes agree with $real/cuda.h"

@@ -1,0 +1,30 @@
+# The simulated GPU. Libraries and tools go to build/sim/, ready for LD_LIBRARY_PATH.
+SIM     := $(BUILD)/sim
+SIM_OBJ := $(BUILD)/obj/test/sim
+
+# libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
+SIM_CUDA := defaults procaddr
+
+ALL      += $(SIM)/libcuda.so.1 $(SIM)/abi-checked
+PACKAGES += perl-base libcriterion-dev
+CHECK    += check-sim
+
+$(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
+	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
+
+# Our own header against NVIDIA's, where a toolkit is installed.
+$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard include/cuda_abi/*) include/cuda_abi.h
+	@mkdir -p $(@D)
+	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
+
+SIM_TESTS :=
+
+$(SIM)/test_%: $(SIM_OBJ)/test_%.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
+
+.PHONY: check-sim
+check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
+	@for t in $(SIM_TESTS); do LD_LIBRARY_PATH=$(SIM) $(SIM)/test_$$t -j2 --timeout 60 || exit 1; done
