@@ -6,10 +6,10 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define CU_CALL(name, params, args)                                                                \
-	__attribute__((weak)) CUresult name params                                                 \
-	{                                                                                          \
-		return CUDA_ERROR_NOT_SUPPORTED;                                                   \
+#define CU_CALL(name, params, args)                                                                          \
+	__attribute__((weak)) CUresult name params                                                           \
+	{                                                                                                    \
+		return CUDA_ERROR_NOT_SUPPORTED;                                                             \
 	}
 #include "cuda_abi/calls.def"
 #include "cuda_abi/interop.def"

@@ -15,9 +15,9 @@ struct entry {
 	void *fn;
 };
 
-#define ROW(symbol, base, version, pt) { #base, #symbol, version, pt, (void *)symbol },
-#define DRIVER_CALL(symbol, base, version) ROW(symbol, base, version, 0)
-#define DRIVER_CALL_UNTYPED(symbol, base, version) ROW(symbol, base, version, 0)
+#define ROW(symbol, base, version, pt)              {#base, #symbol, version, pt, (void *)symbol},
+#define DRIVER_CALL(symbol, base, version)          ROW(symbol, base, version, 0)
+#define DRIVER_CALL_UNTYPED(symbol, base, version)  ROW(symbol, base, version, 0)
 #define DRIVER_CALL_PT(symbol, base, version, kind) ROW(symbol, base, version, 1)
 
 static const struct entry core[] = {
@@ -51,8 +51,7 @@ static int is_variant_of(const struct entry *pt, const struct entry *legacy)
 	return !strncmp(pt->symbol, legacy->symbol, len) && !strncmp(pt->symbol + len, "_pt", 3);
 }
 
-static void *lookup(const char *base, int version, int per_thread,
-		    CUdriverProcAddressQueryResult *status)
+static void *lookup(const char *base, int version, int per_thread, CUdriverProcAddressQueryResult *status)
 {
 	const struct entry *end = core + sizeof(core) / sizeof(*core);
 	const struct entry *e = first_of(core, sizeof(core) / sizeof(*core), base);
@@ -82,8 +81,8 @@ static void *lookup(const char *base, int version, int per_thread,
 	return variant ? variant->fn : best->fn;
 }
 
-static CUresult resolve(const char *symbol, void **pfn, int version, cuuint64_t flags,
-			CUdriverProcAddressQueryResult *status)
+static CUresult resolve(
+	const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
 	if (!symbol || !*symbol || !pfn || version <= 0 || version > CUDA_VERSION)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -105,7 +104,7 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuin
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-			     CUdriverProcAddressQueryResult *symbolStatus)
+	CUdriverProcAddressQueryResult *symbolStatus)
 {
 	CUdriverProcAddressQueryResult unused;
 

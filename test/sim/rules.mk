@@ -19,7 +19,7 @@ $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
 
-SIM_TESTS :=
+SIM_TESTS := procaddr
 
 $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	@mkdir -p $(@D)
@@ -28,3 +28,6 @@ $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 .PHONY: check-sim
 check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
 	@for t in $(SIM_TESTS); do LD_LIBRARY_PATH=$(SIM) $(SIM)/test_$$t -j2 --timeout 60 || exit 1; done
+
+# Objects of the tests are kept between runs.
+.SECONDARY:
