@@ -81,6 +81,9 @@ int sim_device_state(int device, struct sim_device_state *state);
 /* Fills at most max; returns how many there are. Dead ones are listed only when asked for. */
 int sim_processes(int device, bool with_dead, struct sim_process_state *list, int max);
 
+/* Both at the same moment, so that the parts add up to the sums. */
+int sim_snapshot(int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
+
 /* The last whole sample period, and those that ended after after_ns, oldest first (returns how many). */
 int sim_last_sample(int device, struct sim_sample *sample);
 int sim_samples_after(int device, uint64_t after_ns, struct sim_sample *list, int max);

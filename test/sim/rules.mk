@@ -2,17 +2,23 @@
 SIM     := $(BUILD)/sim
 SIM_OBJ := $(BUILD)/obj/test/sim
 
+# The device model: one shared file, advanced by whoever looks. Also what NVML and the report read.
+SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
 SIM_CUDA := defaults procaddr
 
-ALL      += $(SIM)/libcuda.so.1 $(SIM)/abi-checked
+ALL      += $(SIM)/libcuda.so.1 $(SIM)/gpusim-report $(SIM)/abi-checked
 PACKAGES += perl-base libcriterion-dev
 CHECK    += check-sim
 
-$(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o)
+$(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
+
+$(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
 # Our own header against NVIDIA's, where a toolkit is installed.
 $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard include/cuda_abi/*) include/cuda_abi.h

@@ -1,0 +1,369 @@
+/*
+ * The compute engine: which process has it, at which rate each kernel proceeds, and what a process pays
+ * for managed pages that are not on the device.
+ *
+ * timeslice  The first process of the queue has the whole engine until its slice ends or it has no
+ *            kernel left; the others stand still.
+ * share      Every process of the queue has 1/n.
+ *
+ * Kernels of one process run side by side. Each asks for its occupancy; as long as the sum is at most 1
+ * each runs at the process's full rate, beyond that at rate / sum.
+ */
+#include "engine.h"
+#include "shm.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct sim_account *account(uint32_t slot, uint32_t device)
+{
+	return &sim_shm.file->proc[slot].dev[device];
+}
+
+static bool timeslice(void)
+{
+	return sim_shm.file->set.mode == SIM_TIMESLICE;
+}
+
+/* The first process of the queue gets a fresh slice. */
+void sim_compute_begin(uint32_t device)
+{
+	struct sim_device *d = &sim_shm.file->device[device];
+
+	if (!d->nrunq)
+		return;
+	d->slice_end_ns = sim_shm.file->now_ns + sim_shm.file->set.slice_ns;
+	account(d->runq[0], device)->check = 1;
+}
+
+void sim_compute_enter(uint32_t id)
+{
+	struct sim_file *f = sim_shm.file;
+	struct sim_ring *r = &f->ring[id];
+	struct sim_device *d = &f->device[r->device];
+	struct sim_account *a = account(r->owner - 1, r->device);
+
+	r->state = SIM_RING_RUNNING;
+	a->occupancy += sim_op_at(id, r->head)->occupancy;
+	a->check = 1;
+	a->running++;
+	if (a->queued)
+		return;
+	a->queued = 1;
+	d->runq[d->nrunq++] = (uint16_t)(r->owner - 1);
+	if (d->nrunq == 1)
+		sim_compute_begin(r->device);
+	else if (d->nrunq == 2 && d->slice_end_ns <= f->now_ns) {
+		/* The first one was alone: its slices went on being counted. */
+		uint64_t past = f->now_ns - d->slice_end_ns;
+
+		d->slice_end_ns += (past / f->set.slice_ns + 1) * f->set.slice_ns;
+	}
+}
+
+/* The process keeps its place until the ring was settled: its next kernel may be queued already. */
+void sim_compute_leave(uint32_t id)
+{
+	struct sim_ring *r = &sim_shm.file->ring[id];
+	struct sim_account *a = account(r->owner - 1, r->device);
+
+	a->occupancy -= sim_op_at(id, r->head)->occupancy;
+	r->state = SIM_RING_IDLE;
+	if (--a->running == 0)
+		sim_shm.file->device[r->device].leaving = 1;
+}
+
+/* Takes those out of the queue that have no kernel left, and ends slices. */
+void sim_compute_rotate(uint64_t now_ns)
+{
+	struct sim_file *f = sim_shm.file;
+
+	for (uint32_t i = 0; i < f->set.devices; i++) {
+		struct sim_device *d = &f->device[i];
+		uint16_t first = d->runq[0];
+
+		if (d->leaving) {
+			uint32_t n = 0;
+
+			for (uint32_t k = 0; k < d->nrunq; k++) {
+				struct sim_account *a = account(d->runq[k], i);
+
+				if (a->running) {
+					d->runq[n++] = d->runq[k];
+				} else {
+					a->queued = 0;
+					a->last_run_ns = now_ns;
+				}
+			}
+			d->nrunq = n;
+			d->leaving = 0;
+			if (n && d->runq[0] != first)
+				sim_compute_begin(i);
+		}
+		if (timeslice() && d->nrunq > 1 && now_ns >= d->slice_end_ns) {
+			first = d->runq[0];
+			account(first, i)->last_run_ns = now_ns;
+			memmove(&d->runq[0], &d->runq[1], (d->nrunq - 1) * sizeof(d->runq[0]));
+			d->runq[d->nrunq - 1] = first;
+			sim_compute_begin(i);
+		}
+	}
+}
+
+/* How many of the queue are waiting for pages: they share the link. */
+static uint64_t pagers(struct sim_device *d, uint32_t device)
+{
+	uint64_t n = 0;
+
+	for (uint32_t k = 0; k < d->nrunq; k++)
+		n += account(d->runq[k], device)->page_rem != 0;
+	return n;
+}
+
+static uint64_t kernel_ns(uint64_t rem, uint64_t n, uint32_t occupancy)
+{
+	if (occupancy <= 1000)
+		return sim_work_ns(rem, n);
+	return (uint64_t)(((unsigned __int128)rem * n * occupancy + 1000 * SIM_UNIT - 1) / (1000 * SIM_UNIT));
+}
+
+uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
+{
+	struct sim_file *f = sim_shm.file;
+
+	for (uint32_t i = 0; i < f->set.devices; i++) {
+		struct sim_device *d = &f->device[i];
+		uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+		uint64_t links = n > 1 ? pagers(d, i) : 1;
+
+		if (timeslice() && d->nrunq > 1 && d->slice_end_ns < next_ns)
+			next_ns = d->slice_end_ns > now_ns ? d->slice_end_ns : now_ns;
+		for (uint32_t k = 0; k < n; k++) {
+			uint64_t rem = account(d->runq[k], i)->page_rem;
+			uint64_t t = now_ns + sim_work_ns(rem, links);
+
+			if (rem && t < next_ns)
+				next_ns = t;
+		}
+	}
+	for (uint32_t i = 0; i < f->nactive; i++) {
+		struct sim_ring *r = &f->ring[f->active[i]];
+		struct sim_device *d = &f->device[r->device];
+		struct sim_account *a;
+		uint64_t t;
+
+		if (r->state != SIM_RING_RUNNING)
+			continue;
+		if (timeslice() && d->runq[0] != r->owner - 1)
+			continue;
+		a = account(r->owner - 1, r->device);
+		if (a->page_rem)
+			continue;
+		t = now_ns + kernel_ns(r->rem, timeslice() ? 1 : d->nrunq, a->occupancy);
+		if (t < next_ns)
+			next_ns = t;
+	}
+	return next_ns;
+}
+
+/* Everybody in front of the engine is charged first; the parts add up to the whole, to the last unit. */
+static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64_t *granted)
+{
+	uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+	uint64_t links = n > 1 ? pagers(d, device) : 1;
+	uint64_t left = units;
+
+	for (uint32_t k = 0; k < n; k++) {
+		struct sim_account *a = account(d->runq[k], device);
+		uint64_t part = left / (n - k);
+
+		left -= part;
+		a->device_units += part;
+		granted[d->runq[k]] = a->page_rem ? 0 : part;
+		if (a->page_rem) {
+			uint64_t moved = units / links;
+
+			a->paging_units += part;
+			a->page_rem -= moved + 1 >= a->page_rem ? a->page_rem : moved;
+		}
+	}
+}
+
+void sim_compute_progress(uint64_t dt_ns)
+{
+	struct sim_file *f = sim_shm.file;
+	uint64_t granted[SIM_MAX_PROCS];
+
+	for (uint32_t i = 0; i < f->set.devices; i++) {
+		struct sim_device *d = &f->device[i];
+
+		if (!d->nrunq)
+			continue;
+		charge(d, i, dt_ns * SIM_UNIT, granted);
+		for (uint32_t k = 0; k < f->nactive; k++) {
+			struct sim_ring *r = &f->ring[f->active[k]];
+			uint32_t occupancy;
+			uint64_t part;
+
+			if (r->state != SIM_RING_RUNNING || r->device != i)
+				continue;
+			if (timeslice() && d->runq[0] != r->owner - 1)
+				continue;
+			part = granted[r->owner - 1];
+			occupancy = account(r->owner - 1, i)->occupancy;
+			if (occupancy > 1000)
+				part = (uint64_t)((unsigned __int128)part * 1000 / occupancy);
+			if (part)
+				r->rem -= part + 2 >= r->rem ? r->rem : part;
+		}
+	}
+}
+
+/* Managed pages have what plain allocations leave. */
+static uint64_t page_room(uint32_t device, uint64_t *resident)
+{
+	struct sim_file *f = sim_shm.file;
+	uint64_t plain = 0;
+
+	*resident = 0;
+	for (uint32_t p = 0; p < SIM_MAX_PROCS; p++) {
+		if (f->proc[p].state != SIM_PROC_LIVE)
+			continue;
+		plain += account(p, device)->memory_bytes;
+		*resident += account(p, device)->resident_bytes;
+	}
+	return plain < f->device[device].info.memory_bytes ? f->device[device].info.memory_bytes - plain : 0;
+}
+
+/* Pages of the process that ran longest ago leave first. */
+static void evict(uint32_t device, const struct sim_account *keep, uint64_t bytes)
+{
+	struct sim_file *f = sim_shm.file;
+
+	while (bytes) {
+		struct sim_account *oldest = NULL;
+		uint64_t n;
+
+		for (uint32_t p = 0; p < SIM_MAX_PROCS; p++) {
+			struct sim_account *a = account(p, device);
+
+			if (f->proc[p].state != SIM_PROC_LIVE || a == keep || !a->resident_bytes)
+				continue;
+			if (!oldest || a->last_run_ns < oldest->last_run_ns)
+				oldest = a;
+		}
+		if (!oldest)
+			return;
+		n = bytes < oldest->resident_bytes ? bytes : oldest->resident_bytes;
+		oldest->resident_bytes -= n;
+		bytes -= n;
+	}
+}
+
+static void note_peak(struct sim_account *a)
+{
+	uint64_t now = a->memory_bytes + a->resident_bytes;
+
+	if (now > a->peak_bytes)
+		a->peak_bytes = now;
+}
+
+/* Brings up to bytes more of the process's pages in; returns how many came. */
+static uint64_t page_in(struct sim_account *a, uint32_t device, uint64_t bytes)
+{
+	uint64_t resident, room = page_room(device, &resident);
+	uint64_t want = a->resident_bytes + bytes;
+
+	if (want > a->managed_bytes)
+		want = a->managed_bytes;
+	if (want > room)
+		want = room;
+	if (want <= a->resident_bytes)
+		return 0;
+	bytes = want - a->resident_bytes;
+	if (resident + bytes > room)
+		evict(device, a, resident + bytes - room);
+	a->resident_bytes = want;
+	note_peak(a);
+	return bytes;
+}
+
+void sim_migrate(struct sim_account *a, uint32_t device, uint64_t bytes, bool in)
+{
+	if (in)
+		page_in(a, device, bytes);
+	else
+		a->resident_bytes -= bytes < a->resident_bytes ? bytes : a->resident_bytes;
+}
+
+/* A process that has the engine pays for its missing pages before its kernels go on. */
+void sim_compute_check(void)
+{
+	struct sim_file *f = sim_shm.file;
+
+	for (uint32_t i = 0; i < f->set.devices; i++) {
+		struct sim_device *d = &f->device[i];
+		uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+
+		for (uint32_t k = 0; k < n; k++) {
+			struct sim_account *a = account(d->runq[k], i);
+			uint64_t bytes;
+
+			if (!a->check)
+				continue;
+			a->check = 0;
+			a->last_run_ns = f->now_ns;
+			if (a->managed_bytes <= a->resident_bytes)
+				continue;
+			bytes = page_in(a, i, a->managed_bytes - a->resident_bytes);
+			if (!bytes)
+				continue;
+			a->page_rem += (uint64_t)((double)bytes / f->set.page_gbps * SIM_UNIT);
+			/* Faults are served to the end; the slice counts from then on. */
+			if (timeslice())
+				d->slice_end_ns = f->now_ns + sim_work_ns(a->page_rem, 1) + f->set.slice_ns;
+		}
+	}
+}
+
+uint64_t sim_memory_used(uint32_t device)
+{
+	uint64_t resident, room = page_room(device, &resident);
+
+	return sim_shm.file->device[device].info.memory_bytes - room + resident;
+}
+
+int sim_memory_take(uint32_t device, uint64_t bytes)
+{
+	struct sim_account *a = account(sim_shm.slot, device);
+	uint64_t resident, room = page_room(device, &resident);
+
+	if (bytes > room)
+		return -ENOMEM;
+	if (resident + bytes > room)
+		evict(device, NULL, resident + bytes - room);
+	a->memory_bytes += bytes;
+	note_peak(a);
+	return 0;
+}
+
+void sim_memory_give(uint32_t device, uint64_t bytes)
+{
+	struct sim_account *a = account(sim_shm.slot, device);
+
+	a->memory_bytes -= bytes < a->memory_bytes ? bytes : a->memory_bytes;
+}
+
+void sim_managed_take(uint32_t device, uint64_t bytes)
+{
+	account(sim_shm.slot, device)->managed_bytes += bytes;
+}
+
+void sim_managed_give(uint32_t device, uint64_t bytes)
+{
+	struct sim_account *a = account(sim_shm.slot, device);
+
+	a->managed_bytes -= bytes < a->managed_bytes ? bytes : a->managed_bytes;
+	if (a->resident_bytes > a->managed_bytes)
+		a->resident_bytes = a->managed_bytes;
+}

@@ -1,0 +1,111 @@
+/*
+ * When a sleeper should look again. An estimate only: model times never depend on it. It assumes that
+ * the queues stay as they are; too early costs a wake-up, too late costs latency, so it is capped.
+ */
+#include "engine.h"
+#include "shm.h"
+
+#define CAP_NS 8000000u
+#define DEPTH  4
+
+/* Work a process has queued on a device. */
+static uint64_t queued_work(uint32_t slot, uint32_t device)
+{
+	struct sim_file *f = sim_shm.file;
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < f->nactive; i++) {
+		struct sim_ring *r = &f->ring[f->active[i]];
+
+		if (r->owner != slot + 1 || r->device != device)
+			continue;
+		sum += r->pushed_work - r->done_work;
+	}
+	return sum;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Processor sharing: while this one attains work, each other one attains as much, or all it has. */
+static uint64_t shared(struct sim_device *d, uint32_t device, uint32_t slot, uint64_t work)
+{
+	uint64_t sum = work;
+
+	for (uint32_t k = 0; k < d->nrunq; k++)
+		if (d->runq[k] != slot)
+			sum += min_u64(queued_work(d->runq[k], device), work);
+	return sum;
+}
+
+/* Round robin: those before us in this round, then whole rounds. */
+static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uint64_t work)
+{
+	struct sim_file *f = sim_shm.file;
+	uint64_t slice = f->set.slice_ns * SIM_UNIT;
+	uint64_t left = d->slice_end_ns > f->now_ns ? (d->slice_end_ns - f->now_ns) * SIM_UNIT : 0;
+	uint64_t sum = 0, mine = slice, rounds;
+
+	if (d->nrunq <= 1 && (!d->nrunq || d->runq[0] == slot))
+		return work;
+	for (uint32_t k = 0; k < d->nrunq; k++) {
+		if (d->runq[k] == slot) {
+			if (k == 0)
+				mine = left;
+			break;
+		}
+		sum += min_u64(queued_work(d->runq[k], device), k == 0 ? left : slice);
+	}
+	if (work <= mine)
+		return sum + work;
+	rounds = (work - mine + slice - 1) / slice;
+	for (uint32_t k = 0; k < d->nrunq; k++)
+		if (d->runq[k] != slot)
+			sum += min_u64(queued_work(d->runq[k], device), rounds * slice);
+	return sum + work;
+}
+
+static uint64_t estimate(uint32_t id, uint64_t count, int depth)
+{
+	struct sim_file *f = sim_shm.file;
+	struct sim_ring *r = &f->ring[id];
+	struct sim_device *d = &f->device[r->device];
+	struct sim_account *a;
+	uint64_t work, from = f->now_ns;
+	struct sim_op *op;
+
+	if (!r->owner || r->head >= count)
+		return f->now_ns;
+	op = sim_op_at(id, r->head);
+	work = sim_op_at(id, count - 1)->cum_work - r->done_work;
+	if (r->started)
+		work -= min_u64(work, op->work - min_u64(op->work, r->rem));
+	if (r->state == SIM_RING_BLOCKED) {
+		if (op->kind == SIM_OP_HOST || depth <= 0)
+			return f->now_ns + CAP_NS;
+		if (op->wait.ring < SIM_MAX_RINGS && f->ring[op->wait.ring].gen == op->wait.gen)
+			from = estimate(op->wait.ring, op->wait.seq, depth - 1);
+	}
+	if (r->state == SIM_RING_COPYING)
+		return from + work / SIM_UNIT;
+	a = &f->proc[r->owner - 1].dev[r->device];
+	if (a->occupancy > 1000) {
+		uint64_t all = queued_work(r->owner - 1, r->device);
+
+		work = min_u64(work / 1000 * a->occupancy, all > work ? all : work);
+	}
+	work += a->page_rem;
+	work = f->set.mode == SIM_SHARE ? shared(d, r->device, r->owner - 1, work)
+					: sliced(d, r->device, r->owner - 1, work);
+	return from + (work + SIM_UNIT - 1) / SIM_UNIT;
+}
+
+uint64_t sim_engine_predict(uint32_t ring, uint64_t count)
+{
+	uint64_t now = sim_shm.file->now_ns;
+	uint64_t at = estimate(ring, count, DEPTH);
+
+	return at > now + CAP_NS ? now + CAP_NS : at;
+}
