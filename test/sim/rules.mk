@@ -7,7 +7,10 @@ SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
 SIM_CUDA := defaults procaddr
 
-ALL      += $(SIM)/libcuda.so.1 $(SIM)/gpusim-report $(SIM)/abi-checked
+# libnvidia-ml.so.1 reads the model and knows nothing of the driver.
+SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
+
+ALL      += $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report $(SIM)/abi-checked
 PACKAGES += perl-base libcriterion-dev
 CHECK    += check-sim
 
@@ -15,6 +18,11 @@ $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
+
+$(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread
+	@ln -sf libnvidia-ml.so.1 $(SIM)/libnvidia-ml.so
 
 $(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
