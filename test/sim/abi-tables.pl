@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Reads the types of include/cuda_abi/*.h and writes a C program that prints each size, offset and
+# Reads the types of our own headers and writes a C program that prints each size, offset and
 # value. Compiled once with our header and once with NVIDIA's, it must print the same.
 use strict;
 use warnings;
@@ -53,6 +53,14 @@ while ($text =~ /typedef\s+(enum|struct|union)\s*\w*\s*(\{(?:[^{}]++|(?2))*\})\s
 	} else {
 		fields($name, '', $body);
 	}
+}
+while ($text =~ /^struct\s+(\w+)\s*(\{(?:[^{}]++|(?2))*\})\s*;/mg) {
+	my ($name, $body) = ("struct $1", substr($2, 1, -1));
+	print qq(\tprintf("$name %zu %zu\\n", sizeof($name), _Alignof($name));\n);
+	fields($name, '', $body);
+}
+while ($text =~ /^enum\s+\w+\s*\{([^{}]*)\}\s*;/mg) {
+	print qq(\tprintf("$_ %lld\\n", (long long)$_);\n) for $1 =~ /(\w+)\s*=/g;
 }
 print qq(\tprintf("$_ %zu\\n", sizeof($_));\n) for $text =~ /^typedef\s+[^{};]*?(\w+);/mg;
 print "\treturn 0;\n}\n";

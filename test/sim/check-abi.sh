@@ -78,4 +78,36 @@ if ! diff "$out/declared" "$out/listed" >"$out/diff"; then
 	cat "$out/diff" >&2
 	exit 1
 fi
-echo "abi: $(wc -l <"$out/ours.txt") values and layouts, $(wc -l <"$out/listed") prototypes agree with $real/cuda.h"
+
+# The same for the runtime, where its header is installed too.
+runtime=
+if [ -f "$real/cuda_runtime_api.h" ]; then
+	cat >"$out/real_rt.h" <<'EOF'
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda_runtime_api.h>
+#include <cuda_profiler_api.h>
+EOF
+	perl "$here/abi-tables.pl" '#include ABI_HEADER' "$here/cudart_abi.h" >"$out/tables_rt.c"
+	sed -n 's/^CUDART_ERROR(\(.*\),.*/printf("\1 %d\\n", (int)\1);/p' "$here/cudart_errors.def" >"$out/errors.h"
+	printf 'static void errors(void)\n{\n#include "errors.h"\n}\nint main(void) { errors(); return tables(); }\n' >"$out/main_rt.h"
+	sed -i 's/^int main(void)/static int tables(void)/' "$out/tables_rt.c"
+	echo '#include "main_rt.h"' >>"$out/tables_rt.c"
+	$cc -std=gnu11 -w -DABI_HEADER='"cudart_abi.h"' -I"$out" -I"$here" -I"$top/include" -o "$out/ours_rt" "$out/tables_rt.c"
+	$cc -std=gnu11 -w -DABI_HEADER='"real_rt.h"' -I"$out" -I"$real" -o "$out/theirs_rt" "$out/tables_rt.c"
+	"$out/ours_rt" >"$out/ours_rt.txt"
+	"$out/theirs_rt" >"$out/theirs_rt.txt"
+	if ! diff -u "$out/theirs_rt.txt" "$out/ours_rt.txt" >"$out/diff"; then
+		echo "abi: test/sim/cudart_abi.h differs from $real/cuda_runtime_api.h:" >&2
+		head -n 40 "$out/diff" >&2
+		exit 1
+	fi
+	cat >"$out/calls_rt.c" <<'EOF'
+#include "real_rt.h"
+#define CUDART_CALL(name, params) \
+	_Static_assert(__builtin_types_compatible_p(__typeof__(name), cudaError_t params), #name);
+#include "cudart.def"
+EOF
+	$cc -std=gnu11 -fsyntax-only -Wno-deprecated-declarations -I"$out" -I"$here" -I"$real" "$out/calls_rt.c"
+	runtime=", and $(grep -c '^CUDART_CALL' "$here/cudart.def") of the runtime"
+fi
+echo "abi: $(wc -l <"$out/ours.txt") values and layouts, $(wc -l <"$out/listed") prototypes agree with $real/cuda.h$runtime"

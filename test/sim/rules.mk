@@ -10,6 +10,11 @@ SIM_CUDA := defaults procaddr
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
 
+# libcudart.so.13 for programs that nvcc built with -cudart shared; it sees only the driver's interface.
+SIM_CUDART := cudart_core cudart_copy cudart_default cudart_device cudart_graph cudart_launch cudart_memory \
+	cudart_module cudart_stream
+
+ALL      += $(SIM)/libcudart.so.13
 ALL      += $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report $(SIM)/abi-checked
 PACKAGES += perl-base libcriterion-dev
 CHECK    += check-sim
@@ -24,12 +29,17 @@ $(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/
 	$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread
 	@ln -sf libnvidia-ml.so.1 $(SIM)/libnvidia-ml.so
 
+$(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/%.o) test/sim/cudart.map
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/cudart.map $(LDFLAGS) -o $@ \
+		$(filter %.o,$^) -lpthread -ldl
+
 $(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
 # Our own header against NVIDIA's, where a toolkit is installed.
-$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard include/cuda_abi/*) include/cuda_abi.h
+$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard test/sim/cudart*.def) test/sim/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
 
