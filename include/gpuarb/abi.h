@@ -1,0 +1,303 @@
+/*
+ * The layout of the two shared-memory segments of a GPU. Nothing but layout lives here: every field
+ * with its writer, its readers and what becomes of it when its writer is killed. The orderings named
+ * below (SNAPSHOT_PUBLISH, ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE, CONTROL_PUBLISH, EVENT_PUBLISH) are
+ * explained in shm/README.md.
+ *
+ * "Holder of byte i" is whoever has the kernel's OFD write lock on byte i of the state file: the client
+ * that joined as slot i or, after its death, the one process that cleans up behind it.
+ */
+#ifndef GPUARB_ABI_H
+#define GPUARB_ABI_H
+
+#include <stdint.h>
+
+/* A word that two processes see. A struct, so that a plain assignment does not compile. */
+typedef struct {
+	uint32_t v;
+} arb_u32;
+
+typedef struct {
+	uint64_t v;
+} arb_u64;
+
+#define ARB_STATE_MAGIC   0x6174732d62726167ull /* "garb-sta" */
+#define ARB_CONTROL_MAGIC 0x7274632d62726167ull /* "garb-ctr" */
+#define ARB_ABI_VERSION   1u
+
+#define ARB_LINE           64
+#define ARB_SLOTS_MIN      2u
+#define ARB_SLOTS_MAX      1024u
+#define ARB_SLOTS_DEFAULT  256u
+#define ARB_WORDS          (ARB_SLOTS_MAX / 64) /* of a bitmap over all slots */
+#define ARB_EVENTS         4096u
+#define ARB_KEYS_MAX       64 /* room for settings in the control segment */
+#define ARB_CONTROL_LIMITS 1024u
+#define ARB_NAME_WORDS     8 /* an account's name: 63 bytes and a NUL */
+#define ARB_NAME_BYTES     (8 * ARB_NAME_WORDS)
+#define ARB_UUID_BYTES     64
+
+/* Time inside the segment is counted in ticks of 1/16 ns (36 years in 64 bits), and a weight of one is
+ * 256: so the remainder of V's division, which waits in T, is 16 ns for each client that runs. */
+#define ARB_TICKS_PER_NS 16u
+#define ARB_WEIGHT_ONE   256u
+
+/* A head word: {sequence : 52, index : 11, buffer : 1}. The index is a slot, or ARB_HOME. */
+#define ARB_HEAD_BUFFER_BITS 1
+#define ARB_HEAD_INDEX_BITS  11
+#define ARB_HEAD_SEQ_SHIFT   (ARB_HEAD_BUFFER_BITS + ARB_HEAD_INDEX_BITS)
+#define ARB_HOME             2047u
+#define ARB_NONE             0xffffffffu
+
+/* Bytes of the state file that are locked: what each of them means. */
+#define ARB_BYTE_SLOT(i)           ((uint64_t)(i))
+#define ARB_BYTE_EVICT(nslots, i)  ((uint64_t)(nslots) + (i))
+#define ARB_BYTE_DIRECTORY(nslots) (2 * (uint64_t)(nslots))
+#define ARB_BYTE_CONTROL_WRITER    0 /* of the control file */
+
+/*
+ * One snapshot of everything that scheduling depends on. Written by the holder of byte i into slot i's
+ * buffer that is not the head, published by a CAS of the head (SNAPSHOT_PUBLISH), constant while it is
+ * the head. A writer that dies leaves a buffer that nobody looks at.
+ *
+ *   W = sum of weight over running          W == 0  <=>  running is empty
+ *   running & evicted == 0                  running & waiting == 0
+ *   sum of usage over all slots == busy     (usage: see struct arb_slot)
+ *   t, v, busy never decrease; t grows by exactly W * (growth of v) while W > 0
+ */
+struct arb_record {
+	arb_u64 t;              /* ticks: the time up to which v and busy are counted */
+	arb_u64 v;              /* the weighted clock: runs at 1/W */
+	arb_u64 busy;           /* ticks during which W > 0 */
+	arb_u64 weight_words;   /* W | bitmap words in use << 32 */
+	arb_u64 reserved;       /* slot + 1 | its generation << 32; 0: no reservation */
+	arb_u64 reserved_until; /* ns; later than this anybody may pass it */
+	arb_u64 win_number;
+	arb_u64 win_start; /* ticks */
+	arb_u64 win_ticks; /* its length */
+	arb_u64 win_v;     /* v at win_start */
+	arb_u64 win_busy;  /* busy at win_start */
+	arb_u64 running[ARB_WORDS];
+	arb_u64 waiting[ARB_WORDS];
+	arb_u64 evicted[ARB_WORDS];
+} __attribute__((aligned(ARB_LINE)));
+
+/*
+ * One snapshot of an account. Written into the buffer of an attached slot by the holder of its byte, or
+ * into the account's home buffer by the holder of the directory byte; published by a CAS of the
+ * account's head (ACCOUNT_PUBLISH). Attaching and detaching always publish from home, so a slot that has
+ * been detached is nobody's head.
+ *
+ *   mem_used = sum over attached slots of their valid mem word
+ *   usage    = folded + sum over attached slots of (usage - base)
+ */
+struct arb_account_record {
+	arb_u64 folded;     /* ticks used by slots that have left */
+	arb_u64 wall_folded; /* the same by the busy clock */
+	arb_u64 cap;        /* usage may grow up to here in this window (effective quota) */
+	arb_u64 hard;       /* the same by the limit alone, before scaling */
+	arb_u64 window;     /* the window that cap and hard belong to */
+	arb_u64 quota;      /* parts per million in force: effective | limit << 32 */
+	arb_u64 start;      /* usage when the window began */
+	arb_u64 wall;       /* 1: cap, hard and start are on the busy clock (billing = full) */
+	arb_u64 borrowed;   /* ticks ever used beyond the effective quota that are no debt */
+	arb_u64 mem_used;   /* bytes */
+	arb_u64 mem_peak;   /* bytes */
+	arb_u64 attached[ARB_WORDS];
+	arb_u64 parity[ARB_WORDS]; /* which of the two mem words of an attached slot is valid */
+} __attribute__((aligned(ARB_LINE)));
+
+enum arb_slot_state {
+	ARB_SLOT_FREE = 0,    /* clean: in no bitmap, attached to no account */
+	ARB_SLOT_JOINING = 1, /* being filled in, or being cleaned */
+	ARB_SLOT_LIVE = 2,
+};
+
+/* Why a client does not run just now. */
+enum arb_reason {
+	ARB_REASON_NONE = 0,
+	ARB_REASON_QUOTA,     /* its account has used what it may in this window */
+	ARB_REASON_QUEUE,     /* somebody else holds the GPU, or is next */
+	ARB_REASON_MEMORY,    /* its memory does not fit beside those that run */
+	ARB_REASON_PRESSURE,  /* the GPU's utilisation is above the water line */
+	ARB_REASON_EVICTED,   /* it was stopped too long and was taken out of the set */
+	ARB_REASON_COUNT
+};
+
+#define ARB_COUNTERS 16
+
+/*
+ * A slot: one process on one GPU.
+ *
+ * Billing. usage(i) = acc + weight * v          while bit i is in running,
+ *                     acc + weight * evicted_v  while bit i is in evicted,
+ *                     total                     otherwise.
+ * Entering stores weight and acc = total - weight * v before every CAS attempt, leaving stores
+ * total = acc + weight * v before every CAS attempt: which word counts is decided by the CAS itself, so
+ * that a kill on either side of it neither loses nor doubles anything. total is never reset; a new owner
+ * remembers base = total. All of it modulo 2^64. The wall_ words do the same with the busy clock and a
+ * weight of one; they obey no law, they only count the time in the set.
+ */
+struct arb_slot {
+	/* Written by the holder of byte i. Read by everybody. Kept as they are when the owner dies. */
+	arb_u64 acc;
+	arb_u64 total;
+	arb_u64 weight;       /* 1..ARB_WEIGHT_ONE; fixed from entering to leaving */
+	arb_u64 base;         /* total when the owner joined */
+	arb_u64 wall_acc;     /* the same three for time in the set, by the busy clock: billing = full */
+	arb_u64 wall_total;
+	arb_u64 wall_base;
+	arb_u64 heartbeat_ns; /* a stale value makes others look at the lock: costs them a system call */
+
+	/* Written by others as well. */
+	arb_u32 wake; /* futex; +1 by whoever wants the owner to look again (WAKE) */
+	arb_u32 gate; /* 1 open, 0 closed; opened by the owner, closed by the owner or an evictor */
+	arb_u64 evicted_v; /* by the holder of the eviction byte alone; counts while bit i is in evicted */
+	arb_u64 evicted_busy; /* the same of the busy clock */
+	arb_u64 evictions; /* how often, same writer */
+	arb_u64 pad1[4];
+
+	/* Written by the holder of byte i. state last when joining (SLOT_PUBLISH), first when cleaning. */
+	arb_u32 state;      /* enum arb_slot_state */
+	arb_u32 generation; /* +1 by every new owner */
+	arb_u32 account;    /* index into the accounts, checked at every use */
+	arb_u32 priority;   /* 0 (lowest) .. 100 */
+	arb_u64 wait_since_ns; /* 0: not waiting. A stale value costs a place in the queue */
+	arb_u64 rank_ppm;      /* used / quota of its account when it began to wait: orders the waiters */
+	arb_u64 mem[2];        /* bytes; the account's parity bit says which one counts */
+	arb_u64 mem_now;       /* the same for policy and viewers, stored after the CAS: a hint */
+	arb_u32 reason;        /* enum arb_reason */
+	arb_u32 flags;
+
+	/* For people. Written by the holder of byte i. */
+	arb_u64 throttled_ns; /* time spent refused at the gate */
+	arb_u64 waited_ns;    /* time spent in the queue */
+	arb_u64 enters;
+	arb_u64 entered_ns;
+	arb_u64 joined_ns;
+	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
+	arb_u64 pid_ns;     /* inode of the PID namespace */
+	arb_u32 pid;        /* in that namespace: names somebody only together with it */
+	arb_u32 uid;
+	arb_u64 command[2];                /* comm, 15 bytes and a NUL */
+	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
+	arb_u64 counter[ARB_COUNTERS];     /* what a client saw, by class: the preload's business */
+	arb_u64 pad2[6];
+
+	struct arb_record record[2];
+	struct arb_account_record account_record[2];
+} __attribute__((aligned(ARB_LINE)));
+
+/*
+ * An account: everybody who shares one compute budget and one memory quota.
+ * The name is written under the directory byte, into an entry that nobody is attached to.
+ */
+struct arb_account {
+	arb_u64 head;          /* ACCOUNT_PUBLISH; index is an attached slot or ARB_HOME */
+	arb_u64 active_window; /* last window + 1 in which a member ran, waited or was refused: a hint */
+	arb_u32 limit_ppm;     /* the limit in force, for those who add up: a hint */
+	arb_u32 generation;    /* +1 when the entry gets another name */
+	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
+	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
+	arb_u64 asked_mem;     /* bytes that a member asked for itself; the latest counts */
+	arb_u32 asked_ppm;     /* the same for its share; 0: nobody asked. An administrator's limit stands above */
+	arb_u32 pad0;
+	arb_u64 pad1;
+	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
+	struct arb_account_record home[2];
+} __attribute__((aligned(ARB_LINE)));
+
+enum arb_event_kind {
+	ARB_EVENT_NONE = 0,
+	ARB_EVENT_JOINED,
+	ARB_EVENT_LEFT,
+	ARB_EVENT_RECLAIMED,     /* a: ticks it had used; b: bytes freed */
+	ARB_EVENT_THROTTLED,     /* a: ticks used in the window; b: until, ns */
+	ARB_EVENT_RESUMED,       /* a: ns it had waited */
+	ARB_EVENT_EVICTED,       /* a: ns without a heartbeat */
+	ARB_EVENT_RETURNED,      /* an evicted client came back */
+	ARB_EVENT_WAIT_TIMEOUT,  /* a: ns it had waited; b: enum arb_reason */
+	ARB_EVENT_LIMIT_CHANGED, /* a: old ppm; b: new ppm */
+	ARB_EVENT_MEM_REFUSED,   /* a: bytes wanted; b: bytes in use */
+	ARB_EVENT_WINDOW,        /* a: new length in ns */
+	ARB_EVENT_TAIL,          /* a: ticks billed after the gate closed */
+	ARB_EVENT_CORRUPT,       /* somebody found garbage; a: which check */
+	ARB_EVENT_COUNT
+};
+
+/*
+ * A place in the event ring. seq is 2 * position + 1 while it is written and 2 * position + 2 after
+ * (EVENT_PUBLISH); check covers seq and the fields, so that an entry that two writers filled at once, or
+ * that a dead one left half-way, is recognised and skipped.
+ */
+struct arb_event {
+	arb_u64 seq;
+	arb_u64 time_ns;
+	arb_u64 what; /* kind | slot << 16 | generation << 32 */
+	arb_u64 account;
+	arb_u64 a, b;
+	arb_u64 check;
+	arb_u64 pad;
+} __attribute__((aligned(ARB_LINE)));
+
+/* The header's first part is written before the file gets its name and never again. */
+struct arb_state_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t nslots;
+	uint64_t fingerprint; /* of this layout: two builds never misread each other */
+	uint64_t size;
+	uint32_t naccounts;
+	uint32_t nevents;
+	uint64_t created_ns; /* CLOCK_REALTIME, for people */
+	char uuid[ARB_UUID_BYTES];
+	uint8_t pad0[16];
+
+	arb_u64 head __attribute__((aligned(ARB_LINE))); /* SNAPSHOT_PUBLISH */
+
+	/* +1 whenever limits or the set of active accounts may have changed: "add up again". */
+	arb_u32 epoch __attribute__((aligned(ARB_LINE)));
+	arb_u32 accounts_high; /* entries ever used: bounds the scan, checked against naccounts */
+	arb_u64 reclaimed;     /* slots cleaned after a death, ever */
+
+	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
+
+	/* Slots that look taken. A hint for those who join: a wrong bit costs them a system call. */
+	arb_u64 taken[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
+} __attribute__((aligned(4096)));
+
+/* Limits an administrator set for an account, by name: they exist before it and after it. */
+struct arb_limit {
+	arb_u64 name[ARB_NAME_WORDS];
+	arb_u64 core_pct; /* 1..100, 0: not set */
+	arb_u64 mem_bytes; /* valid if ARB_LIMIT_MEM is in set */
+	arb_u64 priority;  /* valid if ARB_LIMIT_PRIORITY is in set */
+	arb_u64 set;       /* ARB_LIMIT_* */
+	arb_u64 pad[4];
+} __attribute__((aligned(ARB_LINE)));
+
+#define ARB_LIMIT_CORE     1u
+#define ARB_LIMIT_MEM      2u
+#define ARB_LIMIT_PRIORITY 4u
+
+struct arb_control_copy {
+	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in shm/keys.def */
+	arb_u64 nlimits;
+	arb_u64 pad[7];
+	struct arb_limit limit[ARB_CONTROL_LIMITS];
+} __attribute__((aligned(ARB_LINE)));
+
+/* Written by an administrator who holds byte 0; clients map it read-only. */
+struct arb_control {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t nkeys;
+	uint64_t fingerprint;
+	uint64_t size;
+	char uuid[ARB_UUID_BYTES];
+	uint8_t pad0[32];
+	arb_u64 head __attribute__((aligned(ARB_LINE))); /* epoch << 1 | copy (CONTROL_PUBLISH) */
+	struct arb_control_copy copy[2] __attribute__((aligned(4096)));
+};
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * A process as a client of one GPU's segment: join, run, be billed, wait, hold memory, leave.
+ *
+ * Functions return 0 or a negative errno, print nothing and leave errno alone. They may be called from
+ * several threads; gpuarb_client_wait sleeps without holding up the others. After fork() the child's
+ * first call joins anew, as a client of its own in the same account.
+ */
+#ifndef GPUARB_CLIENT_H
+#define GPUARB_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUARB_API __attribute__((visibility("default")))
+
+struct gpuarb_client;
+
+/* What went wrong, in one sentence: what, where, what is allowed. */
+struct gpuarb_error {
+	int code; /* negative errno */
+	char text[512];
+};
+
+/* Zero or NULL means: from the environment, else from arbiter.conf, else the default. */
+struct gpuarb_options {
+	const char *gpu;      /* UUID, the name of the segment; required */
+	const char *dir;      /* GPUARB_DIR, /dev/shm/gpuarb */
+	const char *conf;     /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
+	const char *account;  /* GPUARB_ACCOUNT, else an account of this process's own */
+	unsigned core_pct;    /* 1..100 */
+	uint64_t mem_bytes;   /* quota of the account */
+	unsigned priority;    /* 1..100, higher goes first */
+	bool ignore_env;      /* for programs with raised privileges */
+};
+
+GPUARB_API int gpuarb_client_open(
+	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
+GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
+
+/* A stretch of GPU work about to begin. Zero means the default. */
+struct gpuarb_work {
+	uint64_t begin_ns;       /* when it began (CLOCK_MONOTONIC); 0: now */
+	uint64_t outstanding_ns; /* work already queued, counted against the quota */
+	unsigned weight;         /* 1..256; 0: 256, a client that keeps the device backlogged */
+};
+
+/*
+ * Joins the running set if policy and quota allow it now. 0: running (also if it was already), -EAGAIN:
+ * not now, gpuarb_client_status says why and for how long; -EBADMSG: the segment holds garbage;
+ * -ESTALE: the segment's file was removed or replaced.
+ */
+GPUARB_API int gpuarb_client_enter(struct gpuarb_client *client, const struct gpuarb_work *work);
+
+/* The same, waiting up to max_wait_ns for its turn or for quota: -ETIMEDOUT after that. */
+GPUARB_API int gpuarb_client_wait(
+	struct gpuarb_client *client, const struct gpuarb_work *work, uint64_t max_wait_ns);
+
+/* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run. */
+GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
+
+/* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
+GPUARB_API void gpuarb_client_cancel(struct gpuarb_client *client);
+
+/*
+ * To be called every few milliseconds while running: heartbeat, roll of the window, changed limits, and a
+ * look whether the next member of the set is alive. -EDQUOT: the quota is used up, leave.
+ */
+GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
+
+/* Counts memory against the account's quota before it is allocated: 0, or -ENOMEM and nothing counted. */
+GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
+GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
+
+/* Limits of the client's own making (environment, limits file); what an administrator set stands above. */
+GPUARB_API int gpuarb_client_set_limits(
+	struct gpuarb_client *client, unsigned core_pct, uint64_t mem_bytes, unsigned priority);
+
+struct gpuarb_client_status {
+	unsigned slot;
+	unsigned account;
+	bool running;
+	unsigned reason;       /* enum arb_reason: why not */
+	unsigned core_pct;     /* the limit in force */
+	unsigned quota_ppm;    /* effective, after scaling */
+	uint64_t window_ns;    /* length */
+	uint64_t window_end_ns;
+	uint64_t used_ns;      /* by the account in this window */
+	uint64_t left_ns;      /* until its cap; 0: used up */
+	uint64_t debt_ns;      /* beyond its cap */
+	uint64_t total_ns;     /* billed to the account since it exists */
+	uint64_t throttled_ns; /* by this client, refused for quota */
+	uint64_t waited_ns;    /* by this client, in the queue */
+	uint64_t mem_used;     /* of the account */
+	uint64_t mem_limit;    /* 0: none */
+};
+
+GPUARB_API int gpuarb_client_status(struct gpuarb_client *client, struct gpuarb_client_status *status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

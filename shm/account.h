@@ -1,0 +1,71 @@
+/*
+ * Accounts: what several slots share. Usage is cumulative; each account has a cap that a window's roll
+ * raises, so nobody ever resets a counter. A snapshot per account, published like the running set
+ * (ACCOUNT_PUBLISH), holds usage of departed slots, caps and memory together.
+ */
+#ifndef ARB_ACCOUNT_H
+#define ARB_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "running.h"
+#include "segment.h"
+
+/* A private copy of an account's record. */
+struct arb_account_snap {
+	uint64_t head;
+	uint64_t folded, wall_folded;
+	uint64_t cap, hard, window;
+	uint32_t quota_ppm, limit_ppm;
+	uint64_t start, wall, borrowed;
+	uint64_t mem_used, mem_peak;
+	uint64_t attached[ARB_WORDS];
+	uint64_t parity[ARB_WORDS];
+};
+
+/* What an account may have, as far as the caller knows. */
+struct arb_terms {
+	uint32_t limit_ppm;
+	uint32_t quota_ppm;     /* after scaling */
+	unsigned carryover_pct;
+	bool wall;              /* billing = full */
+};
+
+int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *snap);
+
+/* Usage of all members up to this snapshot; at_start: up to the beginning of its window. */
+uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
+	const struct arb_account_snap *acct, bool wall, bool at_start);
+
+/*
+ * By the holder of the directory byte.
+ * find: the entry of that name, an unused or lapsed one given that name, or ARB_NONE if all are taken.
+ */
+uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct);
+int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot);
+/* The slot is in no bitmap of the running set any more. *freed: the memory it still held. */
+int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed);
+/* Recomputes what can be recomputed after garbage was found. */
+int arb_account_repair(struct arb_segment *seg, uint32_t a);
+
+/*
+ * By a member. roll: brings caps to the window of *run, and to changed terms, pro rata. Must come before
+ * the member's first transition in a new window. `now` in ticks.
+ */
+int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run, const struct arb_terms *terms,
+	uint64_t now, struct arb_account_snap *acct);
+/* Raises the cap to `to`, at most to the hard one unless `borrow`: what is used beyond the quota is no debt. */
+int arb_account_extend(
+	const struct arb_actor *me, uint32_t a, uint64_t to, bool borrow, struct arb_account_snap *acct);
+/* Counts bytes (or gives them back). quota 0: none. -ENOMEM: nothing changed. */
+int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota);
+
+/* Marks the account active in this window; true if it was not active before. */
+bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window);
+/* Adds up the limits of the active, limited accounts; `without` is left out (ARB_NONE: nobody). */
+uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_t without);
+/* Is another limited account that has not used its quota running or waiting? */
+bool arb_account_others_short(const struct arb_segment *seg, const struct arb_snap *run, uint32_t a);
+
+#endif

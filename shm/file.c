@@ -1,0 +1,189 @@
+/* Making and opening one shared file: the part that both segments have in common. */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "os.h"
+
+/* A directory that others may write to gets the sticky bit, so that nobody removes another's segment. */
+static mode_t directory_mode(mode_t file_mode)
+{
+	mode_t mode = file_mode | 0700;
+
+	if (file_mode & 0040)
+		mode |= 0010;
+	if (file_mode & 0004)
+		mode |= 0001;
+	return file_mode & 0022 ? mode | 01000 : mode;
+}
+
+static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuarb_error *err)
+{
+	if (mkdir(path, 0700) != 0)
+		return errno == EEXIST ? 0
+				       : arb_fail(err, -errno, "cannot make the directory %s: %s", path, strerror(errno));
+	if (gid != (gid_t)-1 && chown(path, (uid_t)-1, gid) != 0)
+		return arb_fail(err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
+	if (chmod(path, mode) != 0)
+		return arb_fail(err, -errno, "cannot set the mode of %s: %s", path, strerror(errno));
+	return 0;
+}
+
+int arb_file_directories(const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err)
+{
+	char path[PATH_MAX];
+	int saved = errno, r;
+
+	/* The upper directory only leads to the two below, which differ in who may write. */
+	r = make_directory(dir, 0755, gid, err);
+	if (r == 0) {
+		snprintf(path, sizeof(path), "%s/%s", dir, sub);
+		r = make_directory(path, directory_mode(file_mode), gid, err);
+	}
+	errno = saved;
+	return r;
+}
+
+/* Gives the nameless file its name. -EEXIST: somebody was faster. */
+static int name_file(int fd, const char *path)
+{
+	char self[64];
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	/* Without /proc a privileged process can still do it. */
+	if (errno == ENOENT && linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0)
+		return 0;
+	return -errno;
+}
+
+/* Fills a new, still nameless or temporary file. */
+static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *err)
+{
+	void *base;
+	int r = posix_fallocate(fd, 0, (off_t)plan->size);
+
+	if (r != 0)
+		return arb_fail(err, -r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(r));
+	if (plan->gid != (gid_t)-1 && fchown(fd, (uid_t)-1, plan->gid) != 0)
+		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path, (unsigned)plan->gid,
+			strerror(errno));
+	base = mmap(NULL, plan->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return arb_fail(err, -errno, "cannot map %s: %s", plan->path, strerror(errno));
+	plan->initialise(base, plan->argument);
+	munmap(base, plan->size);
+	/* Last, and not through open(): the umask must not decide who may join. */
+	if (fchmod(fd, plan->mode) != 0)
+		return arb_fail(err, -errno, "cannot set the mode of %s: %s", plan->path, strerror(errno));
+	return 0;
+}
+
+/* For file systems without O_TMPFILE: a temporary name of one's own, then a hard link. */
+static int create_by_name(const struct arb_file_plan *plan, struct gpuarb_error *err)
+{
+	char temporary[PATH_MAX + 64];
+	int fd, r;
+
+	snprintf(temporary, sizeof(temporary), "%s/.new-%ld-%llx", plan->directory, (long)getpid(),
+		(unsigned long long)arb_os_now_ns());
+	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+	r = fill(fd, plan, err);
+	if (r == 0 && link(temporary, plan->path) != 0)
+		r = errno == EEXIST ? -EEXIST
+				    : arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+	unlink(temporary);
+	close(fd);
+	return r;
+}
+
+int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err)
+{
+	int saved = errno, r;
+	int fd = open(plan->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd >= 0) {
+		r = fill(fd, plan, err);
+		if (r == 0)
+			r = name_file(fd, plan->path);
+		close(fd);
+		if (r == -ENOENT || r == -EOPNOTSUPP)
+			r = create_by_name(plan, err);
+		else if (r < 0 && r != -EEXIST && (!err || err->code != r))
+			arb_fail(err, r, "cannot create %s: %s", plan->path, strerror(-r));
+	} else if (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOSYS) {
+		r = create_by_name(plan, err);
+	} else {
+		r = arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+	}
+	errno = saved;
+	return r;
+}
+
+int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
+	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
+	struct gpuarb_error *err)
+{
+	int saved = errno, r = 0;
+	int fd = arb_os_open(file->path, writable ? O_RDWR : O_RDONLY);
+	struct stat st;
+	/* The largest header; checked through a copy, before anything is mapped. */
+	char header[512] __attribute__((aligned(8))) = { 0 };
+
+	if (fd < 0)
+		return arb_fail(err, fd, "cannot open %s: %s", file->path, strerror(-fd));
+	if (fstat(fd, &st) != 0) {
+		r = arb_fail(err, -errno, "cannot look at %s: %s", file->path, strerror(errno));
+	} else if (!S_ISREG(st.st_mode)) {
+		r = arb_fail(err, -EINVAL, "%s is not a regular file", file->path);
+	} else if (header_size > sizeof(header) || (size_t)st.st_size < header_size ||
+		   pread(fd, header, header_size, 0) != (ssize_t)header_size) {
+		r = arb_fail(err, -EBADMSG, "%s is truncated: it has %lld bytes, too few for a header; it is left as it is",
+			file->path, (long long)st.st_size);
+	} else {
+		r = check(header, (size_t)st.st_size, file->path, err);
+	}
+	if (r == 0) {
+		file->size = (size_t)st.st_size;
+		file->dev = st.st_dev;
+		file->ino = st.st_ino;
+		file->base = mmap(NULL, file->size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+		if (file->base == MAP_FAILED) {
+			r = arb_fail(err, -errno, "cannot map %s: %s", file->path, strerror(errno));
+			file->base = NULL;
+		}
+	}
+	close(fd);
+	errno = saved;
+	return r;
+}
+
+int arb_file_open(const struct arb_file *file, int flags)
+{
+	struct stat st;
+	int saved = errno;
+	int fd = arb_os_open(file->path, flags);
+
+	if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_ino != file->ino || st.st_dev != file->dev)) {
+		close(fd);
+		fd = -ESTALE;
+	}
+	errno = saved;
+	return fd == -ENOENT ? -ESTALE : fd;
+}
+
+void arb_file_unmap(struct arb_file *file)
+{
+	arb_os_unmap(file->base, file->size);
+	file->base = NULL;
+}

@@ -1,0 +1,264 @@
+#include "os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+const struct arb_os_hooks *arb_os_hooks;
+int64_t arb_os_clock_offset_ns;
+
+/* The inode that the kernel gives the initial time namespace. */
+#define TIME_NS_INIT_INO 0xEFFFFFFAu
+
+static ino_t inode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Reads a small file whole; returns its length, or -errno. The text always ends in a NUL. */
+static ssize_t read_text(const char *path, char *text, size_t size)
+{
+	size_t used = 0;
+	ssize_t n;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	text[0] = '\0';
+	if (fd < 0)
+		return -errno;
+	while (used < size - 1 && (n = read(fd, text + used, size - 1 - used)) > 0)
+		used += (size_t)n;
+	close(fd);
+	text[used] = '\0';
+	return (ssize_t)used;
+}
+
+int arb_os_clock_init(void)
+{
+	int saved = errno, result = 0;
+	ino_t own = inode_of("/proc/self/ns/time");
+	char text[256], *line;
+	long long seconds, nanoseconds;
+
+	/* No such file: a kernel without time namespaces, or no /proc and so no way to tell. */
+	if (own == 0 || own == TIME_NS_INIT_INO)
+		goto out;
+	/* timens_offsets speaks of the namespace that children get, which need not be ours. */
+	if (own != inode_of("/proc/self/ns/time_for_children") ||
+		read_text("/proc/self/timens_offsets", text, sizeof(text)) < 0) {
+		result = -ENOTSUP;
+		goto out;
+	}
+	line = strstr(text, "monotonic");
+	if (!line || sscanf(line, "monotonic %lld %lld", &seconds, &nanoseconds) != 2)
+		result = -ENOTSUP;
+	else
+		arb_os_clock_offset_ns = (int64_t)seconds * 1000000000 + nanoseconds;
+out:
+	errno = saved;
+	return result;
+}
+
+int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
+{
+	struct timespec ts = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
+	int saved = errno, result = 0;
+
+	if (arb_os_hooks && arb_os_hooks->futex_wait)
+		return arb_os_hooks->futex_wait(word, value, timeout_ns);
+	if (syscall(SYS_futex, &word->v, FUTEX_WAIT, value, &ts, NULL, 0) != 0)
+		result = errno == EAGAIN ? 0 : -errno;
+	errno = saved;
+	return result;
+}
+
+void arb_os_wake(arb_u32 *word)
+{
+	int saved = errno;
+
+	arb_add32_full(word, 1);
+	if (arb_os_hooks && arb_os_hooks->futex_wake)
+		arb_os_hooks->futex_wake(word);
+	else
+		syscall(SYS_futex, &word->v, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
+void arb_os_sleep_ns(uint64_t ns)
+{
+	struct timespec ts = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+	int saved = errno;
+
+	nanosleep(&ts, NULL);
+	errno = saved;
+}
+
+int arb_os_open(const char *path, int flags)
+{
+	int saved = errno, fd;
+
+	do
+		fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	while (fd < 0 && errno == EINTR);
+	if (fd < 0)
+		fd = -errno;
+	errno = saved;
+	return fd;
+}
+
+void arb_os_close(int fd)
+{
+	int saved = errno;
+
+	close(fd);
+	errno = saved;
+}
+
+static int lock_call(int fd, int command, short type, uint64_t byte, struct flock *lock)
+{
+	int saved = errno, result = 0;
+
+	memset(lock, 0, sizeof(*lock));
+	lock->l_type = type;
+	lock->l_whence = SEEK_SET;
+	lock->l_start = (off_t)byte;
+	lock->l_len = 1;
+	if (fcntl(fd, command, lock) != 0)
+		result = errno == EACCES ? -EAGAIN : -errno;
+	errno = saved;
+	return result;
+}
+
+int arb_os_lock(int fd, uint64_t byte)
+{
+	struct flock lock;
+
+	return lock_call(fd, F_OFD_SETLK, F_WRLCK, byte, &lock);
+}
+
+void arb_os_unlock(int fd, uint64_t byte)
+{
+	struct flock lock;
+
+	lock_call(fd, F_OFD_SETLK, F_UNLCK, byte, &lock);
+}
+
+int arb_os_is_locked(int fd, uint64_t byte)
+{
+	struct flock lock;
+	int result = lock_call(fd, F_OFD_GETLK, F_WRLCK, byte, &lock);
+
+	return result < 0 ? result : lock.l_type != F_UNLCK;
+}
+
+static void *map_page(int fd, int flags, int advice, int *error)
+{
+	int saved = errno;
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page = mmap(NULL, size, fd < 0 ? PROT_READ | PROT_WRITE : PROT_READ, flags, fd, 0);
+
+	*error = 0;
+	if (page == MAP_FAILED) {
+		*error = -errno;
+		page = NULL;
+	} else if (madvise(page, size, advice) != 0) {
+		*error = -errno;
+		munmap(page, size);
+		page = NULL;
+	}
+	errno = saved;
+	return page;
+}
+
+void *arb_os_lock_page(int fd, int *error)
+{
+	return map_page(fd, MAP_SHARED, MADV_DONTFORK, error);
+}
+
+void *arb_os_fork_page(int *error)
+{
+	return map_page(-1, MAP_PRIVATE | MAP_ANONYMOUS, MADV_WIPEONFORK, error);
+}
+
+void arb_os_unmap(void *address, size_t size)
+{
+	int saved = errno;
+
+	if (address)
+		munmap(address, size ? size : (size_t)sysconf(_SC_PAGESIZE));
+	errno = saved;
+}
+
+static bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+bool arb_os_container_id(const char *text, char *id, size_t size)
+{
+	/* Every engine puts its 64 hexadecimal digits somewhere into the path. */
+	const char *p = text;
+
+	while (*p) {
+		size_t n = 0;
+
+		while (is_hex(p[n]))
+			n++;
+		if (n == 64) {
+			snprintf(id, size, "%.*s", (int)n, p);
+			return true;
+		}
+		p += n ? n : 1;
+	}
+	return false;
+}
+
+void arb_os_identify(struct arb_os_identity *id)
+{
+	int saved = errno;
+	char text[16384], *after;
+	unsigned long long start = 0;
+
+	memset(id, 0, sizeof(*id));
+	id->pid = (uint32_t)getpid();
+	id->uid = (uint32_t)geteuid();
+	id->pid_ns = inode_of("/proc/self/ns/pid");
+	if (read_text("/proc/self/comm", text, sizeof(text)) > 0)
+		snprintf(id->command, sizeof(id->command), "%.*s", (int)strcspn(text, "\n"), text);
+	/* The command in this file may hold anything, so count from its last parenthesis. */
+	if (read_text("/proc/self/stat", text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
+		sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+			&start);
+	id->start_time = start;
+	/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over
+	 * its own still name it; on the host those are no mounts. */
+	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0 &&
+		arb_os_container_id(text, id->container, sizeof(id->container)))
+		goto out;
+	if (read_text("/proc/self/mountinfo", text, sizeof(text)) > 0)
+		for (char *next, *line = text; line && *line; line = next) {
+			next = strchr(line, '\n');
+			if (next)
+				*next++ = '\0';
+			if (strstr(line, " /etc/host") &&
+				arb_os_container_id(line, id->container, sizeof(id->container)))
+				break;
+		}
+out:
+	errno = saved;
+}

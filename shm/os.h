@@ -1,0 +1,81 @@
+/*
+ * Everything the library asks of the kernel: clock, futex, byte-range locks, files, who we are. Each
+ * function returns a value or -errno and leaves errno as it was. Clock and futex can be replaced by
+ * tests, so that a lost wake-up or an expired reservation is a unit test.
+ */
+#ifndef ARB_OS_H
+#define ARB_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "gpuarb/abi.h"
+
+struct arb_os_hooks {
+	uint64_t (*now_ns)(void);
+	int (*futex_wait)(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
+	int (*futex_wake)(arb_u32 *word);
+};
+
+/* NULL outside tests. */
+extern const struct arb_os_hooks *arb_os_hooks;
+/* What this process's time namespace adds to CLOCK_MONOTONIC. */
+extern int64_t arb_os_clock_offset_ns;
+
+static inline uint64_t arb_os_now_ns(void)
+{
+	struct timespec ts;
+
+	if (__builtin_expect(arb_os_hooks != NULL, 0) && arb_os_hooks->now_ns)
+		return arb_os_hooks->now_ns();
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - (uint64_t)arb_os_clock_offset_ns;
+}
+
+/* Finds the time namespace's offset. -ENOTSUP: it cannot be known, and times would not agree. */
+int arb_os_clock_init(void);
+
+/* 0: woken, or the value had changed; -ETIMEDOUT; -EINTR. */
+int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
+/* Adds one to the word and wakes everybody who sleeps on it: pairs WAKE. */
+void arb_os_wake(arb_u32 *word);
+
+/* A short sleep, for the bounded retries of rare paths. */
+void arb_os_sleep_ns(uint64_t ns);
+
+int arb_os_open(const char *path, int flags);
+void arb_os_close(int fd);
+/* Takes the OFD write lock on one byte: 0, or -EAGAIN if somebody else has it. */
+int arb_os_lock(int fd, uint64_t byte);
+void arb_os_unlock(int fd, uint64_t byte);
+/* 1: another open file description holds the byte; 0: free; or -errno. */
+int arb_os_is_locked(int fd, uint64_t byte);
+
+/*
+ * A page that holds `fd`'s locks for as long as it is mapped, whatever becomes of the descriptor: not
+ * inherited by a forked child, not reached by closefrom(). Returns MAP_FAILED's errno negated in *error.
+ */
+void *arb_os_lock_page(int fd, int *error);
+void arb_os_unmap(void *address, size_t size);
+
+/* A page of zeros, zero again in a forked child. */
+void *arb_os_fork_page(int *error);
+
+struct arb_os_identity {
+	uint32_t pid;
+	uint32_t uid;
+	uint64_t pid_ns;
+	uint64_t start_time;
+	char command[16];
+	char container[ARB_NAME_BYTES];
+};
+
+void arb_os_identify(struct arb_os_identity *id);
+
+/* The container's id out of text such as /proc/self/cgroup or mountinfo; true if there is one. */
+bool arb_os_container_id(const char *text, char *id, size_t size);
+
+#endif

@@ -1,0 +1,203 @@
+#include "reclaim.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "account.h"
+#include "atomic.h"
+#include "events.h"
+#include "os.h"
+#include "running.h"
+#include "slot.h"
+#include "text.h"
+#include "wait.h"
+
+/* The directory is held for microseconds; only a stopped holder makes this long. */
+#define DIRECTORY_PATIENCE_NS 200000000u
+
+struct chooser {
+	struct arb_segment *seg;
+	const struct arb_rules *rules;
+};
+
+static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct chooser *c = argument;
+
+	return arb_wait_choose(c->seg, snap, now_ns, c->rules->max_wait_ns);
+}
+
+static struct arb_move move_now(struct chooser *c)
+{
+	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
+
+	return (struct arb_move){ .now = now, .at = now, .win_ticks = c->rules->win_ticks,
+		.reserve_ns = c->rules->reserve_ns, .choose = choose, .argument = c, .next = ARB_NONE };
+}
+
+/* Out of the set, as the slot itself would leave it: the account rolls first, so that nothing is misdated. */
+static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, bool *was_running)
+{
+	struct chooser c = { seg, rules };
+	struct arb_actor me = { seg, slot };
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	uint32_t a = arb_load32(&seg->slots[slot].account);
+	int r = -EXDEV;
+
+	*was_running = false;
+	for (int tries = 0; tries < 100 && r < 0; tries++) {
+		struct arb_move move = move_now(&c);
+
+		r = arb_running_roll(&me, &move, &snap);
+		if (r == -EBADMSG) {
+			arb_events_write(seg, ARB_EVENT_CORRUPT, slot, a, 1, 0);
+			r = arb_running_repair(&me, move.now, rules->win_ticks);
+			r = r < 0 ? r : -EXDEV;
+			continue;
+		}
+		if (r < 0)
+			return r;
+		*was_running |= slot / 64 < snap.words && arb_bit_test(snap.running, slot);
+		/* On the terms it has: a dead member knows of no others. */
+		if (arb_account_read(seg, a, &acct) == 0 && arb_bit_test(acct.attached, slot)) {
+			struct arb_terms terms = { acct.limit_ppm, acct.quota_ppm, rules->carryover_pct, acct.wall };
+
+			r = arb_account_roll(&me, a, &snap, &terms, move.now, &acct);
+			if (r < 0)
+				return r;
+		}
+		move.window = snap.win_number;
+		r = arb_running_drop(&me, &move, &snap);
+		if (r == 0 && move.next != ARB_NONE)
+			arb_os_wake(&seg->slots[move.next].wake);
+	}
+	return r;
+}
+
+static int detach(struct arb_segment *seg, uint32_t slot, uint64_t *freed)
+{
+	struct arb_lock directory;
+	uint32_t a = arb_load32(&seg->slots[slot].account);
+	int r;
+
+	*freed = 0;
+	if (!arb_segment_account(seg, a))
+		return 0;
+	r = arb_slot_lock_wait(seg, ARB_BYTE_DIRECTORY(seg->nslots), DIRECTORY_PATIENCE_NS, &directory);
+	if (r < 0)
+		return r == -EAGAIN ? -EBUSY : r;
+	r = arb_account_detach(seg, a, slot, freed);
+	if (r == -EBADMSG && arb_account_repair(seg, a) >= 0)
+		r = arb_account_detach(seg, a, slot, freed);
+	arb_slot_unlock(&directory);
+	return r;
+}
+
+int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+{
+	struct arb_slot *s = &seg->slots[slot];
+	struct arb_account *acct = arb_segment_account(seg, arb_load32(&s->account));
+	int r;
+
+	memset(what, 0, sizeof(*what));
+	what->slot = slot;
+	what->pid = arb_load32(&s->pid);
+	what->pid_ns = arb_load64(&s->pid_ns);
+	arb_text_load(s->command, 2, what->command);
+	if (acct)
+		arb_text_load(acct->name, ARB_NAME_WORDS, what->account);
+	arb_store32(&s->state, ARB_SLOT_JOINING);
+	arb_store32(&s->gate, 0);
+	r = take_out(seg, slot, rules, &what->was_running);
+	if (r < 0)
+		return r;
+	what->used_ticks = arb_load64(&s->total) - arb_load64(&s->base);
+	r = detach(seg, slot, &what->freed_bytes);
+	if (r < 0)
+		return r;
+	arb_store64(&s->wait_since_ns, 0);
+	arb_store32(&s->account, ARB_NONE);
+	arb_store32_release(&s->state, ARB_SLOT_FREE);
+	return 0;
+}
+
+/* Nothing left to do? The state word alone is not believed while the set still knows the slot. */
+static bool is_clean(const struct arb_segment *seg, uint32_t slot)
+{
+	struct arb_snap snap;
+
+	if (arb_load32_acquire(&seg->slots[slot].state) != ARB_SLOT_FREE)
+		return false;
+	if (arb_running_read(seg, &snap) < 0)
+		return false;
+	return slot / 64 >= snap.words || (!arb_bit_test(snap.running, slot) && !arb_bit_test(snap.waiting, slot) &&
+						  !arb_bit_test(snap.evicted, slot));
+}
+
+int arb_reclaim_slot(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+{
+	struct arb_lock lock;
+	uint32_t account;
+	int r;
+
+	if (is_clean(seg, slot))
+		return 0;
+	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
+	if (r < 0)
+		return r == -EAGAIN ? 0 : r;
+	account = arb_load32(&seg->slots[slot].account);
+	if (is_clean(seg, slot))
+		r = 0;
+	else if ((r = arb_reclaim_clean(seg, slot, rules, what)) == 0) {
+		arb_bit_clear(&seg->header->taken[slot / 64], 1ull << (slot % 64));
+		arb_add64_full(&seg->header->reclaimed, 1);
+		arb_events_write(seg, ARB_EVENT_RECLAIMED, slot, account, what->used_ticks, what->freed_bytes);
+		r = 1;
+	}
+	arb_slot_unlock(&lock);
+	return r;
+}
+
+int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, const struct arb_rules *rules)
+{
+	struct chooser c = { seg, rules };
+	struct arb_actor actor = { seg, me };
+	struct arb_slot *s = &seg->slots[victim];
+	struct arb_move move = move_now(&c);
+	uint64_t now_ns = move.now / ARB_TICKS_PER_NS;
+	uint64_t beat = arb_load64(&s->heartbeat_ns);
+	uint32_t generation = arb_load32(&s->generation);
+	struct arb_lock lock;
+	struct arb_snap snap;
+	int r = arb_slot_lock(seg, ARB_BYTE_EVICT(seg->nslots, victim), &lock);
+
+	if (r < 0)
+		return r == -EAGAIN ? 0 : r;
+	r = arb_running_evict(&actor, &move, victim, generation, now_ns - rules->grace_ns, &snap);
+	if (r == 1) {
+		arb_store32(&s->gate, 0);
+		arb_add64_full(&s->evictions, 1);
+		arb_events_write(seg, ARB_EVENT_EVICTED, victim, arb_load32(&s->account), now_ns - beat, 0);
+		arb_os_wake(&s->wake);
+		if (move.next != ARB_NONE)
+			arb_os_wake(&seg->slots[move.next].wake);
+	}
+	arb_slot_unlock(&lock);
+	return r;
+}
+
+int arb_reclaim_look(struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules)
+{
+	struct arb_reclaimed what;
+	int alive;
+
+	if (slot == me || slot >= seg->nslots)
+		return 0;
+	alive = arb_slot_alive(seg, slot);
+	if (alive == 0)
+		return arb_reclaim_slot(seg, slot, rules, &what);
+	if (alive > 0 && runs && arb_load64(&seg->slots[slot].heartbeat_ns) + rules->grace_ns < arb_os_now_ns())
+		return arb_reclaim_evict(seg, me, slot, rules);
+	return alive < 0 ? alive : 0;
+}

@@ -1,0 +1,15 @@
+# libgpuarb: the segments and the protocols over them.
+PACKAGES += libatomic-ops-dev libinih-dev
+
+SHM_SRC := $(wildcard shm/*.c)
+SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)
+
+ALL += $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
+
+$(BUILD)/libgpuarb.a: $(SHM_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/libgpuarb.so: $(SHM_OBJ)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -o $@ $^ -l:libinih.a
+	ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1

@@ -1,0 +1,205 @@
+#include "settings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "text.h"
+
+#define TRIES 100000
+
+void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *config)
+{
+	memset(copy, 0, sizeof(*copy));
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		arb_store64(&copy->value[key], (uint64_t)config->value[key]);
+	for (size_t i = 0; i < config->nlimits; i++) {
+		const struct arb_config_limit *l = &config->limits[i];
+
+		if (l->set & ARB_LIMIT_CORE)
+			arb_settings_set_limit(copy, l->name, ARB_KEY_CORE, &l->core_pct);
+		if (l->set & ARB_LIMIT_MEM)
+			arb_settings_set_limit(copy, l->name, ARB_KEY_MEM, &l->mem_bytes);
+		if (l->set & ARB_LIMIT_PRIORITY)
+			arb_settings_set_limit(copy, l->name, ARB_KEY_PRIORITY, &l->priority);
+	}
+}
+
+uint64_t arb_settings_epoch(const struct arb_control *control)
+{
+	return arb_load64(&control->head);
+}
+
+static bool unchanged(const struct arb_control *control, uint64_t head)
+{
+	arb_fence_acquire(); /* pairs SNAPSHOT_REUSE */
+	return arb_load64(&control->head) == head;
+}
+
+int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch)
+{
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
+		const struct arb_control_copy *copy = &control->copy[head & 1];
+
+		for (int key = 0; key < ARB_KEY_COUNT; key++) {
+			const struct arb_key_info *k = &arb_keys[key];
+			int64_t v = (int64_t)arb_load64(&copy->value[key]);
+			int64_t most = k->most;
+
+			if (k->kind == ARB_KIND_CHOICE) {
+				most = 0;
+				for (const char *p = k->choices; *p; p++)
+					most += *p == '|';
+			}
+			if ((v < k->least || v > most) && !(k->kind == ARB_KIND_AUTO && v == -1))
+				v = k->initial;
+			value[key] = v;
+		}
+		if (unchanged(control, head)) {
+			*epoch = head;
+			return 0;
+		}
+		arb_pause();
+	}
+	return -EAGAIN;
+}
+
+static void copy_limit(const struct arb_limit *from, struct arb_config_limit *to)
+{
+	arb_text_load(from->name, ARB_NAME_WORDS, to->name);
+	to->set = (uint32_t)arb_load64(&from->set);
+	to->core_pct = (int64_t)arb_load64(&from->core_pct);
+	to->mem_bytes = (int64_t)arb_load64(&from->mem_bytes);
+	to->priority = (int64_t)arb_load64(&from->priority);
+	if (to->core_pct < 1 || to->core_pct > 100)
+		to->set &= ~ARB_LIMIT_CORE;
+	if (to->mem_bytes < 0)
+		to->set &= ~ARB_LIMIT_MEM;
+	if (to->priority < 1 || to->priority > 100)
+		to->set &= ~ARB_LIMIT_PRIORITY;
+}
+
+static uint32_t limits_in(const struct arb_control_copy *copy)
+{
+	uint64_t n = arb_load64(&copy->nlimits);
+
+	return n > ARB_CONTROL_LIMITS ? ARB_CONTROL_LIMITS : (uint32_t)n;
+}
+
+static uint32_t find(const struct arb_control_copy *copy, const char *name)
+{
+	uint32_t n = limits_in(copy), i = 0;
+
+	while (i < n && !arb_text_equals(copy->limit[i].name, ARB_NAME_WORDS, name))
+		i++;
+	return i;
+}
+
+int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit)
+{
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
+		const struct arb_control_copy *copy = &control->copy[head & 1];
+		uint32_t at = find(copy, name);
+		int found = at < limits_in(copy);
+
+		memset(limit, 0, sizeof(*limit));
+		if (found)
+			copy_limit(&copy->limit[at], limit);
+		if (unchanged(control, head))
+			return found;
+		arb_pause();
+	}
+	return -EAGAIN;
+}
+
+int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit)
+{
+	for (int tries = 0; tries < TRIES; tries++) {
+		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
+		const struct arb_control_copy *copy = &control->copy[head & 1];
+		int found = i < limits_in(copy);
+
+		if (found)
+			copy_limit(&copy->limit[i], limit);
+		if (unchanged(control, head))
+			return found;
+		arb_pause();
+	}
+	return -EAGAIN;
+}
+
+void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules)
+{
+	uint64_t mb = 1024 * 1024;
+	uint64_t total = (uint64_t)value[ARB_KEY_PHYSICAL_MEMORY_MB] * mb;
+	uint64_t aside = (uint64_t)value[ARB_KEY_RESERVE_FIXED_MB] * mb +
+			 total / 100 * (uint64_t)value[ARB_KEY_MEMORY_RESERVE_PERCENT];
+
+	*rules = (struct arb_rules){
+		.policy = (enum arb_policy)value[ARB_KEY_POLICY],
+		.wall = value[ARB_KEY_BILLING] == 1,
+		.borrow = value[ARB_KEY_BORROW] == 1,
+		.carryover_pct = (unsigned)value[ARB_KEY_CARRYOVER_PERCENT],
+		.win_ticks = (uint64_t)value[ARB_KEY_WINDOW_MS] * 1000000u * ARB_TICKS_PER_NS,
+		.reserve_ns = (uint64_t)value[ARB_KEY_RESERVE_US] * 1000u,
+		.max_wait_ns = (uint64_t)value[ARB_KEY_MAX_WAIT_MS] * 1000000u,
+		.grace_ns = (uint64_t)value[ARB_KEY_GRACE_MS] * 1000000u,
+		.slice_ticks = (uint64_t)value[ARB_KEY_SLICE_MS] * 1000000u * ARB_TICKS_PER_NS,
+		.mem_total = total > aside ? total - aside : 0,
+		.mem_per_client = (uint64_t)value[ARB_KEY_RESERVE_PER_CLIENT_MB] * mb,
+		.alone_may_exceed = value[ARB_KEY_SINGLE_OVERSUB] != 0,
+	};
+}
+
+int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft)
+{
+	/* The only writer is us: nothing changes underneath. */
+	*draft = control->copy[arb_load64_acquire(&control->head) & 1];
+	return arb_load64(&draft->nlimits) <= ARB_CONTROL_LIMITS ? 0 : -EBADMSG;
+}
+
+int arb_settings_set_limit(struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value)
+{
+	uint32_t at = find(draft, name), n = limits_in(draft);
+	uint64_t flag = key == ARB_KEY_CORE ? ARB_LIMIT_CORE : key == ARB_KEY_MEM ? ARB_LIMIT_MEM : ARB_LIMIT_PRIORITY;
+	struct arb_limit *limit = &draft->limit[at];
+	uint64_t set;
+
+	if (at == n) {
+		if (!value)
+			return 0;
+		if (n >= ARB_CONTROL_LIMITS)
+			return -ENOSPC;
+		memset(limit, 0, sizeof(*limit));
+		arb_text_store(limit->name, ARB_NAME_WORDS, name);
+		arb_store64(&draft->nlimits, n + 1);
+	}
+	if (value)
+		arb_store64(key == ARB_KEY_CORE ? &limit->core_pct : key == ARB_KEY_MEM ? &limit->mem_bytes : &limit->priority,
+			(uint64_t)*value);
+	set = arb_load64(&limit->set);
+	set = value ? set | flag : set & ~flag;
+	arb_store64(&limit->set, set);
+	/* An entry without any limit makes room: the last one takes its place. */
+	if (!set) {
+		n = limits_in(draft);
+		*limit = draft->limit[n - 1];
+		memset(&draft->limit[n - 1], 0, sizeof(*limit));
+		arb_store64(&draft->nlimits, n - 1);
+	}
+	return 0;
+}
+
+void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft)
+{
+	uint64_t head = arb_load64_acquire(&control->head);
+	arb_u64 *to = (arb_u64 *)&control->copy[!(head & 1)];
+	const arb_u64 *from = (const arb_u64 *)draft;
+
+	arb_fence_release(); /* SNAPSHOT_REUSE: a late reader of this copy sees that the head moved on */
+	for (size_t i = 0; i < sizeof(*draft) / sizeof(arb_u64); i++)
+		arb_store64(&to[i], arb_load64(&from[i]));
+	arb_store64_release(&control->head, ((head >> 1) + 1) << 1 | !(head & 1)); /* CONTROL_PUBLISH */
+}

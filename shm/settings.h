@@ -1,0 +1,50 @@
+/* The contents of the control segment: two whole copies and one head word (CONTROL_PUBLISH). */
+#ifndef ARB_SETTINGS_H
+#define ARB_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "policy.h"
+#include "segment.h"
+
+/* The GPU-wide settings in the units that the code uses. */
+struct arb_rules {
+	enum arb_policy policy;
+	bool wall; /* billing = full */
+	bool borrow;
+	unsigned carryover_pct;
+	uint64_t win_ticks;
+	uint64_t reserve_ns;
+	uint64_t max_wait_ns;
+	uint64_t grace_ns;
+	uint64_t slice_ticks;
+	uint64_t mem_total; /* bytes for the running set; 0: unknown */
+	uint64_t mem_per_client;
+	bool alone_may_exceed;
+};
+
+/* What a new control segment holds: the settings and the [account] sections of arbiter.conf. */
+void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *config);
+
+/* All settings, each checked (one out of range counts as its default), and the epoch they belong to. */
+int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch);
+/* Limits of an account: 1 found, 0 not. */
+int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit);
+/* Entry i of the list: 1, or 0 past the end. */
+int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit);
+uint64_t arb_settings_epoch(const struct arb_control *control);
+
+void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules);
+
+/*
+ * By an administrator who holds the writer's byte: edit a private copy, then publish it. A writer that
+ * dies in between leaves the settings as they were.
+ */
+int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft);
+/* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
+int arb_settings_set_limit(struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
+void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);
+
+#endif

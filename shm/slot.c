@@ -1,0 +1,142 @@
+#include "slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "atomic.h"
+#include "text.h"
+
+int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock)
+{
+	int fd = arb_file_open(&seg->file, O_RDWR), r;
+
+	if (fd < 0)
+		return fd;
+	r = arb_os_lock(fd, byte);
+	if (r < 0) {
+		arb_os_close(fd);
+		return r;
+	}
+	lock->fd = fd;
+	lock->byte = byte;
+	return 0;
+}
+
+int arb_slot_lock_wait(const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock)
+{
+	uint64_t began = arb_os_now_ns(), pause = 20000;
+	int r;
+
+	/* Not F_OFD_SETLKW: a stopped holder would hang us, and the host's signals would end it. */
+	while ((r = arb_slot_lock(seg, byte, lock)) == -EAGAIN && arb_os_now_ns() - began < patience_ns) {
+		arb_os_sleep_ns(pause);
+		if (pause < 1000000)
+			pause *= 2;
+	}
+	return r;
+}
+
+void arb_slot_unlock(struct arb_lock *lock)
+{
+	/* Said aloud, because a child forked just now has the same open file. */
+	arb_os_unlock(lock->fd, lock->byte);
+	arb_os_close(lock->fd);
+}
+
+int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
+{
+	int fd = arb_file_open(&seg->file, O_RDONLY), r;
+
+	if (fd < 0)
+		return fd;
+	r = arb_os_is_locked(fd, ARB_BYTE_SLOT(i));
+	arb_os_close(fd);
+	return r;
+}
+
+static uint32_t claim_with(struct arb_segment *seg, int fd)
+{
+	/* First those that look free, then all: the hint may be wrong both ways. */
+	for (uint32_t w = 0; w < seg->nwords; w++) {
+		uint64_t taken = arb_load64(&seg->header->taken[w]);
+
+		while (~taken) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(~taken);
+
+			if (i >= seg->nslots)
+				break;
+			if (arb_os_lock(fd, ARB_BYTE_SLOT(i)) == 0)
+				return i;
+			taken |= 1ull << (i % 64);
+			arb_bit_set(&seg->header->taken[w], 1ull << (i % 64));
+		}
+	}
+	for (uint32_t i = 0; i < seg->nslots; i++)
+		if (arb_os_lock(fd, ARB_BYTE_SLOT(i)) == 0)
+			return i;
+	return ARB_NONE;
+}
+
+int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+{
+	int fd = arb_file_open(&seg->file, O_RDWR), error;
+	uint32_t i;
+
+	if (fd < 0)
+		return fd;
+	i = claim_with(seg, fd);
+	if (i == ARB_NONE) {
+		arb_os_close(fd);
+		return -EUSERS;
+	}
+	/* From here on the page holds the lock; the descriptor may go. */
+	*page = arb_os_lock_page(fd, &error);
+	if (!*page)
+		arb_os_unlock(fd, ARB_BYTE_SLOT(i));
+	arb_os_close(fd);
+	if (!*page)
+		return error;
+	arb_bit_set(&seg->header->taken[i / 64], 1ull << (i % 64));
+	*slot = i;
+	return 0;
+}
+
+void arb_slot_release(struct arb_segment *seg, uint32_t slot, void *page)
+{
+	arb_bit_clear(&seg->header->taken[slot / 64], 1ull << (slot % 64));
+	arb_os_unmap(page, 0);
+}
+
+void arb_slot_fill(struct arb_segment *seg, uint32_t slot, const struct arb_os_identity *id, uint32_t priority)
+{
+	struct arb_slot *s = &seg->slots[slot];
+	uint64_t now = arb_os_now_ns();
+
+	arb_store32(&s->state, ARB_SLOT_JOINING);
+	arb_add32_full(&s->generation, 1);
+	arb_store32(&s->gate, 0);
+	arb_store32(&s->priority, priority);
+	arb_store32(&s->reason, ARB_REASON_NONE);
+	arb_store32(&s->flags, 0);
+	arb_store64(&s->heartbeat_ns, now);
+	arb_store64(&s->joined_ns, now);
+	arb_store64(&s->entered_ns, 0);
+	arb_store64(&s->wait_since_ns, 0);
+	arb_store64(&s->rank_ppm, 0);
+	arb_store64(&s->throttled_ns, 0);
+	arb_store64(&s->waited_ns, 0);
+	arb_store64(&s->enters, 0);
+	for (int i = 0; i < ARB_COUNTERS; i++)
+		arb_store64(&s->counter[i], 0);
+	arb_store32(&s->pid, id->pid);
+	arb_store32(&s->uid, id->uid);
+	arb_store64(&s->pid_ns, id->pid_ns);
+	arb_store64(&s->start_time, id->start_time);
+	arb_text_store(s->command, 2, id->command);
+	arb_text_store(s->container, ARB_NAME_WORDS, id->container);
+}
+
+void arb_slot_show(struct arb_segment *seg, uint32_t slot)
+{
+	arb_store32_release(&seg->slots[slot].state, ARB_SLOT_LIVE); /* SLOT_PUBLISH */
+}
