@@ -1,0 +1,16 @@
+/* The invariants of abi.h, checked over a segment that may be in use. Reads only. */
+#ifndef ARB_CHECK_H
+#define ARB_CHECK_H
+
+#include "segment.h"
+
+/* Called for each violation with a sentence. */
+typedef void arb_check_say(void *argument, const char *sentence);
+
+/*
+ * The number of violations; -EBUSY if the segment never stood still for long enough to be read as a whole
+ * (`say` may be NULL). A slot that is just joining or being cleaned is no violation.
+ */
+int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument);
+
+#endif
