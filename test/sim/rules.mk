@@ -5,7 +5,8 @@ SIM_OBJ := $(BUILD)/obj/test/sim
 # The device model: one shared file, advanced by whoever looks. Also what NVML and the report read.
 SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
-SIM_CUDA := defaults procaddr
+SIM_CUDA := defaults procaddr driver device context stream event submit hostfn kernels launch module library \
+	occupancy memory pool array copy copycalls graph graphparams graphexec capture errors
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage

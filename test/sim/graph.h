@@ -1,0 +1,50 @@
+/* Graphs: nodes with what they do and what they come after. */
+#ifndef SIM_GRAPH_H
+#define SIM_GRAPH_H
+
+#include "driver.h"
+
+struct CUgraphNode_st {
+	uint32_t mark;
+	CUgraph graph;
+	struct task task;
+	CUgraphNode *deps; /* it comes after these */
+	size_t ndeps;
+	CUgraphNode original; /* of a clone */
+	unsigned long long capture; /* id of the capture that made it */
+};
+
+struct CUgraph_st {
+	uint32_t mark;
+	CUgraphNode *nodes; /* in the order they were added */
+	size_t n, room;
+	bool child; /* belongs to a node */
+};
+
+struct capture {
+	CUgraph graph;
+	CUstream origin;
+	CUstreamCaptureMode mode;
+	CUstreamCaptureStatus status;
+	unsigned long long id;
+	pthread_t thread;
+	bool ended, own_graph;
+};
+
+/* All with drv.lock held. */
+CUgraph drv_graph_new(void);
+void drv_graph_end(CUgraph g);
+CUgraph drv_graph_clone(CUgraph g);
+CUgraphNode drv_graph_add(CUgraph g, const CUgraphNode *deps, size_t ndeps, const struct task *task);
+bool drv_node_depend(CUgraphNode node, CUgraphNode on);
+bool drv_graph_valid(CUgraph g);
+bool drv_node_valid(CUgraphNode n);
+
+/* graphparams.c: node parameters to tasks */
+CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t);
+CUresult drv_task_kernel(struct task *t, const CUDA_KERNEL_NODE_PARAMS *p);
+CUresult drv_task_memcpy(struct task *t, const CUDA_MEMCPY3D *p);
+CUresult drv_task_memset(struct task *t, const CUDA_MEMSET_NODE_PARAMS *p);
+CUresult drv_task_alloc(struct task *t, CUDA_MEM_ALLOC_NODE_PARAMS *p);
+
+#endif
