@@ -50,7 +50,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 	return NVML_SUCCESS;
 }
 
-/* "memory" is the time in which device memory was moved; what kernels touch is not modelled. */
+/* "memory" is the mean of both copy engines; what kernels touch is not modelled. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
 	struct sim_sample s;

@@ -44,7 +44,7 @@ $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
 
-SIM_TESTS := procaddr nvml
+SIM_TESTS := procaddr nvml nvml_load zeros
 
 $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	@mkdir -p $(@D)
