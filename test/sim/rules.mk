@@ -39,6 +39,16 @@ $(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
+# The load generator finds the driver by dlopen; simload-linked is the same, bound at link time.
+ALL += $(BUILD)/simload $(BUILD)/simload-linked
+SIMLOAD_OBJ := $(BUILD)/obj/test/simload.o $(BUILD)/obj/test/simload_work.o
+
+$(BUILD)/simload: $(SIMLOAD_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
+
+$(BUILD)/simload-linked: $(SIMLOAD_OBJ) | $(SIM)/libcuda.so.1
+	$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl
+
 # Our own header against NVIDIA's, where a toolkit is installed.
 $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard test/sim/cudart*.def) test/sim/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
 	@mkdir -p $(@D)

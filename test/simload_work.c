@@ -1,0 +1,293 @@
+/* The load of one process. */
+#include "simload.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct api cu;
+
+struct worker {
+	const struct load *load;
+	struct result *result;
+	CUcontext ctx;
+	CUfunction fn;
+	CUstream stream[64];
+	CUgraphExec graph[64];
+	CUevent event;
+	sem_t called;
+	CUdeviceptr device_buffer;
+	void *host_buffer;
+	uint64_t random;
+	double until_s;
+	uint64_t kernel_ns;
+	uint64_t launched, waits, copies;
+	double launch_s;
+	CUresult error;
+	const char *where;
+};
+
+double simload_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static bool ok(struct worker *w, CUresult rc, const char *where)
+{
+	if (rc == CUDA_SUCCESS)
+		return true;
+	if (w->error == CUDA_SUCCESS) {
+		w->error = rc;
+		w->where = where;
+	}
+	return false;
+}
+#define OK(call, ...) ok(w, cu.call(__VA_ARGS__), #call)
+
+static bool load_api(const char *library, struct result *r)
+{
+	void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib) {
+		fprintf(stderr, "simload: %s\n", dlerror());
+		snprintf(r->where, sizeof(r->where), "dlopen");
+		return false;
+	}
+#define X(name)                                                                                              \
+	*(void **)&cu.name = dlsym(lib, #name);                                                              \
+	if (!cu.name) {                                                                                      \
+		fprintf(stderr, "simload: %s has no " #name "\n", library);                                   \
+		snprintf(r->where, sizeof(r->where), #name);                                                 \
+		return false;                                                                                \
+	}
+	SIMLOAD_CALLS(X)
+#undef X
+	return true;
+}
+
+static CUresult launch_one(struct worker *w, CUstream s)
+{
+	void *params[] = {&w->kernel_ns};
+	CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
+		.blockDimZ = 1, .hStream = s};
+
+	switch (w->load->variant) {
+	case VARIANT_EX: return cu.cuLaunchKernelEx(&config, w->fn, params, NULL);
+	case VARIANT_COOP: return cu.cuLaunchCooperativeKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params);
+	case VARIANT_PTSZ: return cu.cuLaunchKernel_ptsz(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
+	default: return cu.cuLaunchKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
+	}
+}
+
+static bool make_graph(struct worker *w, unsigned i)
+{
+	CUstream s;
+	CUgraph g;
+
+	/* The default stream cannot be captured, so the graph is captured in one of its own. */
+	if (!OK(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING) ||
+		!OK(cuStreamBeginCapture_v2, s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+		return false;
+	for (unsigned k = 0; k < w->load->graph; k++)
+		if (!ok(w, launch_one(w, s), "launch in capture"))
+			return false;
+	return OK(cuStreamEndCapture, s, &g) && OK(cuGraphInstantiateWithFlags, &w->graph[i], g, 0);
+}
+
+static bool prepare(struct worker *w)
+{
+	const struct load *l = w->load;
+
+	if (!OK(cuCtxSetCurrent, w->ctx) || !OK(cuEventCreate, &w->event, CU_EVENT_DISABLE_TIMING))
+		return false;
+	for (unsigned i = 0; i < l->streams; i++) {
+		if (!l->default_stream && !OK(cuStreamCreate, &w->stream[i], CU_STREAM_NON_BLOCKING))
+			return false;
+		if (l->graph && !make_graph(w, i))
+			return false;
+	}
+	if (l->copy_bytes && (!OK(cuMemAlloc_v2, &w->device_buffer, l->copy_bytes) ||
+				     !OK(cuMemHostAlloc, &w->host_buffer, l->copy_bytes, 0)))
+		return false;
+	sem_init(&w->called, 0, 0);
+	return true;
+}
+
+static void on_call(void *arg)
+{
+	sem_post(arg);
+}
+
+static bool wait_for(struct worker *w, CUstream s)
+{
+	CUresult rc;
+
+	w->waits++;
+	switch (w->load->wait) {
+	case WAIT_SYNC:
+		return OK(cuStreamSynchronize, s);
+	case WAIT_EVENT:
+		return OK(cuEventRecord, w->event, s) && OK(cuEventSynchronize, w->event);
+	case WAIT_POLL:
+		if (!OK(cuEventRecord, w->event, s))
+			return false;
+		while ((rc = cu.cuEventQuery(w->event)) == CUDA_ERROR_NOT_READY)
+			;
+		return ok(w, rc, "cuEventQuery");
+	case WAIT_CALLBACK:
+		if (!OK(cuLaunchHostFunc, s, on_call, &w->called))
+			return false;
+		while (sem_wait(&w->called))
+			;
+		return true;
+	default:
+		return true;
+	}
+}
+
+static void pause_s(double s)
+{
+	struct timespec ts = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+
+	if (s > 0)
+		nanosleep(&ts, NULL);
+}
+
+static double uniform(struct worker *w)
+{
+	w->random ^= w->random << 13;
+	w->random ^= w->random >> 7;
+	w->random ^= w->random << 17;
+	return (double)(w->random >> 11) / 9007199254740992.0;
+}
+
+static bool step(struct worker *w, uint64_t n)
+{
+	const struct load *l = w->load;
+	unsigned i = (unsigned)(n % l->streams);
+	CUstream s = w->stream[i];
+	double t = simload_now();
+	bool fine = l->graph ? OK(cuGraphLaunch, w->graph[i], s) : ok(w, launch_one(w, s), "launch");
+
+	w->launch_s += simload_now() - t;
+	if (!fine)
+		return false;
+	w->launched += l->graph ? l->graph : 1;
+	if (l->copy_bytes && (n + 1) % l->copy_every == 0) {
+		if (!OK(cuMemcpyHtoDAsync_v2, w->device_buffer, w->host_buffer, l->copy_bytes, s) ||
+			!OK(cuMemcpyDtoHAsync_v2, w->host_buffer, w->device_buffer, l->copy_bytes, s))
+			return false;
+		w->copies += 2;
+	}
+	if (l->pattern == PATTERN_BACK)
+		return true;
+	if ((n + 1) % l->every == 0 && !wait_for(w, s))
+		return false;
+	if (l->pattern == PATTERN_RANDOM)
+		pause_s(uniform(w) * l->max_pause_us * 1e-6);
+	return true;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	const struct load *l = w->load;
+	double now = simload_now(), phase = now;
+
+	OK(cuCtxSetCurrent, w->ctx);
+	for (uint64_t n = 0; (!l->launches || w->launched < l->launches) && now < w->until_s; n++) {
+		if (!step(w, n))
+			break;
+		now = simload_now();
+		if (l->pattern == PATTERN_BURST && now - phase >= l->work_ms * 1e-3) {
+			for (unsigned i = 0; i < l->streams; i++)
+				OK(cuStreamSynchronize, w->stream[i]);
+			pause_s(l->pause_ms * 1e-3);
+			phase = now = simload_now();
+		}
+	}
+	for (unsigned i = 0; i < l->streams; i++)
+		OK(cuStreamSynchronize, w->stream[i]);
+	return NULL;
+}
+
+static bool open_device(struct worker *w)
+{
+	const struct load *l = w->load;
+	CUdeviceptr memory;
+	CUmodule module;
+	CUdevice dev;
+
+	if (!OK(cuInit, 0) || !OK(cuDeviceGet, &dev, l->device) || !OK(cuCtxCreate_v2, &w->ctx, 0, dev) ||
+		!OK(cuModuleLoadData, &module, "simload") ||
+		!OK(cuModuleGetFunction, &w->fn, module, l->kernel ? l->kernel : "spin_ns"))
+		return false;
+	if (!l->memory_bytes)
+		return true;
+	return l->managed ? OK(cuMemAllocManaged, &memory, l->memory_bytes, CU_MEM_ATTACH_GLOBAL)
+			  : OK(cuMemAlloc_v2, &memory, l->memory_bytes);
+}
+
+void simload_run(const struct load *load, unsigned index, struct result *r)
+{
+	struct worker *workers = calloc(load->threads, sizeof(*workers)), *first = workers;
+	pthread_t thread[64];
+
+	r->pid = getpid();
+	r->error = CUDA_ERROR_UNKNOWN;
+	if (!workers || !load_api(load->library, r))
+		return;
+	first->load = load;
+	open_device(first);
+	for (unsigned i = 0; i < load->threads && first->error == CUDA_SUCCESS; i++) {
+		struct worker *w = &workers[i];
+
+		w->load = load;
+		w->ctx = first->ctx;
+		w->fn = first->fn;
+		w->kernel_ns = (uint64_t)(load->kernel_us * 1000);
+		w->random = (load->seed + index * 64 + i + 1) * 0x9e3779b97f4a7c15u;
+		if (!prepare(w)) {
+			first->error = w->error;
+			first->where = w->where;
+		}
+	}
+	r->start_s = simload_now();
+	for (unsigned i = 0; i < load->threads && first->error == CUDA_SUCCESS; i++) {
+		workers[i].until_s = r->start_s + load->seconds;
+		if (i)
+			pthread_create(&thread[i], NULL, work, &workers[i]);
+	}
+	if (first->error == CUDA_SUCCESS) {
+		work(first);
+		for (unsigned i = 1; i < load->threads; i++)
+			pthread_join(thread[i], NULL);
+		ok(first, cu.cuCtxSynchronize(), "cuCtxSynchronize");
+	}
+	r->end_s = simload_now();
+	r->error = CUDA_SUCCESS;
+	for (unsigned i = 0; i < load->threads; i++) {
+		struct worker *w = &workers[i];
+
+		if (w->error != CUDA_SUCCESS && r->error == CUDA_SUCCESS) {
+			r->error = w->error;
+			snprintf(r->where, sizeof(r->where), "%s", w->where);
+		}
+		r->launched += w->launched;
+		r->waits += w->waits;
+		r->copies += w->copies;
+		r->launch_s += w->launch_s;
+	}
+	r->copied_bytes = r->copies * load->copy_bytes;
+	/* Everything launched has been waited for; after an error nothing is claimed. */
+	r->completed = r->error ? 0 : r->launched;
+	free(workers);
+}
