@@ -6,7 +6,7 @@ SIM_OBJ := $(BUILD)/obj/test/sim
 SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
 SIM_CUDA := defaults procaddr driver device context stream event submit hostfn kernels launch module library \
-	occupancy memory pool array copy copycalls graph graphparams graphexec capture errors
+	occupancy memory pool array copy copycalls graph graphparams graphexec capture errors texture
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
