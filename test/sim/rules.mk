@@ -5,8 +5,13 @@ SIM_OBJ := $(BUILD)/obj/test/sim
 # The device model: one shared file, advanced by whoever looks. Also what NVML and the report read.
 SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
-SIM_CUDA := defaults procaddr driver device context stream event submit hostfn kernels launch module library \
-	occupancy memory pool array copy copycalls graph graphparams graphexec capture errors texture
+SIM_CUDA := defaults procaddr
+SIM_CUDA += driver device context errors
+SIM_CUDA += stream event submit hostfn
+SIM_CUDA += module library kernels launch occupancy
+SIM_CUDA += memory pool array managed vmm texture
+SIM_CUDA += copy copycalls
+SIM_CUDA += graph graphparams graphexec capture
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
@@ -59,6 +64,13 @@ SIM_TESTS := procaddr nvml nvml_load zeros
 $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
+
+# Tests that are linked with the driver, and read the ground truth by a reader of their own.
+SIM_MODEL_TESTS := order share
+SIM_TESTS       += $(SIM_MODEL_TESTS)
+$(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ)/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lcriterion -lpthread -lm
 
 .PHONY: check-sim check-clients sim-readme
 check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
