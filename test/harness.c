@@ -1,0 +1,200 @@
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../shm/atomic.h"
+#include "../shm/os.h"
+#include "../shm/slot.h"
+
+void t_failed(void)
+{
+	fflush(NULL);
+	_exit(1);
+}
+
+void t_say(void *argument, const char *sentence)
+{
+	(void)argument;
+	fprintf(stderr, "arb_check: %s\n", sentence);
+}
+
+void t_dir_make(struct t_dir *dir, const char *conf)
+{
+	FILE *file;
+
+	snprintf(dir->path, sizeof(dir->path), "/dev/shm/gpuarb-test-XXXXXX");
+	T_CHECK(mkdtemp(dir->path), "%s: %s", dir->path, strerror(errno));
+	snprintf(dir->conf, sizeof(dir->conf), "%s/arbiter.conf", dir->path);
+	file = fopen(dir->conf, "we");
+	T_CHECK(file && fputs(conf ? conf : "", file) >= 0 && fclose(file) == 0, "%s", dir->conf);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+void t_dir_remove(struct t_dir *dir)
+{
+	nftw(dir->path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+void t_path(const struct t_dir *dir, const char *sub, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s/%s", dir->path, sub, T_GPU);
+}
+
+pid_t t_spawn(int (*fn)(void *argument), void *argument, unsigned deadline_s)
+{
+	pid_t parent = getpid(), pid;
+
+	fflush(NULL);
+	pid = fork();
+	T_CHECK(pid >= 0, "fork: %s", strerror(errno));
+	if (pid == 0) {
+		int r;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+		signal(SIGALRM, SIG_DFL);
+		alarm(deadline_s);
+		r = fn(argument);
+		fflush(NULL);
+		_exit(r);
+	}
+	return pid;
+}
+
+int t_wait(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) != pid)
+		T_CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int t_run(int (*fn)(void *argument), void *argument, unsigned deadline_s)
+{
+	return t_wait(t_spawn(fn, argument, deadline_s));
+}
+
+struct gpuarb_options t_options(const struct t_dir *dir, const char *account)
+{
+	return (struct gpuarb_options){
+		.gpu = T_GPU, .dir = dir->path, .conf = dir->conf, .account = account, .ignore_env = true};
+}
+
+int t_open(const struct t_dir *dir, const char *account, struct gpuarb_client **client)
+{
+	struct gpuarb_options options = t_options(dir, account);
+
+	return gpuarb_client_open(&options, client, NULL);
+}
+
+static int change(const struct t_dir *dir, const char *account, enum arb_key key, const int64_t *value)
+{
+	struct arb_control_copy *draft = malloc(sizeof(*draft));
+	struct arb_control_map map;
+	int fd = -1,
+	    r = draft ? arb_control_map_open(&map, dir->path, T_GPU, true, NULL, NULL, NULL) : -ENOMEM;
+
+	if (r < 0) {
+		free(draft);
+		return r;
+	}
+	fd = arb_file_open(&map.file, O_RDWR);
+	r = fd < 0 ? fd : -EAGAIN;
+	for (int tries = 0;
+		fd >= 0 && tries < 10000 && (r = arb_os_lock(fd, ARB_BYTE_CONTROL_WRITER)) == -EAGAIN;
+		tries++)
+		t_sleep_us(200);
+	if (r == 0) {
+		r = arb_settings_begin(map.control, draft);
+		if (r == 0 && account)
+			r = arb_settings_set_limit(draft, account, key, value);
+		else if (r == 0)
+			arb_store64(&draft->value[key], (uint64_t)*value);
+		if (r == 0)
+			arb_settings_publish(map.control, draft);
+	}
+	if (fd >= 0)
+		arb_os_close(fd);
+	arb_control_map_close(&map);
+	free(draft);
+	return r;
+}
+
+int t_set(const struct t_dir *dir, enum arb_key key, int64_t value)
+{
+	return change(dir, NULL, key, &value);
+}
+
+int t_set_limit(const struct t_dir *dir, const char *account, enum arb_key key, const int64_t *value)
+{
+	return change(dir, account, key, value);
+}
+
+uint64_t t_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void t_sleep_us(unsigned us)
+{
+	struct timespec ts = {us / 1000000, us % 1000000 * 1000L};
+
+	nanosleep(&ts, NULL);
+}
+
+struct t_random t_seeded(uint64_t seed)
+{
+	struct t_random r = {(seed + 1) * 0x9e3779b97f4a7c15ull};
+
+	if (!r.state)
+		r.state = 1;
+	for (int i = 0; i < 4; i++)
+		t_next(&r);
+	return r;
+}
+
+uint64_t t_next(struct t_random *r)
+{
+	r->state ^= r->state << 13;
+	r->state ^= r->state >> 7;
+	r->state ^= r->state << 17;
+	return r->state * 0x2545f4914f6cdd1dull;
+}
+
+uint32_t t_below(struct t_random *r, uint32_t n)
+{
+	return (uint32_t)((t_next(r) >> 32) * n >> 32);
+}
+
+uint64_t t_seed_of_today(void)
+{
+	return t_now_ns() ^ (uint64_t)getpid() << 40;
+}
+
+void *t_shared(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	T_CHECK(p != MAP_FAILED, "mmap: %s", strerror(errno));
+	return p;
+}

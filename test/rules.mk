@@ -1,0 +1,21 @@
+# Tests of the segment and its protocols.
+
+# What random and hostile processes do to it: many at once, killed, stopped, and a segment full of garbage.
+STRESS_SECONDS ?= 12
+FUZZ_SECONDS   ?= 8
+SECONDS        ?= 300
+
+$(BUILD)/test/stress_%: $(BUILD)/obj/test/stress_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+
+$(BUILD)/test/stress_random: $(BUILD)/obj/test/workers.o
+
+.PHONY: check-stress-short check-stress
+CHECK += check-stress-short
+check-stress-short: $(BUILD)/test/stress_random $(BUILD)/test/stress_fuzz ## random and hostile processes, for a few seconds
+	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
+	$(BUILD)/test/stress_fuzz --seconds $(FUZZ_SECONDS)
+
+check-stress: ## the same for longer: make check-stress SECONDS=300
+	@$(MAKE) --no-print-directory check-stress-short STRESS_SECONDS=$(SECONDS) FUZZ_SECONDS=$(SECONDS)

@@ -1,0 +1,410 @@
+/*
+ * A hostile process writes garbage all over the state segment while clients use it and an observer reads
+ * it. Nobody may crash, hang or write elsewhere: each operation answers with 0 or one of the documented
+ * errors, in time. When the garbage stops, the segment must become usable again by itself.
+ *
+ *   stress_fuzz [--seconds N] [--seed S]
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+#include "../shm/atomic.h"
+#include "../shm/check.h"
+#include "../shm/client.h"
+#include "../shm/events.h"
+#include "../shm/running.h"
+
+#define MS         1000000ull
+#define CLIENTS    8
+#define DEADLINE_S 20                                      /* for one operation, on a busy machine */
+#define FIXED      offsetof(struct arb_state_header, head) /* written once, before the file gets its name */
+
+struct board {
+	arb_u32 stop_fuzz, stop;
+	arb_u32 failures;
+	arb_u64 writes, operations, errors, opens, refused, looks;
+};
+
+static struct board *board;
+static struct t_dir dir;
+static uint64_t seed;
+
+static bool documented(int r)
+{
+	switch (r) {
+	case 0:
+	case -EAGAIN:
+	case -ETIMEDOUT:
+	case -EDQUOT:
+	case -ENOMEM:
+	case -EBADMSG:
+	case -EBUSY:
+	case -EUSERS:
+	case -ENOSPC:
+	case -EINVAL:
+	case -EPROTO:
+		return true;
+	}
+	return false;
+}
+
+static void answer(const char *what, int r)
+{
+	arb_add64_full(&board->operations, 1);
+	if (r < 0)
+		arb_add64_full(&board->errors, 1);
+	if (documented(r))
+		return;
+	fprintf(stderr, "stress_fuzz: %s answered %d (%s)\n", what, r, strerror(-r));
+	arb_add32_full(&board->failures, 1);
+}
+
+/* Nothing is mapped right before and right after the segment: who runs over its ends dies of it. */
+static void *guards[2];
+
+static void guard_ends(const struct arb_file *file)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *ends[2] = {(char *)file->base - page, (char *)file->base + file->size};
+
+	for (int i = 0; i < 2; i++) {
+		guards[i] = mmap(
+			ends[i], page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		if (guards[i] != ends[i] && guards[i] != MAP_FAILED) {
+			munmap(guards[i], page);
+			guards[i] = MAP_FAILED;
+		}
+	}
+}
+
+static void unguard_ends(void)
+{
+	for (int i = 0; i < 2; i++)
+		if (guards[i] != MAP_FAILED)
+			munmap(guards[i], (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static void step(struct gpuarb_client *c, struct t_random *random)
+{
+	struct gpuarb_client_status status;
+	struct gpuarb_work work = {
+		.weight = t_below(random, 257), .begin_ns = t_now_ns() - t_below(random, 1000000)};
+
+	/* Its default action ends us: an operation that hangs or spins is seen by our parent. */
+	alarm(DEADLINE_S);
+	switch (t_below(random, 9)) {
+	case 0:
+		answer("enter", gpuarb_client_enter(c, &work));
+		break;
+	case 1:
+		answer("wait", gpuarb_client_wait(c, &work, t_below(random, 5) * MS));
+		break;
+	case 2:
+	case 3:
+		answer("leave", gpuarb_client_leave(c, 0));
+		break;
+	case 4:
+		answer("tick", gpuarb_client_tick(c));
+		break;
+	case 5:
+		answer("reserve", gpuarb_client_mem_reserve(c, t_below(random, 100000)));
+		break;
+	case 6:
+		answer("release", gpuarb_client_mem_release(c, t_below(random, 100000)));
+		break;
+	case 7:
+		answer("set_limits",
+			gpuarb_client_set_limits(c, t_below(random, 101), t_below(random, 2000000), 0));
+		break;
+	case 8:
+		answer("status", gpuarb_client_status(c, &status));
+		break;
+	}
+}
+
+static int client(void *argument)
+{
+	struct t_random random = t_seeded(seed + 77 * (uintptr_t)argument);
+
+	while (!arb_load32(&board->stop)) {
+		struct gpuarb_client *c;
+		struct gpuarb_error err = {0};
+		struct gpuarb_options o = t_options(&dir, t_below(&random, 2) ? "together" : NULL);
+		int r;
+
+		alarm(DEADLINE_S);
+		r = gpuarb_client_open(&o, &c, &err);
+		answer("open", r);
+		arb_add64_full(r < 0 ? &board->refused : &board->opens, 1);
+		if (r < 0) {
+			T_CHECK(err.code == r && strlen(err.text) > 10,
+				"open failed without a sentence: %d '%s'", r, err.text);
+			t_sleep_us(2000);
+			continue;
+		}
+		guard_ends(&c->seg.file);
+		for (unsigned i = t_below(&random, 500); i && !arb_load32(&board->stop); i--)
+			step(c, &random);
+		unguard_ends();
+		alarm(DEADLINE_S);
+		gpuarb_client_close(c);
+	}
+	return 0;
+}
+
+static int observer(void *argument)
+{
+	struct arb_segment seg;
+	struct arb_snap snap;
+	struct arb_event_copy event;
+	uint64_t first, end;
+
+	(void)argument;
+	while (arb_segment_open(&seg, dir.path, T_GPU, false, NULL, NULL) < 0 && !arb_load32(&board->stop))
+		t_sleep_us(1000);
+	guard_ends(&seg.file);
+	while (!arb_load32(&board->stop)) {
+		int r;
+
+		alarm(DEADLINE_S);
+		r = arb_check(&seg, NULL, NULL);
+		if (r < 0)
+			answer("arb_check", r);
+		answer("arb_running_read", arb_running_read(&seg, &snap));
+		arb_events_range(&seg, &first, &end);
+		T_CHECK(end - first <= seg.nevents, "%llu events", (unsigned long long)(end - first));
+		for (uint64_t p = first; p != end; p++)
+			if (arb_events_read(&seg, p, &event) == 0)
+				T_CHECK(strcmp(arb_events_name(event.kind), "unknown") != 0, "event kind %d",
+					event.kind);
+		arb_add64_full(&board->looks, 1);
+	}
+	unguard_ends();
+	arb_segment_close(&seg);
+	return 0;
+}
+
+/* Where it hurts: the small header words, heads, one slot, one account, an event, or anywhere. */
+static size_t place(const struct arb_segment *seg, struct t_random *random)
+{
+	const char *base = seg->file.base;
+	const struct arb_slot *slot =
+		&seg->slots[t_below(random, t_below(random, 2) ? CLIENTS + 2 : seg->nslots)];
+	const struct arb_account *account =
+		&seg->accounts[t_below(random, t_below(random, 2) ? 8 : seg->naccounts)];
+
+	switch (t_below(random, 8)) {
+	case 0:
+		return FIXED + t_below(random, sizeof(struct arb_state_header) - FIXED - 8);
+	case 1:
+		return offsetof(struct arb_state_header, head);
+	case 2:
+		return (size_t)((const char *)slot - base) + t_below(random, sizeof(*slot) - 8);
+	case 3:
+		return (size_t)((const char *)&slot->record[t_below(random, 2)] - base) +
+		       8 * t_below(random, 60);
+	case 4:
+		return (size_t)((const char *)account - base) + t_below(random, sizeof(*account) - 8);
+	case 5:
+		return (size_t)((const char *)slot - base) + 8 * t_below(random, 32);
+	case 6:
+		return (size_t)((const char *)&seg->events[t_below(random, seg->nevents)] - base) +
+		       8 * t_below(random, 7);
+	default:
+		return FIXED + (size_t)(t_next(random) % (seg->file.size - FIXED - 8));
+	}
+}
+
+static void garble(const struct arb_segment *seg, struct t_random *random)
+{
+	static const uint64_t special[] = {0, UINT64_MAX, INT64_MAX, 1ull << 63, 1, UINT32_MAX, 1ull << 32,
+		ARB_SLOTS_MAX, 0x7ff, 1000000, 256, 257};
+	size_t at = place(seg, random);
+	char *p = (char *)seg->file.base + at, *q;
+	uint64_t word, other;
+
+	memcpy(&word, p, 8);
+	switch (t_below(random, 7)) {
+	case 0:
+		*p = (char)t_next(random);
+		break;
+	case 1:
+		word = t_next(random);
+		memcpy(p, &word, 8);
+		break;
+	case 2:
+		word = special[t_below(random, sizeof(special) / sizeof(special[0]))];
+		memcpy(p, &word, 8);
+		break;
+	case 3:
+		*p = (char)(*p ^ 1 << t_below(random, 8));
+		break;
+	case 4:
+		word += (uint64_t)t_below(random, 3) - 1 +
+			((uint64_t)t_below(random, 5) << t_below(random, 60));
+		memcpy(p, &word, 8);
+		break;
+	case 5:
+		q = (char *)seg->file.base + place(seg, random);
+		memcpy(&other, q, 8);
+		memcpy(p, &other, 8);
+		memcpy(q, &word, 8);
+		break;
+	case 6: {
+		struct arb_slot *a = &seg->slots[t_below(random, CLIENTS + 2)],
+				*b = &seg->slots[t_below(random, seg->nslots)];
+		struct arb_slot copy = *a;
+
+		memcpy(a, b, sizeof(copy));
+		memcpy(b, &copy, sizeof(copy));
+		break;
+	}
+	}
+	arb_add64_full(&board->writes, 1);
+}
+
+static int fuzzer(void *argument)
+{
+	struct t_random random = t_seeded(seed ^ 0xf022);
+	struct arb_segment seg;
+
+	(void)argument;
+	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL) == 0, "the fuzzer cannot open it");
+	while (!arb_load32(&board->stop_fuzz)) {
+		/* Now a word, now a storm. */
+		for (unsigned i = t_below(&random, 8) ? 1 : t_below(&random, 2000); i; i--)
+			garble(&seg, &random);
+		if (t_below(&random, 50) == 0) {
+			/* What never changes: clients that have attached do not look, new ones must be told.
+			 */
+			char whole[FIXED];
+			size_t at = t_below(&random, FIXED);
+
+			memcpy(whole, seg.header, FIXED);
+			((char *)seg.header)[at] ^= (char)(1 << t_below(&random, 8));
+			t_sleep_us(t_below(&random, 3000));
+			memcpy(seg.header, whole, FIXED);
+		}
+		t_sleep_us(t_below(&random, 2000));
+	}
+	arb_segment_close(&seg);
+	return 0;
+}
+
+static void ends_well(pid_t pid, const char *who)
+{
+	int r = t_wait(pid);
+
+	T_CHECK(r == 0, "%s %s (%d)", who,
+		r == -SIGALRM ? "did not answer in time"
+		: r < 0       ? strsignal(-r)
+			      : "failed",
+		r);
+}
+
+/* After the storm: a client gets in, runs, leaves; nobody had to be told. */
+static void check_usable(void)
+{
+	struct gpuarb_client *c;
+	struct gpuarb_options o = t_options(&dir, NULL);
+	struct gpuarb_error err = {0};
+	struct gpuarb_client_status status;
+	struct arb_segment seg;
+	int r;
+
+	alarm(60);
+	r = gpuarb_client_open(&o, &c, &err);
+	T_CHECK(r == 0, "joining after the storm: %s", err.text);
+	r = gpuarb_client_wait(c, NULL, 10000 * MS);
+	T_CHECK(r == 0, "running after the storm: %d (%s)", r, strerror(-r));
+	T_CHECK((r = gpuarb_client_status(c, &status)) == 0 && status.running, "status after the storm: %d",
+		r);
+	T_CHECK((r = gpuarb_client_mem_reserve(c, 1000)) == 0, "memory after the storm: %d", r);
+	T_CHECK((r = gpuarb_client_mem_release(c, 1000)) == 0, "memory after the storm: %d", r);
+	T_CHECK((r = gpuarb_client_leave(c, 0)) == 0, "leaving after the storm: %d", r);
+	gpuarb_client_close(c);
+	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, false, NULL, &err) == 0, "%s", err.text);
+	printf("usable again; places that the checker still finds wrong: %d\n", arb_check(&seg, NULL, NULL));
+	arb_segment_close(&seg);
+	alarm(0);
+}
+
+static uint64_t sum_of(const char *sub)
+{
+	char path[PATH_MAX];
+	uint64_t sum = 0;
+	int byte;
+	FILE *f;
+
+	t_path(&dir, sub, path);
+	f = fopen(path, "re");
+	T_CHECK(f, "%s", path);
+	while ((byte = getc(f)) != EOF)
+		sum = sum * 31 + (unsigned)byte;
+	fclose(f);
+	return sum;
+}
+
+int main(int argc, char **argv)
+{
+	struct gpuarb_client *first;
+	unsigned seconds = 10;
+	uint64_t control;
+	pid_t pid[CLIENTS], watcher, hostile;
+
+	seed = t_seed_of_today();
+	for (int i = 1; i + 1 < argc; i += 2) {
+		if (strcmp(argv[i], "--seconds") == 0)
+			seconds = (unsigned)atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "--seed") == 0)
+			seed = strtoull(argv[i + 1], NULL, 0);
+	}
+	printf("stress_fuzz --seconds %u --seed %llu\n", seconds, (unsigned long long)seed);
+	board = t_shared(sizeof(*board));
+	t_dir_make(&dir, "slots = 50\n");
+	T_CHECK(t_open(&dir, NULL, &first) == 0, "the first client");
+	gpuarb_client_close(first);
+	/* Another policy for another seed. */
+	T_CHECK(t_set(&dir, ARB_KEY_POLICY, t_seeded(seed).state % 5) == 0, "policy");
+	T_CHECK(t_set(&dir, ARB_KEY_GRACE_MS, 50) == 0, "grace");
+	control = sum_of("control");
+	for (uintptr_t i = 0; i < CLIENTS; i++)
+		pid[i] = t_spawn(client, (void *)i, DEADLINE_S);
+	watcher = t_spawn(observer, NULL, DEADLINE_S);
+	hostile = t_spawn(fuzzer, NULL, seconds + 30);
+	for (unsigned i = 0; i < seconds * 10 && !arb_load32(&board->failures); i++) {
+		siginfo_t info = {0};
+
+		t_sleep_us(100000);
+		/* Somebody has ended who should not have. */
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+			break;
+	}
+	arb_store32(&board->stop_fuzz, 1);
+	ends_well(hostile, "the fuzzer");
+	t_sleep_us(1000000);
+	arb_store32(&board->stop, 1);
+	for (int i = 0; i < CLIENTS; i++)
+		ends_well(pid[i], "a client");
+	ends_well(watcher, "the observer");
+	printf("%llu writes of garbage; %llu operations, %llu of them refused; joined %llu times, refused "
+	       "%llu times; %llu looks\n",
+		(unsigned long long)arb_load64(&board->writes),
+		(unsigned long long)arb_load64(&board->operations),
+		(unsigned long long)arb_load64(&board->errors), (unsigned long long)arb_load64(&board->opens),
+		(unsigned long long)arb_load64(&board->refused),
+		(unsigned long long)arb_load64(&board->looks));
+	T_CHECK(!arb_load32(&board->failures), "see above; --seed %llu", (unsigned long long)seed);
+	T_CHECK(sum_of("control") == control, "the control segment was changed");
+	check_usable();
+	t_dir_remove(&dir);
+	return 0;
+}
