@@ -81,12 +81,15 @@ find_nvrtc() {
 	done
 }
 
+# An unknown hash: it searches until its time is over. Its options want a device of moderate width.
 hashcat_run() {
-	# An unknown hash: it searches until its time is over.
-	on_gpu hashcat --backend-ignore-opencl --self-test-disable --force -m 0 -a 3 -O --potfile-disable \
-		--restore-disable --runtime=8 -n 512 -u 32 -T 512 --status --status-timer=2 --machine-readable \
-		0123456789abcdef0123456789abcdef '?a?a?a?a?a?a?a?a' 2>&1
+	GPUSIM_SMS=16 GPUSIM_KERNEL_US=500 on_gpu hashcat --backend-ignore-opencl --self-test-disable --force -m 0 -a 3 \
+		-O --potfile-disable --restore-disable --runtime=8 -n 512 -u 32 -T 512 --status --status-timer=2 \
+		--machine-readable 0123456789abcdef0123456789abcdef '?a?a?a?a?a?a?a?a' 2>&1
 }
+
+# The nth number behind a word in hashcat's last line of status.
+field() { printf '%s\n' "$out" | sed -n "s/.*$1[^0-9]*\([0-9.]*\).*/\1/p" | tail -n 1; }
 
 check_hashcat() {
 	get hashcat
@@ -102,11 +105,14 @@ check_hashcat() {
 	simulation hashcat
 	out=$(hashcat_run)
 	toolkit=
-	speed=$(printf '%s\n' "$out" | sed -n 's/^STATUS.*SPEED[^0-9]*\([0-9]*\).*/\1/p' | tail -n 1)
-	if [ "${speed:-0}" -gt 0 ] && [ "$(truth launches)" -ge 1000 ]; then
-		pass "hashcat compiles with NVRTC and launches $(truth launches) kernels ($speed hashes a period)"
+	speed=$(field SPEED)
+	# It times its kernels with events: half a millisecond each, as the simulation was told.
+	kernel_ms=$(field EXEC_RUNTIME)
+	if [ "${speed:-0}" -gt 0 ] && [ "$(truth launches)" -ge 1000 ] &&
+		awk "BEGIN { exit !(${kernel_ms:-0} >= 0.5 && ${kernel_ms:-0} < 0.6) }"; then
+		pass "hashcat compiles with NVRTC, launches $(truth launches) kernels and measures $kernel_ms ms for each"
 	else
-		fail "hashcat: speed '${speed:-}', $(truth launches) launches"
+		fail "hashcat: speed '$speed', $kernel_ms ms for a kernel of 0.5 ms, $(truth launches) launches"
 		printf '%s\n' "$out" | tail -n 20 >&2
 	fi
 }
@@ -131,13 +137,8 @@ contrib() {
 # Something to look at: one process that keeps the device busy and holds memory.
 start_load() {
 	simulation viewer
-	if [ -x "$sim/../simload" ]; then
-		on_gpu "$sim/../simload" --duration 20 --kernel-us 1000 --memory-mb 256 >/dev/null 2>&1 &
-	else
-		on_gpu ffmpeg -v error -re -init_hw_device cuda=cu:0 -filter_hw_device cu -f lavfi \
-			-i testsrc2=duration=20:size=1280x720:rate=60 -vf format=nv12,hwupload_cuda,scale_cuda=640:360 \
-			-f null - >/dev/null 2>&1 &
-	fi
+	LD_LIBRARY_PATH=$sim "$sim/../simload" --duration=60 --kernel-us=1000 --pattern=back --every=16 --memory=256 \
+		>/dev/null 2>&1 &
 	load=$!
 	for _ in 1 2 3 4 5 6 7 8 9 10; do
 		[ "$(truth launches)" -gt 20 ] && return 0
@@ -160,15 +161,24 @@ check_nvtop() {
 		out=$(on_gpu "$nvtop" -s 2>&1)
 	elif have script; then
 		out=$(TERM=xterm on_gpu script -qec "stty rows 40 cols 150; exec timeout 4 $nvtop -C -d 5" /dev/null \
-			</dev/null 2>&1 | sed 's/\x1b\[[0-9;?]*[a-zA-Z]/ /g' | tr -d '\000-\010\016-\037')
+			</dev/null 2>&1 | sed 's/\x1b\[[0-9;?]*[a-zA-Z]/ /g; s/\x1b[()][AB0]//g' | tr -d '\000-\010\016-\037')
 	else
 		skip "nvtop, because this version draws only on a terminal and there is no script(1) to give it one"
 		return
 	fi
-	case $out in
-	*"Simulated GPU"*) pass "nvtop shows the device" ;;
-	*) fail "nvtop does not show the device: $(printf '%s' "$out" | head -c 600)" ;;
+	# The name, then a load in percent and used memory, whether as JSON or drawn.
+	text=$(printf '%s' "$out" | tr '\n\r' '  ')
+	util=$(printf '%s' "$text" | sed -n 's/.*GPU\[[^]]*[^0-9]\([0-9]\{1,3\}\)% *\].*/\1/p; s/.*"gpu_util": *"\([0-9]*\)%".*/\1/p' | head -n 1)
+	used=$(printf '%s' "$text" | sed -n 's/.*MEM\[[^]]*[^0-9.]\([0-9.]*\)Gi\/.*/\1/p; s/.*"mem_util": *"\([0-9]*\)%".*/\1/p' | head -n 1)
+	case $text in
+	*"Simulated GPU"*)
+		if [ "${util:-0}" -gt 50 ] && awk "BEGIN { exit !(${used:-0} > 0) }"; then
+			pass "nvtop shows the device, $util % busy, memory in use ($used)"
+			return
+		fi
+		;;
 	esac
+	fail "nvtop: load '$util', memory '$used' in: $(printf '%s' "$text" | head -c 600)"
 }
 
 check_pynvml() {

@@ -76,7 +76,7 @@ $(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ
 check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
 	@for t in $(SIM_TESTS); do LD_LIBRARY_PATH=$(SIM) $(SIM)/test_$$t -j2 --timeout 60 || exit 1; done
 
-check-clients: $(ALL) ## run ffmpeg, hashcat and viewers on the simulated GPU
+check-clients: all ## run ffmpeg, hashcat and viewers on the simulated GPU
 	@test/sim/check-clients.sh $(SIM)
 
 sim-readme: $(SIM)/libcuda.so.1 ## write the list of what is not modelled into test/sim/README.md
