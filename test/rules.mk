@@ -19,3 +19,16 @@ check-stress-short: $(BUILD)/test/stress_random $(BUILD)/test/stress_fuzz ## ran
 
 check-stress: ## the same for longer: make check-stress SECONDS=300
 	@$(MAKE) --no-print-directory check-stress-short STRESS_SECONDS=$(SECONDS) FUZZ_SECONDS=$(SECONDS)
+
+# Several processes, with Criterion.
+MULTI_TESTS := multi_process multi_files
+CHECK       += check-multi
+PACKAGES    += libcriterion-dev
+
+$(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+
+.PHONY: check-multi
+check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) ## several processes and one segment
+	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 --timeout 120 || exit 1; done
