@@ -30,5 +30,6 @@ $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-multi
-check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) ## several processes and one segment
+check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
 	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 --timeout 120 || exit 1; done
+	@$(BUILD)/test/multi_namespaces || test $$? = 77
