@@ -56,10 +56,8 @@ static inline bool copy_in(const struct arb_segment *seg, uint32_t a, struct arb
 
 static inline bool plausible(const struct arb_segment *seg, const struct arb_account_snap *s)
 {
-	uint32_t rest = seg->nslots % 64;
-
 	return s->limit_ppm <= ARB_PPM && s->quota_ppm <= s->limit_ppm && s->wall <= 1 &&
-	       (!rest || !(s->attached[seg->nwords - 1] >> rest));
+	       !(s->attached[seg->nwords - 1] & seg->beyond);
 }
 
 static inline bool unchanged(const struct arb_segment *seg, uint32_t a, const struct arb_account_snap *s)

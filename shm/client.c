@@ -53,6 +53,8 @@ static inline struct arb_slot *own_slot(struct gpuarb_client *c)
 	return &c->seg.slots[c->me.slot];
 }
 
+static uint32_t admit(void *argument, const struct arb_snap *snap, uint64_t now_ns);
+
 static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
@@ -60,16 +62,18 @@ static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now
 	return arb_wait_choose(&c->seg, snap, now_ns, c->rules.max_wait_ns);
 }
 
-static struct arb_move new_move(struct gpuarb_client *c, uint64_t at_ns)
+/* Fills in what changes from one transition to the next; the rest is set where the settings are read. */
+static inline struct arb_move *new_move(struct gpuarb_client *c, uint64_t at_ns)
 {
 	uint64_t now = arb_os_now_ns();
 
 	/* A client may date a transition back to what it measured, never ahead. */
 	if (!at_ns || at_ns > now)
 		at_ns = now;
-	return (struct arb_move){ .now = now * ARB_TICKS_PER_NS, .at = at_ns * ARB_TICKS_PER_NS,
-		.win_ticks = c->rules.win_ticks, .window = c->window, .weight = ARB_WEIGHT_ONE,
-		.reserve_ns = c->rules.reserve_ns, .choose = c->turns ? choose : NULL, .argument = c, .next = ARB_NONE };
+	c->move.now = now * ARB_TICKS_PER_NS;
+	c->move.at = at_ns * ARB_TICKS_PER_NS;
+	c->move.window = c->window;
+	return &c->move;
 }
 
 static inline void wake_next(struct gpuarb_client *c, const struct arb_move *move)
@@ -110,6 +114,9 @@ static void read_settings(struct gpuarb_client *c)
 	}
 	c->terms.carryover_pct = c->rules.carryover_pct;
 	c->terms.wall = c->rules.wall;
+	c->move.win_ms = c->rules.win_ms;
+	c->move.reserve_ns = c->rules.reserve_ns;
+	c->move.argument = c;
 }
 
 /*
@@ -120,13 +127,13 @@ static void read_settings(struct gpuarb_client *c)
 static int roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct)
 {
 	for (int tries = 0; tries < 1000; tries++) {
-		struct arb_move move = new_move(c, at_ns);
+		struct arb_move *move = new_move(c, at_ns);
 		uint64_t others;
-		int r = arb_running_roll(&c->me, &move, snap);
+		int r = arb_running_roll(&c->me, move, snap);
 
 		if (r == -EBADMSG) {
 			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 1, 0);
-			r = arb_running_repair(&c->me, move.now, c->rules.win_ticks);
+			r = arb_running_repair(&c->me, move->now, c->rules.win_ms);
 			if (r < 0)
 				return r;
 			continue;
@@ -138,7 +145,10 @@ static int roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, 
 		c->quota_sum = others + (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
 		c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
 		c->turns = arb_policy_takes_turns(c->rules.policy, c->quota_sum);
-		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move.now, acct);
+		c->move.choose = c->turns ? choose : NULL;
+		/* Nobody to ask where there is no limit and there are no turns. */
+		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM ? admit : NULL;
+		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move->now, acct);
 		if (r == -EBADMSG) {
 			struct arb_lock directory;
 
@@ -280,7 +290,10 @@ static inline int ensure(struct gpuarb_client *c)
 /* Others must add up anew when a limited account comes to life. */
 static inline void mark_active(struct gpuarb_client *c)
 {
-	if (__builtin_expect(arb_account_active(&c->seg, c->account, c->window), 0) && c->terms.limit_ppm < ARB_PPM)
+	if (__builtin_expect(c->active_window == c->window, 1))
+		return;
+	c->active_window = c->window;
+	if (arb_account_active(&c->seg, c->account, c->window) && c->terms.limit_ppm < ARB_PPM)
 		arb_add32_full(&c->seg.header->epoch, 1);
 }
 
@@ -397,24 +410,21 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 		return r;
 	c->outstanding = work ? work->outstanding_ns * ARB_TICKS_PER_NS : 0;
 	for (int tries = 0; tries < 1000; tries++) {
-		struct arb_move move = new_move(c, begin);
+		struct arb_move *move = new_move(c, begin);
 		struct arb_account_snap acct;
 
-		move.weight = weight > ARB_WEIGHT_ONE ? ARB_WEIGHT_ONE : weight;
-		move.queue = queue;
-		/* Nobody to ask: no limit, no turns. */
-		if (c->turns || c->terms.limit_ppm < ARB_PPM)
-			move.admit = admit;
+		move->weight = weight > ARB_WEIGHT_ONE ? ARB_WEIGHT_ONE : weight;
+		move->queue = queue;
 		if (queue && c->turns)
 			prepare_to_wait(c);
-		r = arb_running_enter(&c->me, &move, snap);
-		wake_next(c, &move);
+		r = arb_running_enter(&c->me, move, snap);
+		wake_next(c, move);
 		if (__builtin_expect(r == 0, 1)) {
 			struct arb_slot *s = own_slot(c);
 
 			c->running = true;
-			arb_store64(&s->heartbeat_ns, move.now / ARB_TICKS_PER_NS);
-			arb_store64(&s->entered_ns, move.at / ARB_TICKS_PER_NS);
+			arb_store64(&s->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
+			arb_store64(&s->entered_ns, move->at / ARB_TICKS_PER_NS);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
 			mark_active(c);
@@ -424,7 +434,7 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 		}
 		if (r == -EAGAIN) {
 			mark_active(c);
-			note_reason(c, move.reason, snap);
+			note_reason(c, move->reason, snap);
 			return r;
 		}
 		if (r != -EXDEV && r != -EBADMSG)
@@ -459,16 +469,14 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 		return 0;
 	}
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
-		struct arb_move move = new_move(c, end_ns);
+		struct arb_move *move = new_move(c, end_ns);
 
-		r = arb_running_leave(&c->me, &move, &snap);
+		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
 			arb_store32(&own_slot(c)->gate, 0);
-			unlock(c);
-			/* Outside the lock: whoever is woken may be waited for by nobody here. */
-			wake_next(c, &move);
-			return 0;
+			wake_next(c, move);
+			break;
 		}
 		if (r != -EXDEV && r != -EBADMSG)
 			break;
@@ -528,11 +536,11 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 {
 	struct arb_snap snap;
-	struct arb_move move = new_move(c, 0);
+	struct arb_move *move = new_move(c, 0);
 	uint32_t reason = arb_load32(&own_slot(c)->reason);
-	int r = arb_running_unqueue(&c->me, &move, &snap);
+	int r = arb_running_unqueue(&c->me, move, &snap);
 
-	wake_next(c, &move);
+	wake_next(c, move);
 	if (r < 0)
 		return r;
 	note_reason(c, ARB_REASON_NONE, &snap);
@@ -618,7 +626,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 		r = arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
 		if (r < 0 && r != -ESTALE)
 			r = 0;
-		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ticks);
+		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		if (r >= 0)
 			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
 	}
@@ -694,7 +702,7 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		struct arb_slot *s = own_slot(c);
 
 		now = arb_os_now_ns();
-		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ticks);
+		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		usage = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false);
 		status->slot = c->me.slot;
 		status->account = c->account;

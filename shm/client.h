@@ -37,7 +37,9 @@ struct gpuarb_client {
 	uint64_t mem_limit;
 	uint64_t control_epoch;
 	uint32_t epoch;
+	struct arb_move move; /* the next transition's, mostly the same every time */
 	uint64_t window; /* that the account has been rolled to, as far as we know */
+	uint64_t active_window; /* in which the account was marked active last */
 	uint64_t quota_sum;
 	bool turns;
 

@@ -31,7 +31,7 @@ static struct arb_move move_now(struct chooser *c)
 {
 	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
 
-	return (struct arb_move){ .now = now, .at = now, .win_ticks = c->rules->win_ticks,
+	return (struct arb_move){ .now = now, .at = now, .win_ms = c->rules->win_ms,
 		.reserve_ns = c->rules->reserve_ns, .choose = choose, .argument = c, .next = ARB_NONE };
 }
 
@@ -52,7 +52,7 @@ static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rul
 		r = arb_running_roll(&me, &move, &snap);
 		if (r == -EBADMSG) {
 			arb_events_write(seg, ARB_EVENT_CORRUPT, slot, a, 1, 0);
-			r = arb_running_repair(&me, move.now, rules->win_ticks);
+			r = arb_running_repair(&me, move.now, rules->win_ms);
 			r = r < 0 ? r : -EXDEV;
 			continue;
 		}

@@ -9,8 +9,7 @@
 #define TRIES 1000000
 /* A time this far ahead of ours was not written by a client. */
 #define AHEAD_TICKS (60ull * 1000000000u * ARB_TICKS_PER_NS)
-#define WIN_TICKS_MIN (1000000ull * ARB_TICKS_PER_NS)
-#define WIN_TICKS_MAX (3600ull * 1000000000u * ARB_TICKS_PER_NS)
+#define WIN_MS_MAX 3600000u
 
 uint32_t arb_bits_next(const uint64_t *words, uint32_t nwords, uint32_t from)
 {
@@ -45,54 +44,62 @@ static inline struct arb_record *record_of(const struct arb_segment *seg, uint64
 	return slot ? &slot->record[head & 1] : NULL;
 }
 
-/* Copies the head's record. False if the head points nowhere. What was copied may be torn. */
+/*
+ * Copies the head's record. False if no client can have written this: a head that points nowhere, or a
+ * record against its own invariants. What was copied may be torn; then the head has changed.
+ */
 static inline bool copy_in(const struct arb_segment *seg, struct arb_snap *s)
 {
 	const struct arb_record *r;
-	uint64_t ww;
+	uint64_t shape, overlap = 0, running = 0;
 
 	s->head = arb_load64_acquire(&seg->header->head); /* pairs SNAPSHOT_PUBLISH: the record it names is complete */
 	r = record_of(seg, s->head);
-	if (__builtin_expect(!r, 0))
+	if (__builtin_expect(!r, 0)) {
+		s->words = 0;
 		return false;
+	}
+	shape = arb_load64(&r->shape);
 	s->t = arb_load64(&r->t);
 	s->v = arb_load64(&r->v);
 	s->busy = arb_load64(&r->busy);
-	ww = arb_load64(&r->weight_words);
-	s->weight = (uint32_t)ww;
-	s->words = (uint32_t)(ww >> 32);
-	s->reserved = arb_load64(&r->reserved);
-	s->reserved_until = arb_load64(&r->reserved_until);
 	s->win_number = arb_load64(&r->win_number);
 	s->win_start = arb_load64(&r->win_start);
-	s->win_ticks = arb_load64(&r->win_ticks);
 	s->win_v = arb_load64(&r->win_v);
 	s->win_busy = arb_load64(&r->win_busy);
-	if (__builtin_expect(s->words > seg->nwords, 0))
+	s->weight = (uint32_t)shape & ((1u << ARB_SHAPE_WEIGHT_BITS) - 1);
+	s->words = (uint32_t)shape >> ARB_SHAPE_WORDS_SHIFT & 31;
+	s->win_ms = (uint32_t)(shape >> ARB_SHAPE_WIN_SHIFT);
+	s->win_ticks = s->win_ms * ARB_TICKS_PER_MS;
+	s->reserved = s->reserved_until = 0;
+	s->any_waiting = s->any_evicted = 0;
+	if (__builtin_expect(s->words - 1 >= seg->nwords, 0)) {
+		s->words = 0;
 		return false;
-	for (uint32_t w = 0; w < s->words; w++) {
-		s->running[w] = arb_load64(&r->running[w]);
-		s->waiting[w] = arb_load64(&r->waiting[w]);
-		s->evicted[w] = arb_load64(&r->evicted[w]);
 	}
-	return true;
-}
-
-/* Could a client have written this? Cheap enough for every transition. */
-static inline bool plausible(const struct arb_segment *seg, const struct arb_snap *s)
-{
-	uint64_t any = 0, overlap = 0;
-
 	for (uint32_t w = 0; w < s->words; w++) {
-		any |= s->running[w];
-		overlap |= s->running[w] & (s->evicted[w] | s->waiting[w]);
+		running |= s->running[w] = arb_load64(&r->running[w]);
+		s->waiting[w] = s->evicted[w] = 0;
 	}
-	if (s->words == seg->nwords && seg->nslots % 64 &&
-		(s->running[s->words - 1] | s->waiting[s->words - 1] | s->evicted[s->words - 1]) >> (seg->nslots % 64))
+	if (__builtin_expect(shape & (ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING | ARB_SHAPE_EVICTED), 0)) {
+		if (shape & ARB_SHAPE_RESERVED) {
+			s->reserved = arb_load64(&r->reserved);
+			s->reserved_until = arb_load64(&r->reserved_until);
+		}
+		for (uint32_t w = 0; w < s->words; w++) {
+			if (shape & ARB_SHAPE_WAITING)
+				s->any_waiting |= s->waiting[w] = arb_load64(&r->waiting[w]);
+			if (shape & ARB_SHAPE_EVICTED)
+				s->any_evicted |= s->evicted[w] = arb_load64(&r->evicted[w]);
+			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
+		}
+	}
+	if (s->words == seg->nwords &&
+		(s->running[s->words - 1] | s->waiting[s->words - 1] | s->evicted[s->words - 1]) & seg->beyond)
 		return false;
-	return s->words >= 1 && !overlap && (any != 0) == (s->weight != 0) &&
-	       s->weight <= ARB_WEIGHT_ONE * 64 * s->words && s->win_ticks >= WIN_TICKS_MIN &&
-	       s->win_ticks <= WIN_TICKS_MAX && (int64_t)(s->win_start - s->t) <= (int64_t)(ARB_WEIGHT_ONE * ARB_SLOTS_MAX);
+	return !overlap && (running != 0) == (s->weight != 0) && s->weight <= ARB_WEIGHT_ONE * 64 * s->words &&
+	       s->win_ms - 1 < WIN_MS_MAX &&
+	       (int64_t)(s->win_start - s->t) <= (int64_t)(ARB_WEIGHT_ONE * ARB_SLOTS_MAX);
 }
 
 static inline bool unchanged(const struct arb_segment *seg, const struct arb_snap *s)
@@ -104,7 +111,7 @@ static inline bool unchanged(const struct arb_segment *seg, const struct arb_sna
 /* For a transition: no second look at the head, because its CAS is one. -EBADMSG only if it stands. */
 static inline int load(const struct arb_segment *seg, struct arb_snap *s)
 {
-	for (int i = 0; __builtin_expect(!copy_in(seg, s) || !plausible(seg, s), 0); i++)
+	for (int i = 0; __builtin_expect(!copy_in(seg, s), 0); i++)
 		if (unchanged(seg, s) || i == TRIES)
 			return -EBADMSG;
 	return 0;
@@ -113,7 +120,7 @@ static inline int load(const struct arb_segment *seg, struct arb_snap *s)
 int arb_running_read(const struct arb_segment *seg, struct arb_snap *s)
 {
 	for (int i = 0; i < TRIES; i++) {
-		bool good = copy_in(seg, s) && plausible(seg, s);
+		bool good = copy_in(seg, s);
 
 		if (unchanged(seg, s))
 			return good ? 0 : -EBADMSG;
@@ -122,7 +129,24 @@ int arb_running_read(const struct arb_segment *seg, struct arb_snap *s)
 	return -EBUSY;
 }
 
-/* Publishes *s through the actor's buffer that is not the head. */
+/* The parts of a record that are rarely there. */
+__attribute__((noinline)) static uint32_t store_rest(struct arb_record *r, const struct arb_snap *s)
+{
+	uint64_t waiting = 0, evicted = 0;
+
+	arb_store64(&r->reserved, s->reserved);
+	arb_store64(&r->reserved_until, s->reserved_until);
+	for (uint32_t w = 0; w < s->words; w++) {
+		arb_store64(&r->waiting[w], s->waiting[w]);
+		arb_store64(&r->evicted[w], s->evicted[w]);
+		waiting |= s->waiting[w];
+		evicted |= s->evicted[w];
+	}
+	return (s->reserved ? ARB_SHAPE_RESERVED : 0) | (waiting ? ARB_SHAPE_WAITING : 0) |
+	       (evicted ? ARB_SHAPE_EVICTED : 0);
+}
+
+/* Publishes *s through the actor's buffer that is not the head. any_* say whether there is a rest to store. */
 static inline bool publish(const struct arb_actor *me, struct arb_snap *s)
 {
 	struct arb_segment *seg = me->seg;
@@ -131,24 +155,21 @@ static inline bool publish(const struct arb_actor *me, struct arb_snap *s)
 	uint32_t where = ((uint32_t)s->head & ((1u << ARB_HEAD_SEQ_SHIFT) - 1)) == own ? own | 1 : own;
 	uint64_t next = (((s->head >> ARB_HEAD_SEQ_SHIFT) + 1) << ARB_HEAD_SEQ_SHIFT) | where;
 	struct arb_record *r = &seg->slots[me->slot].record[where & 1];
+	uint32_t shape = s->weight | s->words << ARB_SHAPE_WORDS_SHIFT;
 
 	arb_fence_release(); /* SNAPSHOT_REUSE: who sees one of these stores sees the head that we saw */
+	if (__builtin_expect((s->any_waiting | s->any_evicted | s->reserved) != 0, 0))
+		shape |= store_rest(r, s);
 	arb_store64(&r->t, s->t);
 	arb_store64(&r->v, s->v);
 	arb_store64(&r->busy, s->busy);
-	arb_store64(&r->weight_words, s->weight | (uint64_t)s->words << 32);
-	arb_store64(&r->reserved, s->reserved);
-	arb_store64(&r->reserved_until, s->reserved_until);
+	arb_store64(&r->shape, shape | (uint64_t)s->win_ms << ARB_SHAPE_WIN_SHIFT);
 	arb_store64(&r->win_number, s->win_number);
 	arb_store64(&r->win_start, s->win_start);
-	arb_store64(&r->win_ticks, s->win_ticks);
 	arb_store64(&r->win_v, s->win_v);
 	arb_store64(&r->win_busy, s->win_busy);
-	for (uint32_t w = 0; w < s->words; w++) {
+	for (uint32_t w = 0; w < s->words; w++)
 		arb_store64(&r->running[w], s->running[w]);
-		arb_store64(&r->waiting[w], s->waiting[w]);
-		arb_store64(&r->evicted[w], s->evicted[w]);
-	}
 	if (!arb_cas64_full(&seg->header->head, s->head, next)) /* SNAPSHOT_PUBLISH */
 		return false;
 	s->head = next;
@@ -165,14 +186,17 @@ static inline void count_on(struct arb_snap *s, uint64_t to)
 		s->t = to;
 		return;
 	}
-	/* t grows by exactly W * dV; the remainder waits for the next transition. */
-	steps = (to - s->t) / s->weight;
+	/* t grows by exactly W * dV; the remainder waits for the next transition. Mostly one runs, or two. */
+	steps = to - s->t;
+	steps = s->weight == ARB_WEIGHT_ONE	  ? steps / ARB_WEIGHT_ONE
+		: s->weight == 2 * ARB_WEIGHT_ONE ? steps / (2 * ARB_WEIGHT_ONE)
+						  : steps / s->weight;
 	s->v += steps;
 	s->t += steps * s->weight;
 	s->busy += steps * s->weight;
 }
 
-__attribute__((noinline)) static void roll(struct arb_snap *s, uint64_t to, uint64_t win_ticks)
+__attribute__((noinline)) static void roll(struct arb_snap *s, uint64_t to, uint32_t win_ms)
 {
 	/* Twice at most: windows of the old length, then of the new one. */
 	for (int i = 0; i < 2 && to - s->win_start >= s->win_ticks; i++) {
@@ -183,22 +207,23 @@ __attribute__((noinline)) static void roll(struct arb_snap *s, uint64_t to, uint
 		count_on(s, s->win_start);
 		s->win_v = s->v;
 		s->win_busy = s->busy;
-		s->win_ticks = win_ticks;
+		s->win_ms = win_ms;
+		s->win_ticks = win_ms * ARB_TICKS_PER_MS;
 	}
 }
 
-static inline void advance(struct arb_snap *s, uint64_t to, uint64_t win_ticks)
+static inline void advance(struct arb_snap *s, uint64_t to, uint32_t win_ms)
 {
 	if ((int64_t)(to - s->t) < 0)
 		to = s->t;
 	if ((int64_t)(to - s->win_start - s->win_ticks) >= 0)
-		roll(s, to, win_ticks);
+		roll(s, to, win_ms);
 	count_on(s, to);
 }
 
-void arb_running_advance(struct arb_snap *snap, uint64_t to, uint64_t win_ticks)
+void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms)
 {
-	advance(snap, to, win_ticks);
+	advance(snap, to, win_ms);
 }
 
 static inline uint32_t clamp_weight(uint64_t w)
@@ -252,6 +277,18 @@ static uint32_t add_weights(const struct arb_segment *seg, const struct arb_snap
 	return sum;
 }
 
+/* W after one has gone: checked, because a wrong W would be divided by. */
+static inline void lighten(const struct arb_segment *seg, struct arb_snap *s, uint32_t by)
+{
+	uint64_t any = 0;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		any |= s->running[w];
+	s->weight -= by;
+	if (__builtin_expect(s->weight >> 31 || (s->weight == 0) != (any == 0), 0))
+		s->weight = add_weights(seg, s);
+}
+
 /* Takes a running slot out: its bill goes to `total`, which counts once the bit is gone. */
 static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, uint32_t i)
 {
@@ -261,9 +298,7 @@ static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, u
 	arb_store64(&slot->total, arb_load64(&slot->acc) + w * s->v);
 	arb_store64(&slot->wall_total, arb_load64(&slot->wall_acc) + s->busy);
 	s->running[i / 64] &= ~(1ull << (i % 64));
-	s->weight -= w;
-	if (__builtin_expect(s->weight >> 31 || (s->weight == 0) != (arb_bits_count(s->running, s->words) == 0), 0))
-		s->weight = add_weights(seg, s);
+	lighten(seg, s, w);
 }
 
 /* The set must know the slot's word of the bitmaps. */
@@ -283,13 +318,10 @@ static uint64_t reservation(const struct arb_segment *seg, uint32_t slot)
 /* Chooses and reserves, if anybody waits and nothing is reserved. */
 static inline void choose(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
 {
-	uint64_t any = 0;
 	uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
 
 	move->next = ARB_NONE;
-	for (uint32_t w = 0; w < s->words; w++)
-		any |= s->waiting[w];
-	if (__builtin_expect(!any || !move->choose, 1))
+	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
 	if (s->reserved && now_ns < s->reserved_until)
 		return;
@@ -367,7 +399,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EBADMSG;
 			continue;
 		}
-		advance(s, move->at, move->win_ticks);
+		advance(s, move->at, move->win_ms);
 		if (__builtin_expect(s->win_number != move->window, 0))
 			return -EXDEV;
 		if (move->admit && (move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
@@ -380,6 +412,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				continue;
 			}
 			s->waiting[word] ^= bit;
+			s->any_waiting |= bit;
 			if (!queue) {
 				drop_reservation_of(s, me->slot);
 				choose(seg, move, s);
@@ -425,7 +458,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EBADMSG;
 			continue;
 		}
-		advance(s, move->at, move->win_ticks);
+		advance(s, move->at, move->win_ms);
 		if (__builtin_expect(s->win_number != move->window, 0))
 			return -EXDEV;
 		arb_fence_release();
@@ -474,7 +507,7 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 			(!((s->running[word] | s->waiting[word] | s->evicted[word]) & bit) &&
 				(uint32_t)s->reserved != me->slot + 1))
 			return 0;
-		advance(s, move->at, move->win_ticks);
+		advance(s, move->at, move->win_ms);
 		if (s->running[word] & bit && s->win_number != move->window)
 			return -EXDEV;
 		arb_fence_release();
@@ -502,7 +535,7 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 			return r;
 		if (too_far_ahead(s, move) && unchanged(me->seg, s))
 			return -EBADMSG;
-		advance(s, move->at, move->win_ticks);
+		advance(s, move->at, move->win_ms);
 		if (s->win_number == before) {
 			if (unchanged(me->seg, s))
 				return 0;
@@ -531,16 +564,15 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 		if (word >= s->words || !(s->running[word] & bit) || arb_load32(&slot->generation) != generation ||
 			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)
 			return 0;
-		advance(s, move->at, move->win_ticks);
+		advance(s, move->at, move->win_ms);
 		w = clamp_weight(arb_load64(&slot->weight));
 		arb_fence_release();
 		arb_store64(&slot->evicted_v, s->v);
 		arb_store64(&slot->evicted_busy, s->busy);
 		s->running[word] &= ~bit;
 		s->evicted[word] |= bit;
-		s->weight -= w;
-		if (s->weight >> 31 || (s->weight == 0) != (arb_bits_count(s->running, s->words) == 0))
-			s->weight = add_weights(me->seg, s);
+		s->any_evicted |= bit;
+		lighten(me->seg, s, w);
 		choose(me->seg, move, s);
 		if (publish(me, s))
 			return 1;
@@ -548,46 +580,45 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 	return -EBUSY;
 }
 
-int arb_running_repair(const struct arb_actor *me, uint64_t now, uint64_t win_ticks)
+int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms)
 {
 	struct arb_segment *seg = me->seg;
 	struct arb_snap s;
 
 	for (int i = 0; i < TRIES; i++) {
-		bool pointed = copy_in(seg, &s);
+		bool good = copy_in(seg, &s);
 		uint64_t busy = 0;
 
-		if (pointed && plausible(seg, &s) && (int64_t)(s.t - now) <= (int64_t)AHEAD_TICKS) {
+		if (good && (int64_t)(s.t - now) <= (int64_t)AHEAD_TICKS) {
 			if (unchanged(seg, &s))
 				return 0;
 			continue;
 		}
 		/* Members keep their place where it can be read; who loses it finds out at his next transition. */
-		if (!pointed) {
+		if (s.words == 0) {
 			uint64_t head = s.head;
 
 			memset(&s, 0, sizeof(s));
 			s.head = head;
+			s.words = seg->nwords;
 		}
-		if (s.words < 1 || s.words > seg->nwords)
-			s.words = seg->nwords;
-		if (!pointed)
-			s.words = seg->nwords;
 		for (uint32_t w = 0; w < s.words; w++) {
 			uint64_t valid = ~0ull;
 
-			if (w == seg->nwords - 1 && seg->nslots % 64)
-				valid = (1ull << (seg->nslots % 64)) - 1;
+			if (w == seg->nwords - 1)
+				valid = ~seg->beyond;
 			s.running[w] &= valid;
 			s.evicted[w] &= valid & ~s.running[w];
 			s.waiting[w] &= valid & ~s.running[w];
+			s.any_waiting |= s.waiting[w];
+			s.any_evicted |= s.evicted[w];
 		}
 		s.weight = add_weights(seg, &s);
 		s.t = now;
 		s.reserved = s.reserved_until = 0;
 		s.win_number++;
 		s.win_start = now;
-		s.win_ticks = win_ticks;
+		s.win_ms = win_ms;
 		s.win_v = s.v;
 		/* The law holds again from here on. */
 		for (uint32_t slot = 0; slot < seg->nslots; slot++)

@@ -19,7 +19,9 @@ struct arb_snap {
 	uint32_t weight; /* W */
 	uint32_t words;
 	uint64_t reserved, reserved_until;
+	uint32_t win_ms;
 	uint64_t win_number, win_start, win_ticks, win_v, win_busy;
+	uint64_t any_waiting, any_evicted; /* all words or-ed together, as read */
 	uint64_t running[ARB_WORDS];
 	uint64_t waiting[ARB_WORDS];
 	uint64_t evicted[ARB_WORDS];
@@ -41,7 +43,7 @@ typedef uint32_t arb_admit_fn(void *argument, const struct arb_snap *snap, uint6
 struct arb_move {
 	uint64_t now;
 	uint64_t at;
-	uint64_t win_ticks;  /* length that the next window gets */
+	uint32_t win_ms;     /* length that the next window gets */
 	uint64_t window;     /* number of the window that the actor's account has been rolled to */
 	uint32_t weight;     /* entering */
 	bool queue;          /* entering: if refused, register as waiting */
@@ -53,6 +55,8 @@ struct arb_move {
 	uint32_t reason;     /* out: why it was refused */
 	uint32_t next;       /* out: who was chosen and must be woken, or ARB_NONE */
 };
+
+#define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
 
 static inline bool arb_bit_test(const uint64_t *words, uint32_t i)
 {
@@ -67,7 +71,7 @@ uint32_t arb_bits_count(const uint64_t *words, uint32_t nwords);
 int arb_running_read(const struct arb_segment *seg, struct arb_snap *snap);
 
 /* Counts on to time `to`; rolls the window where a boundary lies between. Pure. */
-void arb_running_advance(struct arb_snap *snap, uint64_t to, uint64_t win_ticks);
+void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms);
 
 /* What slot i has been billed, as of this snapshot. Only valid if the head is still the same after. */
 uint64_t arb_running_usage(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i);
@@ -103,6 +107,6 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 	uint64_t stale_before_ns, struct arb_snap *snap);
 
 /* Replaces garbage by a snapshot that keeps the invariants. 1: repaired, 0: there was nothing to repair. */
-int arb_running_repair(const struct arb_actor *me, uint64_t now, uint64_t win_ticks);
+int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms);
 
 #endif

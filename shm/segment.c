@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct arb_slot) + 2 * sizeof(struct arb_account) >= 4096,
 uint64_t arb_segment_fingerprint(void)
 {
 	static const uint64_t layout[] = { ARB_ABI_VERSION, ARB_TICKS_PER_NS, ARB_WEIGHT_ONE, ARB_WORDS,
-		ARB_HEAD_INDEX_BITS, ARB_REASON_COUNT, ARB_EVENT_COUNT, sizeof(struct arb_record),
+		ARB_HEAD_INDEX_BITS, ARB_SHAPE_WEIGHT_BITS, ARB_REASON_COUNT, ARB_EVENT_COUNT, sizeof(struct arb_record),
 		AT(arb_record, reserved), AT(arb_record, win_number), AT(arb_record, win_busy),
 		AT(arb_record, running), AT(arb_record, waiting), AT(arb_record, evicted),
 		sizeof(struct arb_account_record), AT(arb_account_record, quota), AT(arb_account_record, mem_used),
@@ -139,8 +139,7 @@ static void state_initialise(void *base, const void *argument)
 	/* From 1 on, so that an account in window 0 is one that has never been counted. */
 	arb_store64(&slot0->record[0].win_number, 1);
 	arb_store64(&slot0->record[0].win_start, now);
-	arb_store64(&slot0->record[0].win_ticks, 100000000ull * ARB_TICKS_PER_NS);
-	arb_store64(&slot0->record[0].weight_words, (uint64_t)1 << 32);
+	arb_store64(&slot0->record[0].shape, 1u << ARB_SHAPE_WORDS_SHIFT | 100ull << ARB_SHAPE_WIN_SHIFT);
 	for (uint32_t i = 0; i < plan->naccounts; i++)
 		arb_store64(&accounts[i].head, (uint64_t)ARB_HOME << ARB_HEAD_BUFFER_BITS);
 }
@@ -261,6 +260,7 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 	seg->naccounts = arb_segment_accounts_for(seg->nslots);
 	seg->nevents = ARB_EVENTS;
 	seg->nwords = (seg->nslots + 63) / 64;
+	seg->beyond = seg->nslots % 64 ? ~0ull << (seg->nslots % 64) : 0;
 	seg->slots = (struct arb_slot *)((char *)seg->file.base + slots_at());
 	seg->accounts = (struct arb_account *)((char *)seg->file.base + accounts_at(seg->nslots));
 	seg->events = (struct arb_event *)((char *)seg->file.base + events_at(seg->nslots, seg->naccounts));

@@ -42,6 +42,7 @@ struct arb_segment {
 	uint32_t naccounts;
 	uint32_t nevents;
 	uint32_t nwords; /* of bitmaps over nslots */
+	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
 };
 

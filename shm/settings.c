@@ -142,7 +142,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 		.wall = value[ARB_KEY_BILLING] == 1,
 		.borrow = value[ARB_KEY_BORROW] == 1,
 		.carryover_pct = (unsigned)value[ARB_KEY_CARRYOVER_PERCENT],
-		.win_ticks = (uint64_t)value[ARB_KEY_WINDOW_MS] * 1000000u * ARB_TICKS_PER_NS,
+		.win_ms = (uint32_t)value[ARB_KEY_WINDOW_MS],
 		.reserve_ns = (uint64_t)value[ARB_KEY_RESERVE_US] * 1000u,
 		.max_wait_ns = (uint64_t)value[ARB_KEY_MAX_WAIT_MS] * 1000000u,
 		.grace_ns = (uint64_t)value[ARB_KEY_GRACE_MS] * 1000000u,

@@ -15,7 +15,7 @@ struct arb_rules {
 	bool wall; /* billing = full */
 	bool borrow;
 	unsigned carryover_pct;
-	uint64_t win_ticks;
+	uint32_t win_ms;
 	uint64_t reserve_ns;
 	uint64_t max_wait_ns;
 	uint64_t grace_ns;

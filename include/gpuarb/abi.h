@@ -66,21 +66,28 @@ typedef struct {
  *   t, v, busy never decrease; t grows by exactly W * (growth of v) while W > 0
  */
 struct arb_record {
-	arb_u64 t;              /* ticks: the time up to which v and busy are counted */
-	arb_u64 v;              /* the weighted clock: runs at 1/W */
-	arb_u64 busy;           /* ticks during which W > 0 */
-	arb_u64 weight_words;   /* W | bitmap words in use << 32 */
-	arb_u64 reserved;       /* slot + 1 | its generation << 32; 0: no reservation */
-	arb_u64 reserved_until; /* ns; later than this anybody may pass it */
+	arb_u64 t;          /* ticks: the time up to which v and busy are counted */
+	arb_u64 v;          /* the weighted clock: runs at 1/W */
+	arb_u64 busy;       /* ticks during which W > 0 */
+	arb_u64 shape;      /* ARB_SHAPE_*: W, words in use, which parts below count, the window's length */
 	arb_u64 win_number;
-	arb_u64 win_start; /* ticks */
-	arb_u64 win_ticks; /* its length */
-	arb_u64 win_v;     /* v at win_start */
-	arb_u64 win_busy;  /* busy at win_start */
+	arb_u64 win_start;  /* ticks */
+	arb_u64 win_v;      /* v at win_start */
+	arb_u64 win_busy;   /* busy at win_start */
 	arb_u64 running[ARB_WORDS];
+	/* Each counts only if its flag is set: most transitions need not copy them. */
+	arb_u64 reserved;       /* slot + 1 | its generation << 32 */
+	arb_u64 reserved_until; /* ns; later than this anybody may pass it */
 	arb_u64 waiting[ARB_WORDS];
 	arb_u64 evicted[ARB_WORDS];
 } __attribute__((aligned(ARB_LINE)));
+
+#define ARB_SHAPE_WEIGHT_BITS 20
+#define ARB_SHAPE_WORDS_SHIFT 20 /* 5 bits */
+#define ARB_SHAPE_RESERVED    (1u << 25)
+#define ARB_SHAPE_WAITING     (1u << 26)
+#define ARB_SHAPE_EVICTED     (1u << 27)
+#define ARB_SHAPE_WIN_SHIFT   32 /* milliseconds */
 
 /*
  * One snapshot of an account. Written into the buffer of an attached slot by the holder of its byte, or

@@ -1,0 +1,13 @@
+# Benchmarks: build/bench_<name> [--json] [--case NAME]; one source a benchmark, report.c for all.
+PACKAGES += libjansson-dev
+
+BENCH_SRC := $(wildcard bench/bench_*.c)
+BENCH_BIN := $(BENCH_SRC:bench/%.c=$(BUILD)/%)
+BENCH += $(BENCH_BIN)
+ALL += $(BENCH_BIN)
+
+$(BUILD)/obj/bench/report.o: CPPFLAGS += -DBENCH_COMMIT='"$(shell git describe --always --dirty 2>/dev/null || echo unknown)"'
+$(BENCH_SRC:%.c=$(BUILD)/obj/%.o): CPPFLAGS += -Ishm
+
+$(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(BUILD)/libgpuarb.a
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Runs the benchmarks that are named on the command line and says which results were not as they should be.
+set -u
+bad=0
+for b in "$@"; do
+	"$b" || bad=$((bad + 1))
+	echo
+done
+if [ "$bad" = 0 ]; then
+	echo "Every result is within its allowance."
+else
+	echo "$bad benchmark(s) have results beyond their allowance." >&2
+	exit 1
+fi

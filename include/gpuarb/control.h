@@ -1,0 +1,130 @@
+/*
+ * The tools' view: change settings and limits, look at everything, clean up behind the dead, check.
+ * `dir` NULL means GPUARB_DIR, else /dev/shm/gpuarb. All return 0 (or a count) or a negative errno.
+ */
+#ifndef GPUARB_CONTROL_H
+#define GPUARB_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpuarb/abi.h"
+#include "gpuarb/client.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One setting. account NULL: of the GPU; value NULL: of an account, as if it had never been set. */
+struct gpuarb_change {
+	const char *account;
+	const char *key;
+	const char *value;
+};
+
+/*
+ * All of the changes or none: checked first, then published together, and every client is woken. Makes the
+ * control segment if there is none. -EACCES: only who may write it may change limits.
+ */
+GPUARB_API int gpuarb_control_change(
+	const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count, struct gpuarb_error *err);
+
+/* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none. */
+GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key, char *text,
+	size_t size, struct gpuarb_error *err);
+
+/* Names of the GPUs that have a segment; `names` is filled up to `most`. Returns how many there are. */
+GPUARB_API int gpuarb_control_list(
+	const char *dir, char names[][ARB_UUID_BYTES], size_t most, struct gpuarb_error *err);
+
+struct gpuarb_reclaimed {
+	unsigned slot;
+	unsigned pid;
+	uint64_t pid_ns;
+	char command[16];
+	char account[ARB_NAME_BYTES];
+	uint64_t used_ns;
+	uint64_t freed_bytes;
+	bool was_running;
+};
+
+/* Cleans up behind every dead client, and repairs a damaged record; returns how many there were. */
+GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
+	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument, struct gpuarb_error *err);
+
+/* Calls `say` with a sentence for each violated invariant; returns their number. */
+GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *argument, const char *sentence),
+	void *argument, struct gpuarb_error *err);
+
+/* An observer. Maps both segments read-only; any number of observers costs the clients nothing. */
+struct gpuarb_view;
+
+struct gpuarb_view_client {
+	unsigned slot, generation;
+	unsigned pid, uid;
+	uint64_t pid_ns, start_time;
+	char command[16];
+	char container[ARB_NAME_BYTES];
+	unsigned account; /* index into accounts[], or ARB_NONE */
+	unsigned priority, reason;
+	bool running, waiting, evicted;
+	uint64_t used_ns;      /* billed since it joined */
+	uint64_t throttled_ns, waited_ns, wait_since_ns;
+	uint64_t mem_bytes;
+	uint64_t enters, evictions;
+	uint64_t joined_ns, heartbeat_ns;
+	uint64_t counter[ARB_COUNTERS];
+};
+
+struct gpuarb_view_account {
+	unsigned index;
+	char name[ARB_NAME_BYTES];
+	unsigned clients;
+	bool active;
+	unsigned limit_ppm, quota_ppm;
+	uint64_t used_ns;       /* since the account exists */
+	uint64_t window_ns;     /* used in this window */
+	uint64_t left_ns, debt_ns, borrowed_ns;
+	uint64_t mem_used, mem_peak, mem_limit;
+};
+
+struct gpuarb_picture {
+	bool consistent; /* all of it belongs to one moment */
+	uint64_t now_ns;
+	char uuid[ARB_UUID_BYTES];
+	unsigned nslots, nrunning, nwaiting;
+	uint64_t busy_ns;   /* the GPU, since the segment exists */
+	uint64_t billed_ns; /* all bills together: the same number */
+	uint64_t window_number, window_start_ns, window_ns, window_busy_ns;
+	uint64_t reclaimed;
+	int reserved_slot; /* -1: none */
+	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
+	unsigned nclients, naccounts;
+	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
+	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
+};
+
+GPUARB_API int gpuarb_view_open(
+	const char *dir, const char *gpu, struct gpuarb_view **view, struct gpuarb_error *err);
+GPUARB_API void gpuarb_view_close(struct gpuarb_view *view);
+/* -ESTALE: the segment was removed or replaced; open a new view. */
+GPUARB_API int gpuarb_view_read(struct gpuarb_view *view, struct gpuarb_picture *picture);
+
+struct gpuarb_event {
+	uint64_t position;
+	uint64_t time_ns;
+	const char *name;
+	unsigned kind, slot, generation, account;
+	uint64_t a, b;
+};
+
+/* The events from *position on (0: the oldest there is); moves *position on. Returns how many, up to `most`. */
+GPUARB_API int gpuarb_view_events(
+	struct gpuarb_view *view, uint64_t *position, struct gpuarb_event *events, size_t most);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
