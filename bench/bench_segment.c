@@ -1,5 +1,6 @@
 /* What the segment costs: transitions, hand-over, joining, and looking at it all. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,24 +138,32 @@ static void futex_partner(arb_u32 *word)
 	}
 }
 
+/* A hand-over needs somebody to hand over to: on a busy machine the other may not be in the queue yet. */
+static void hand_over(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+
+	while (arb_running_read(&c->seg, &snap) == 0 && arb_bits_count(snap.waiting, snap.words) == 0)
+		sched_yield();
+	must(gpuarb_client_leave(c, 0), "leave");
+	must(gpuarb_client_wait(c, NULL, 5000000000ull), "wait");
+}
+
 static void lease_there_and_back(void *argument, unsigned iterations)
 {
 	struct game *g = argument;
 
-	for (unsigned i = 0; i < iterations; i++) {
-		must(gpuarb_client_leave(g->client, 0), "leave");
-		must(gpuarb_client_wait(g->client, NULL, 5000000000ull), "wait");
-	}
+	for (unsigned i = 0; i < iterations; i++)
+		hand_over(g->client);
 }
 
 static void lease_partner(void)
 {
 	struct gpuarb_client *c = client_on("handover");
 
-	for (;;) {
-		must(gpuarb_client_wait(c, NULL, 5000000000ull), "wait");
-		must(gpuarb_client_leave(c, 0), "leave");
-	}
+	must(gpuarb_client_wait(c, NULL, 5000000000ull), "wait");
+	for (;;)
+		hand_over(c);
 }
 
 /* As those do it who have a daemon: a message that says "released" and one that says "yours". */
@@ -238,9 +247,6 @@ static void handover(struct bench *b)
 		socket_echo(d[1]);
 	}
 	g.socket = a[0];
-	usleep(100000);
-	/* The partner must stand in the queue before we begin to count. */
-	lease_there_and_back(&g, 10);
 	bench_duel(lease_there_and_back, &g, futex_there_and_back, &g, 200, 60, &ns, &base);
 	bench_ratio(b, "handover", ns / 2, "ns", base / 2, 1.5);
 	bench_duel(socket_there_and_back, &g, futex_there_and_back, &g, 200, 30, &daemon_ns, &base);
@@ -281,7 +287,7 @@ static void snapshot_read(struct bench *b)
 {
 	struct gpuarb_client *c[256];
 	struct gpuarb_view *view;
-	struct gpuarb_picture picture;
+	static struct gpuarb_picture picture;
 	struct gpuarb_error err = { 0 };
 	double best = 0;
 

@@ -146,6 +146,7 @@ static int roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, 
 		c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
 		c->turns = arb_policy_takes_turns(c->rules.policy, c->quota_sum);
 		c->move.choose = c->turns ? choose : NULL;
+		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
 		/* Nobody to ask where there is no limit and there are no turns. */
 		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM ? admit : NULL;
 		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move->now, acct);

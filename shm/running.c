@@ -315,7 +315,10 @@ static uint64_t reservation(const struct arb_segment *seg, uint32_t slot)
 	return (uint64_t)(slot + 1) | (uint64_t)arb_load32(&seg->slots[slot].generation) << 32;
 }
 
-/* Chooses and reserves, if anybody waits and nothing is reserved. */
+/*
+ * A place has become free: chooses a waiter and reserves it, or finds the one it is reserved for already.
+ * Whoever it is must be woken after the CAS.
+ */
 static inline void choose(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
 {
 	uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
@@ -323,10 +326,12 @@ static inline void choose(const struct arb_segment *seg, struct arb_move *move, 
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
-	if (s->reserved && now_ns < s->reserved_until)
-		return;
-	s->reserved = 0;
-	move->next = move->choose(move->argument, s, now_ns);
+	if (s->reserved && now_ns < s->reserved_until) {
+		move->next = (uint32_t)s->reserved - 1;
+	} else {
+		s->reserved = s->reserved_until = 0;
+		move->next = move->choose(move->argument, s, now_ns);
+	}
 	if (move->next >= seg->nslots) {
 		move->next = ARB_NONE;
 		return;
@@ -429,8 +434,9 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		s->waiting[word] &= ~bit;
 		s->weight += move->weight;
 		drop_reservation_of(s, me->slot);
-		/* Where more than one fits, each who enters lets the next one in. */
-		choose(seg, move, s);
+		/* Where more than one may fit, each who enters lets the next one try. */
+		if (move->more && !s->reserved)
+			choose(seg, move, s);
 		if (publish(me, s))
 			return 0;
 	}

@@ -47,6 +47,7 @@ struct arb_move {
 	uint64_t window;     /* number of the window that the actor's account has been rolled to */
 	uint32_t weight;     /* entering */
 	bool queue;          /* entering: if refused, register as waiting */
+	bool more;           /* entering: there may be room for another */
 	uint64_t reserve_ns; /* how long a reservation holds */
 	arb_admit_fn *admit; /* NULL: always */
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
