@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -24,16 +25,38 @@ static mode_t directory_mode(mode_t file_mode)
 	return file_mode & 0022 ? mode | 01000 : mode;
 }
 
+/* Puts a finished directory in its place. Somebody may have been faster: then theirs stays. */
+static int place_directory(const char *temporary, const char *path)
+{
+	if (syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+		return 0;
+	/* Where that is not known: an ordinary rename replaces nothing but an empty directory. */
+	if ((errno == ENOSYS || errno == EINVAL) && rename(temporary, path) == 0)
+		return 0;
+	return -errno;
+}
+
+/* Made beside its place, so that neither a death half-way nor a neighbour sees it without its rights. */
 static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuarb_error *err)
 {
-	if (mkdir(path, 0700) != 0)
-		return errno == EEXIST ? 0
-				       : arb_fail(err, -errno, "cannot make the directory %s: %s", path, strerror(errno));
-	if (gid != (gid_t)-1 && chown(path, (uid_t)-1, gid) != 0)
-		return arb_fail(err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
-	if (chmod(path, mode) != 0)
-		return arb_fail(err, -errno, "cannot set the mode of %s: %s", path, strerror(errno));
-	return 0;
+	char temporary[PATH_MAX + 64];
+	int r;
+
+	if (access(path, F_OK) == 0)
+		return 0;
+	snprintf(temporary, sizeof(temporary), "%s.new-%ld-%llx", path, (long)getpid(),
+		(unsigned long long)arb_os_now_ns());
+	if (mkdir(temporary, 0700) != 0)
+		return arb_fail(err, -errno, "cannot make the directory %s: %s", path, strerror(errno));
+	if (gid != (gid_t)-1 && chown(temporary, (uid_t)-1, gid) != 0)
+		r = arb_fail(err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
+	else if (chmod(temporary, mode) != 0)
+		r = arb_fail(err, -errno, "cannot set the mode of %s: %s", path, strerror(errno));
+	else if ((r = place_directory(temporary, path)) < 0 && r != -EEXIST && r != -ENOTEMPTY)
+		arb_fail(err, r, "cannot make the directory %s: %s", path, strerror(-r));
+	if (r < 0)
+		rmdir(temporary);
+	return r == -EEXIST || r == -ENOTEMPTY ? 0 : r;
 }
 
 int arb_file_directories(const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err)
