@@ -10,7 +10,9 @@ static inline void arb_text_store(arb_u64 *words, size_t nwords, const char *tex
 {
 	size_t length = strnlen(text, 8 * nwords - 1);
 
-	for (size_t i = 0; i < nwords; i++) {
+	/* The first word goes first and comes last: a death in between leaves an empty text, not half of one. */
+	arb_store64(&words[0], 0);
+	for (size_t i = nwords; i-- > 0;) {
 		uint64_t word = 0;
 
 		if (length > 8 * i)
