@@ -636,6 +636,20 @@ out:
 	return r;
 }
 
+/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. */
+static bool reclaim_members(struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+	bool any = false;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return false;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
+		any |= arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules) > 0;
+	return any;
+}
+
 int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 {
 	int r;
@@ -645,6 +659,8 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 	lock(c);
 	r = ensure(c);
 	if (r == 0)
+		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+	if (r == -ENOMEM && reclaim_members(c))
 		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
 	if (r == -ENOMEM)
 		arb_events_write(&c->seg, ARB_EVENT_MEM_REFUSED, c->me.slot, c->account, bytes, c->mem_limit);
