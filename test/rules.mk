@@ -33,3 +33,20 @@ $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $
 check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
 	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 --timeout 120 || exit 1; done
 	@$(BUILD)/test/multi_namespaces || test $$? = 77
+
+# Kill a client at every instruction of every operation. It steps through x86 code.
+ifeq ($(shell uname -m),x86_64)
+CRASH := $(BUILD)/test/crash_kill
+CHECK += check-crash-sample
+
+$(CRASH): $(patsubst %,$(BUILD)/obj/test/%.o,crash_kill crash_ops crash_world stepper) $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl
+
+.PHONY: check-crash check-crash-sample
+check-crash-sample: $(CRASH) ## kill a client at evenly spread instructions of every operation
+	$(CRASH) --jobs $$(nproc)
+
+check-crash: $(CRASH) ## the same at every instruction (long)
+	$(CRASH) --all --jobs $$(nproc)
+endif

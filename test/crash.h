@@ -1,0 +1,113 @@
+/*
+ * Kill at every instruction: what the victim does (crash_ops.c), who survives it and what must hold for
+ * them then (crash_world.c), and the loop over all boundaries (crash_kill.c).
+ */
+#ifndef CRASH_H
+#define CRASH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "../shm/client.h"
+#include "gpuarb/client.h"
+
+#define MS 1000000ull
+
+/* How a victim or a corpse behaves when it goes to sleep on its futex. */
+enum crash_sleep {
+	SLEEP_TIMES_OUT, /* at once, with the clock moved on */
+	SLEEP_BEGINS,    /* the stepped stretch begins where it wakes up */
+	SLEEP_ENDS,      /* ... or ends where it falls asleep */
+	SLEEP_STOPS,     /* a corpse: stopped there, and killed later */
+};
+
+struct world;
+
+/*
+ * One operation. Every step but `operate` is there to bring about the state in which it is to happen:
+ * arrange (survivors), corpse (a process that stops, sees `between` happen around it and is killed),
+ * prepare (the victim, unstepped), before (survivors, while the victim stands at the beginning).
+ */
+struct crash_op {
+	const char *name;
+	const char *policy;    /* concurrent if NULL */
+	const char *b_account; /* of a second survivor */
+	unsigned slots;        /* 6 if 0 */
+	enum crash_sleep sleep, corpse_sleep;
+	unsigned corpse_steps; /* it dies at random, at most this many instructions after its stepper_begin */
+	bool forgets;    /* accounts are given other names, and what the old ones used is in none */
+	bool waits;      /* the second survivor waits for the lease while the victim is killed */
+	bool creates;    /* there is no segment before, and no survivor */
+	bool real;       /* real clock and futex */
+	bool asleep;     /* killed at any time while it goes on freely, mostly inside the kernel */
+	void (*arrange)(struct world *w);
+	void (*corpse)(struct world *w);
+	void (*between)(struct world *w);
+	void (*prepare)(struct world *w);
+	void (*before)(struct world *w);
+	void (*operate)(struct world *w);
+	void (*after)(struct world *w); /* what must hold beside what must hold always */
+};
+
+extern const struct crash_op crash_ops[];
+extern const unsigned crash_nops;
+
+/* What main wants to know of an operation, in memory that all processes share. */
+struct crash_tally {
+	uint64_t boundaries; /* instructions of the operation, and its end */
+	uint64_t kills;      /* SIGKILLs at distinct boundaries */
+	uint64_t drifted;    /* ... of which the child had come by another way */
+	uint64_t states;     /* copies of the segment that were recovered */
+	uint64_t violations;
+	bool done;
+};
+
+struct world {
+	const struct crash_op *op;
+	struct crash_tally *tally;
+	char dir[256];
+	char gpu[64];
+	unsigned serial;
+	struct gpuarb_client *a, *b; /* survivors */
+	uint64_t a_bytes, b_bytes;   /* memory they hold */
+	struct gpuarb_client *v;     /* in the victim: itself */
+	struct arb_segment copy;
+	struct arb_control_map admin;
+	struct arb_control_copy *draft;
+	uint64_t events_before;
+	unsigned runs;
+	/* For messages. */
+	size_t step;
+	uint64_t address;
+	unsigned said;
+	bool broken;
+};
+
+/* The clock that everybody sees in tests; each reading takes a microsecond. */
+void world_clock_start(void);
+void world_clock_skip(uint64_t ns);
+
+/* Opens a client of this world. In the victim and in corpses failing is fatal. */
+struct gpuarb_client *world_client(struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes);
+void world_must(int r, const char *what);
+
+void world_open(struct world *w);
+void world_close(struct world *w);
+void world_remove(const char *dir);
+/* Survivors idle, at the same point of a window each time. */
+void world_align(struct world *w);
+/* Lets somebody die before the victim comes. */
+void world_bury(struct world *w);
+void world_child(void *world);
+
+/* Everything that must hold after a kill. */
+void world_recover(struct world *w);
+/* The survivor that waits calls `meanwhile` once it sleeps. */
+void world_wait(struct world *w, void (*meanwhile)(struct world *w));
+/* Copies the segment as it is now and recovers the copy, where everybody is dead. */
+void world_recover_copy(struct world *w);
+
+__attribute__((format(printf, 2, 3))) void world_wrong(struct world *w, const char *format, ...);
+
+#endif
