@@ -95,8 +95,20 @@ static int check_running(const struct arb_segment *seg, struct report *r, struct
 	return 0;
 }
 
-/* One account, read while its head stands still. */
-static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t window, uint64_t *seen, struct report *r)
+/* A member may move between two looks. Only if the one account stood still while the other was read is it in both. */
+static bool in_both(const struct arb_segment *seg, uint32_t slot, uint32_t a, uint32_t b)
+{
+	struct arb_account_snap one, other;
+
+	if (arb_account_read(seg, a, &one) < 0 || !arb_bit_test(one.attached, slot) ||
+		arb_account_read(seg, b, &other) < 0 || !arb_bit_test(other.attached, slot))
+		return false;
+	arb_fence_acquire();
+	return arb_load64(&seg->accounts[a].head) == one.head;
+}
+
+/* One account, read while its head stands still. seen: by slot, its account so far plus one. */
+static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t window, uint32_t *seen, struct report *r)
 {
 	struct arb_account_snap s;
 	uint64_t mem;
@@ -132,10 +144,11 @@ static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t win
 		wrong(r, "account %u: its record lies with slot %u, which is not attached", a, head_index);
 	if (window && s.window > window + 1000)
 		wrong(r, "account %u: window %llu is in the future", a, (unsigned long long)s.window);
-	for (uint32_t w = 0; w < seg->nwords; w++) {
-		if (seen[w] & s.attached[w])
-			wrong(r, "account %u: a member is attached to another account as well", a);
-		seen[w] |= s.attached[w];
+	for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(s.attached, seg->nwords, i + 1)) {
+		if (seen[i] && in_both(seg, i, seen[i] - 1, a))
+			wrong(r, "account %u: slot %u is attached to account %u as well", a, i, seen[i] - 1);
+		seen[i] = a + 1;
 	}
 	return 0;
 }
@@ -168,7 +181,7 @@ int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument)
 {
 	struct report r = { say, argument, 0 };
 	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
-	uint64_t seen[ARB_WORDS] = { 0 };
+	uint32_t seen[ARB_SLOTS_MAX] = { 0 };
 	struct arb_snap s;
 	int result = check_running(seg, &r, &s);
 
@@ -178,12 +191,8 @@ int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument)
 		wrong(&r, "%u accounts in use, there is room for %u", high, seg->naccounts);
 		high = seg->naccounts;
 	}
-	/* Members move between two looks; only a segment at rest is held to "attached once". */
 	for (uint32_t a = 0; a < high; a++) {
-		uint64_t fresh[ARB_WORDS] = { 0 };
-
-		result = check_account(seg, a, r.violations ? 0 : s.win_number,
-			arb_load64(&seg->header->head) == s.head ? seen : fresh, &r);
+		result = check_account(seg, a, r.violations ? 0 : s.win_number, seen, &r);
 		if (result < 0)
 			return result;
 	}
