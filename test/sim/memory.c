@@ -75,7 +75,9 @@ CUresult drv_take(uint32_t device, uint64_t bytes)
 {
 	int rc;
 
+	/* What happened before happened without this memory. */
 	sim_lock();
+	sim_engine_advance_fully(sim_clock_ns());
 	rc = sim_memory_take(device, bytes);
 	sim_unlock();
 	return rc ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -84,6 +86,7 @@ CUresult drv_take(uint32_t device, uint64_t bytes)
 void drv_give(uint32_t device, uint64_t bytes)
 {
 	sim_lock();
+	sim_engine_advance_fully(sim_clock_ns());
 	sim_memory_give(device, bytes);
 	sim_unlock();
 }
@@ -130,6 +133,7 @@ struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t byte
 	a->rounded = size;
 	if (kind == ALLOC_MANAGED) {
 		sim_lock();
+		sim_engine_advance_fully(sim_clock_ns());
 		sim_managed_take(device, size);
 		sim_unlock();
 	}
