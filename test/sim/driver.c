@@ -28,9 +28,9 @@ void drv_cost_slow(uint64_t ns)
 	uint64_t end = sim_clock_ns() + ns;
 
 	if (ns > 200000) {
-		struct timespec ts = {(time_t)(end / 1000000000u), (long)(end % 1000000000u)};
+		struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 
-		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
 			;
 		return;
 	}

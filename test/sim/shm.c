@@ -39,17 +39,40 @@ static void relax(void)
 #endif
 }
 
+/* What this process's time namespace adds to CLOCK_MONOTONIC; the model lives in the time without it. */
+static uint64_t clock_shift_ns;
+
+static void read_clock_shift(void)
+{
+	char mine[64] = "", children[64] = "", clock[32];
+	long long s, ns;
+	FILE *f;
+
+	/* The file tells of the children's namespace, so it counts only if that is ours as well. */
+	if (readlink("/proc/self/ns/time", mine, sizeof(mine) - 1) < 0 ||
+		readlink("/proc/self/ns/time_for_children", children, sizeof(children) - 1) < 0 || strcmp(mine, children))
+		return;
+	f = fopen("/proc/self/timens_offsets", "re");
+	if (!f)
+		return;
+	while (fscanf(f, "%31s %lld %lld", clock, &s, &ns) == 3)
+		if (!strcmp(clock, "monotonic"))
+			clock_shift_ns = (uint64_t)(s * 1000000000 + ns);
+	fclose(f);
+}
+
 uint64_t sim_clock_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - clock_shift_ns;
 }
 
 void sim_futex_wait(uint32_t *word, uint32_t value, uint64_t until_ns)
 {
-	struct timespec ts = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+	uint64_t at = until_ns + clock_shift_ns;
+	struct timespec ts = {.tv_sec = (time_t)(at / 1000000000u), .tv_nsec = (long)(at % 1000000000u)};
 
 	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
 }
@@ -234,6 +257,7 @@ int sim_shm_open(void)
 
 	if (sim_shm.file)
 		return 0;
+	read_clock_shift();
 	file_paths(dir, path, sizeof(dir));
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT) {
