@@ -762,7 +762,7 @@ static int open_segments(
 	r = arb_segment_open(&c->seg, dir, o->gpu, true, &create, err);
 	if (r < 0)
 		return r;
-	first = malloc(sizeof(*first));
+	first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
 	if (!first)
 		return arb_fail(err, -ENOMEM, "out of memory");
 	arb_settings_first(first, config);

@@ -91,7 +91,7 @@ static int check_draft(const struct arb_control_copy *draft, struct gpuarb_error
 static int open_for_writing(struct arb_control_map *map, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
 	struct arb_config config;
-	struct arb_control_copy *first = malloc(sizeof(*first));
+	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
 	int r = first ? arb_config_load(&config, NULL, false, err) : arb_fail(err, -ENOMEM, "out of memory");
 
 	if (r == 0) {
@@ -138,7 +138,7 @@ int gpuarb_control_change(
 	r = open_for_writing(&map, dir, gpu, err);
 	if (r < 0)
 		return r;
-	draft = malloc(sizeof(*draft));
+	draft = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*draft));
 	r = draft ? lock_writer(&map, &writer) : -ENOMEM;
 	if (r < 0) {
 		arb_fail(err, r, "cannot write %s: %s", map.file.path,

@@ -160,8 +160,8 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int saved = errno, r = 0;
 	int fd = arb_os_open(file->path, writable ? O_RDWR : O_RDONLY);
 	struct stat st;
-	/* The largest header; checked through a copy, before anything is mapped. */
-	char header[512] __attribute__((aligned(8))) = { 0 };
+	/* The largest header; checked through a copy, before anything is mapped. As aligned as what it is read as. */
+	char header[512] __attribute__((aligned(4096))) = { 0 };
 
 	if (fd < 0)
 		return arb_fail(err, fd, "cannot open %s: %s", file->path, strerror(-fd));
