@@ -418,13 +418,14 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 		move->queue = queue;
 		if (queue && c->turns)
 			prepare_to_wait(c);
+		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and evicts. */
+		arb_store64(&own_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
 		r = arb_running_enter(&c->me, move, snap);
 		wake_next(c, move);
 		if (__builtin_expect(r == 0, 1)) {
 			struct arb_slot *s = own_slot(c);
 
 			c->running = true;
-			arb_store64(&s->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
 			arb_store64(&s->entered_ns, move->at / ARB_TICKS_PER_NS);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
