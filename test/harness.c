@@ -106,7 +106,7 @@ int t_open(const struct t_dir *dir, const char *account, struct gpuarb_client **
 
 static int change(const struct t_dir *dir, const char *account, enum arb_key key, const int64_t *value)
 {
-	struct arb_control_copy *draft = malloc(sizeof(*draft));
+	struct arb_control_copy *draft = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*draft));
 	struct arb_control_map map;
 	int fd = -1,
 	    r = draft ? arb_control_map_open(&map, dir->path, T_GPU, true, NULL, NULL, NULL) : -ENOMEM;

@@ -50,3 +50,23 @@ check-crash-sample: $(CRASH) ## kill a client at evenly spread instructions of e
 check-crash: $(CRASH) ## the same at every instruction (long)
 	$(CRASH) --all --jobs $$(nproc)
 endif
+
+# Threads, and everything again under the sanitizers, in build directories of their own.
+ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+TSAN := -O2 -g -fsanitize=thread
+
+$(BUILD)/test/threads_main: $(BUILD)/obj/test/threads_main.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+
+.PHONY: check-threads check-tsan check-asan
+CHECK += check-tsan check-asan
+check-threads: $(BUILD)/test/threads_main
+	$(BUILD)/test/threads_main
+
+check-tsan: ## threads under the thread sanitizer
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="$(TSAN)" check-threads
+
+check-asan: ## processes, threads and garbage under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 \
+		check-multi check-threads check-stress-short
