@@ -631,6 +631,9 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		if (r >= 0)
 			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
+	} else {
+		/* Whoever evicted us may have died before it came to this. */
+		arb_store32(&own_slot(c)->gate, 0);
 	}
 out:
 	unlock(c);
