@@ -137,20 +137,23 @@ static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 
 int arb_reclaim_slot(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
+	uint64_t bit = 1ull << (slot % 64);
 	struct arb_lock lock;
 	uint32_t account;
 	int r;
 
-	if (is_clean(seg, slot))
+	/* One that is clean and looks taken is either about to be filled in, or its cleaner died at the last step. */
+	if (is_clean(seg, slot) && !(arb_load64(&seg->header->taken[slot / 64]) & bit))
 		return 0;
 	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
 	account = arb_load32(&seg->slots[slot].account);
-	if (is_clean(seg, slot))
+	if (is_clean(seg, slot)) {
+		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		r = 0;
-	else if ((r = arb_reclaim_clean(seg, slot, rules, what)) == 0) {
-		arb_bit_clear(&seg->header->taken[slot / 64], 1ull << (slot % 64));
+	} else if ((r = arb_reclaim_clean(seg, slot, rules, what)) == 0) {
+		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		arb_add64_full(&seg->header->reclaimed, 1);
 		arb_events_write(seg, ARB_EVENT_RECLAIMED, slot, account, what->used_ticks, what->freed_bytes);
 		r = 1;
