@@ -13,6 +13,8 @@
 #include "gpuarb/client.h"
 
 #define MS 1000000ull
+/* A reservation and a few looks: long before a survivor would have to evict somebody. */
+#define LEASE_BOUND_NS (100 * MS)
 
 /* How a victim or a corpse behaves when it goes to sleep on its futex. */
 enum crash_sleep {
@@ -38,6 +40,8 @@ struct crash_op {
 	unsigned corpse_steps; /* it dies at random, at most this many instructions after its stepper_begin */
 	bool forgets;    /* accounts are given other names, and what the old ones used is in none */
 	bool waits;      /* the second survivor waits for the lease while the victim is killed */
+	bool is_long;    /* to be tried only where time does not matter */
+	bool borrows;    /* borrow = idle */
 	bool creates;    /* there is no segment before, and no survivor */
 	bool real;       /* real clock and futex */
 	bool asleep;     /* killed at any time while it goes on freely, mostly inside the kernel */
@@ -49,6 +53,19 @@ struct crash_op {
 	void (*operate)(struct world *w);
 	void (*after)(struct world *w); /* what must hold beside what must hold always */
 };
+
+/* What some operations must have left beside that (crash_after.c). */
+void after_settings(struct world *w);
+void after_event(struct world *w);
+void after_eviction(struct world *w);
+void after_memory(struct world *w);
+void after_naming(struct world *w);
+void after_creation(struct world *w);
+/* A pair of settings that belong together, so that a mixture of two copies shows. */
+#define CRASH_RESERVE_US(odd) ((odd) ? 2000 : 1000)
+#define CRASH_CORE_PCT(odd)   ((odd) ? 20 : 10)
+void crash_draft(struct world *w);
+int crash_publish(struct world *w);
 
 extern const struct crash_op crash_ops[];
 extern const unsigned crash_nops;
@@ -73,7 +90,7 @@ struct world {
 	uint64_t a_bytes, b_bytes;   /* memory they hold */
 	struct gpuarb_client *v;     /* in the victim: itself */
 	struct arb_segment copy;
-	struct arb_control_map admin;
+	struct arb_control_map admin; /* in an administrator */
 	struct arb_control_copy *draft;
 	uint64_t events_before;
 	unsigned runs;
@@ -87,6 +104,8 @@ struct world {
 /* The clock that everybody sees in tests; each reading takes a microsecond. */
 void world_clock_start(void);
 void world_clock_skip(uint64_t ns);
+uint64_t world_clock_now(void);
+void world_clock_set(uint64_t ns);
 
 /* Opens a client of this world. In the victim and in corpses failing is fatal. */
 struct gpuarb_client *world_client(struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes);

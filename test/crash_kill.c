@@ -75,7 +75,7 @@ static void strike(struct world *w)
 		stepper_release(victim);
 		nanosleep(&ts, NULL);
 	} else if (phase == RECORDING) {
-		r = stepper_record(victim, &path, look, w);
+		r = stepper_record(victim, &path, options.all, look, w);
 		if (r < 0)
 			world_wrong(w, "the victim went away while it was stepped: %s", strerror(-r));
 		w->tally->boundaries = path.length + 1;
@@ -194,7 +194,9 @@ static int run_all(const char *dir, struct crash_tally *tally)
 	fflush(stdout);
 	while (next < crash_nops || running) {
 		while (next < crash_nops && running < options.jobs) {
-			if (!options.only || strstr(crash_ops[next].name, options.only)) {
+			const struct crash_op *op = &crash_ops[next];
+
+			if (options.only ? strstr(op->name, options.only) != NULL : options.all || !op->is_long) {
 				pid[next] = fork();
 				if (pid[next] == 0) {
 					signal(SIGALRM, too_late);
@@ -221,8 +223,8 @@ static int run_all(const char *dir, struct crash_tally *tally)
 			sum.violations += tally[i].violations + !tally[i].done;
 		}
 	free(pid);
-	printf("crash: %llu kill points, %llu copies recovered, %llu violations\n", (unsigned long long)sum.kills,
-		(unsigned long long)sum.states, (unsigned long long)sum.violations);
+	printf("crash: %llu copies of a segment recovered\ncrash: %llu kill points, %llu violations\n",
+		(unsigned long long)sum.states, (unsigned long long)sum.kills, (unsigned long long)sum.violations);
 	return sum.violations ? 1 : 0;
 }
 

@@ -143,36 +143,6 @@ static int plan(struct stepper_path *path)
 	return 0;
 }
 
-int stepper_record(pid_t child, struct stepper_path *path, void (*each)(void *argument, size_t n), void *argument)
-{
-	path->length = 0;
-	for (;;) {
-		uint64_t rip = rip_of(child);
-
-		if (each)
-			each(argument, path->length);
-		if (append(path, rip) < 0)
-			return -ENOMEM;
-		if (rip == (uint64_t)(uintptr_t)stepper_end_at)
-			break;
-		if (!resume(child, PTRACE_SINGLESTEP))
-			return -ECHILD;
-	}
-	/* The end has an entry too, so that there is a way to it. */
-	if (plan(path) < 0)
-		return -ENOMEM;
-	path->length--;
-	return 0;
-}
-
-uint64_t stepper_walk(pid_t child, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (rip_of(child) == (uint64_t)(uintptr_t)stepper_end_at || !resume(child, PTRACE_SINGLESTEP))
-			return 0;
-	return rip_of(child);
-}
-
 /* Runs to the turn-th execution (from 0) of that address. */
 static bool run_to(pid_t child, uint64_t address, uint32_t turn)
 {
@@ -193,6 +163,47 @@ static bool run_to(pid_t child, uint64_t address, uint32_t turn)
 		if (!resume(child, PTRACE_SINGLESTEP))
 			return false;
 	}
+}
+
+/* The address after the string instruction that the child is about to repeat, 0 if it is at none. */
+static uint64_t after_repeat(pid_t child, uint64_t rip)
+{
+	uint64_t code = (uint64_t)ptrace(PTRACE_PEEKTEXT, child, rip, NULL);
+	uint64_t length = (code >> 8 & 0xf0) == 0x40 ? 3 : 2, what = code >> 8 * (length - 1) & 0xfe;
+
+	/* rep movs, rep stos */
+	return (code & 0xff) == 0xf3 && (what == 0xa4 || what == 0xaa) ? rip + length : 0;
+}
+
+int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
+	void (*each)(void *argument, size_t n), void *argument)
+{
+	path->length = 0;
+	for (;;) {
+		uint64_t rip = rip_of(child), after;
+
+		each(argument, path->length);
+		if (append(path, rip) < 0)
+			return -ENOMEM;
+		if (rip == (uint64_t)(uintptr_t)stepper_end_at)
+			break;
+		after = repeats ? 0 : after_repeat(child, rip);
+		if (after ? !run_to(child, after, 0) : !resume(child, PTRACE_SINGLESTEP))
+			return -ECHILD;
+	}
+	/* The end has an entry too, so that there is a way to it. */
+	if (plan(path) < 0)
+		return -ENOMEM;
+	path->length--;
+	return 0;
+}
+
+uint64_t stepper_walk(pid_t child, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (rip_of(child) == (uint64_t)(uintptr_t)stepper_end_at || !resume(child, PTRACE_SINGLESTEP))
+			return 0;
+	return rip_of(child);
 }
 
 uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n)

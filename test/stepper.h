@@ -28,8 +28,12 @@ void stepper_end(void);
 /* Forks; the child runs body(argument), which calls stepper_begin. -1: it did not get there. */
 pid_t stepper_spawn(void (*body)(void *argument), void *argument);
 
-/* Steps a child that stands at its begin to its end. each(argument, n) is called at each boundary. */
-int stepper_record(pid_t child, struct stepper_path *path, void (*each)(void *argument, size_t n), void *argument);
+/*
+ * Steps a child that stands at its begin to its end. each(argument, n) is called at each boundary; inside
+ * string instructions as well, at each of their turns, if `repeats`.
+ */
+int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
+	void (*each)(void *argument, size_t n), void *argument);
 
 /* Goes to boundary n. Returns the boundary's address, 0 if the child went another way and is at its end or gone. */
 uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n);
