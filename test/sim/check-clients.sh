@@ -159,11 +159,11 @@ check_nvtop() {
 	fi
 	if "$nvtop" --help 2>&1 | grep -q -- '-s'; then
 		out=$(on_gpu "$nvtop" -s 2>&1)
-	elif have script; then
+	elif have script && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
 		out=$(TERM=xterm on_gpu script -qec "stty rows 40 cols 150; exec timeout 4 $nvtop -C -d 5" /dev/null \
 			</dev/null 2>&1 | sed 's/\x1b\[[0-9;?]*[a-zA-Z]/ /g; s/\x1b[()][AB0]//g' | tr -d '\000-\010\016-\037')
 	else
-		skip "nvtop, because this version draws only on a terminal and there is no script(1) to give it one"
+		skip "nvtop, because this version draws only on a terminal and none can be made here"
 		return
 	fi
 	# The name, then a load in percent and used memory, whether as JSON or drawn.
