@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +37,13 @@ static struct stepper_path path;
 static pid_t victim;
 /* The first runs in a world go other ways than the later ones: they are neither recorded nor counted. */
 static enum { WARMING_UP, RECORDING, KILLING } phase;
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number)
+{
+	interrupted = number;
+}
 
 static void too_late(int number)
 {
@@ -192,13 +200,17 @@ static int run_all(const char *dir, struct crash_tally *tally)
 
 	printf("%-32s %9s %9s %9s %9s %10s\n", "operation", "points", "killed", "drifted", "copies", "violations");
 	fflush(stdout);
-	while (next < crash_nops || running) {
+	while (!interrupted && (next < crash_nops || running)) {
 		while (next < crash_nops && running < options.jobs) {
 			const struct crash_op *op = &crash_ops[next];
 
 			if (options.only ? strstr(op->name, options.only) != NULL : options.all || !op->is_long) {
 				pid[next] = fork();
 				if (pid[next] == 0) {
+					/* Its own children die with it. */
+					prctl(PR_SET_PDEATHSIG, SIGKILL);
+					signal(SIGINT, SIG_DFL);
+					signal(SIGTERM, SIG_DFL);
 					signal(SIGALRM, too_late);
 					run_op(next, dir, &tally[next]);
 					_exit(0);
@@ -213,9 +225,14 @@ static int run_all(const char *dir, struct crash_tally *tally)
 			for (unsigned i = 0; i < next; i++)
 				if (pid[i] == ended && ended > 0)
 					print(&crash_ops[i], &tally[i]);
-			running--;
+			running -= ended > 0;
 		}
 	}
+	for (unsigned i = 0; interrupted && i < next; i++)
+		if (pid[i] > 0 && !tally[i].done)
+			kill(pid[i], SIGKILL);
+	while (wait(NULL) > 0)
+		continue;
 	for (unsigned i = 0; i < crash_nops; i++)
 		if (pid[i]) {
 			sum.kills += tally[i].kills;
@@ -225,7 +242,7 @@ static int run_all(const char *dir, struct crash_tally *tally)
 	free(pid);
 	printf("crash: %llu copies of a segment recovered\ncrash: %llu kill points, %llu violations\n",
 		(unsigned long long)sum.states, (unsigned long long)sum.kills, (unsigned long long)sum.violations);
-	return sum.violations ? 1 : 0;
+	return sum.violations || interrupted ? 1 : 0;
 }
 
 int main(int argc, char **argv)
@@ -234,6 +251,7 @@ int main(int argc, char **argv)
 		{ "kills", required_argument, NULL, 'k' }, { "states", required_argument, NULL, 's' },
 		{ "seed", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
 		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
+	struct sigaction on_signal = { .sa_handler = interrupt };
 	char dir[] = "/dev/shm/gpuarb-crash-XXXXXX";
 	struct crash_tally *tally;
 	int option, r;
@@ -272,6 +290,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "crash: cannot begin: %s\n", strerror(errno));
 		return 1;
 	}
+	/* Not restarted: wait() is to return. */
+	sigaction(SIGINT, &on_signal, NULL);
+	sigaction(SIGTERM, &on_signal, NULL);
 	printf("crash: seed %u\n", options.seed);
 	r = run_all(dir, tally);
 	world_remove(dir);
