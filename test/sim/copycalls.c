@@ -156,6 +156,51 @@ TWIN(cuMemcpyBatchAsync, _ptsz,
 		size_t numAttrs, size_t *failIdx, CUstream hStream),
 	((void)attrs, (void)attrsIdxs, (void)numAttrs, (void)failIdx, batch(dsts, srcs, sizes, count, PICK(hStream))))
 
+static void operand(const CUmemcpy3DOperand *o, const CUextent3D *e, struct end *end, size_t *y, size_t *z, size_t *pitch,
+	size_t *height)
+{
+	if (o->type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+		*end = (struct end){ARRAY(o->op.array.array), o->op.array.offset.x};
+		*y = o->op.array.offset.y;
+		*z = o->op.array.offset.z;
+		return;
+	}
+	*end = (struct end){ANY(o->op.ptr.ptr), 0};
+	*pitch = o->op.ptr.rowLength ? o->op.ptr.rowLength : e->width;
+	*height = o->op.ptr.layerHeight ? o->op.ptr.layerHeight : e->height;
+}
+
+/* Extents are taken as bytes: the elements of linear memory have no size of their own. */
+static CUresult batch_3d(size_t n, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream s)
+{
+	if (!n || !list || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < n; i++) {
+		CUDA_MEMCPY3D d = {.WidthInBytes = list[i].extent.width, .Height = list[i].extent.height,
+			.Depth = list[i].extent.depth};
+		struct end from, to;
+
+		operand(&list[i].src, &list[i].extent, &from, &d.srcY, &d.srcZ, &d.srcPitch, &d.srcHeight);
+		operand(&list[i].dst, &list[i].extent, &to, &d.dstY, &d.dstZ, &d.dstPitch, &d.dstHeight);
+		d.srcMemoryType = from.type;
+		d.srcDevice = from.device;
+		d.srcArray = from.array;
+		d.srcXInBytes = from.x;
+		d.dstMemoryType = to.type;
+		d.dstDevice = to.device;
+		d.dstArray = to.array;
+		d.dstXInBytes = to.x;
+		TRY(drv_copy(s, &d, false));
+	}
+	return CUDA_SUCCESS;
+}
+TWIN(cuMemcpy3DBatchAsync_v2, _ptsz,
+	(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream hStream),
+	batch_3d(numOps, opList, flags, PICK(hStream)))
+TWIN(cuMemcpy3DBatchAsync, _ptsz,
+	(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream hStream),
+	((void)failIdx, batch_3d(numOps, opList, flags, PICK(hStream))))
+
 #define SET(bits, type, element)                                                                             \
 	TWIN(cuMemsetD##bits##_v2, _ptds, (CUdeviceptr dstDevice, type v, size_t N),                         \
 		drv_memset(pt ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, dstDevice, N * element, v, element, N, 1)) \

@@ -91,6 +91,7 @@ enum task_kind {
 	TASK_ALLOC,
 	TASK_FREE,
 	TASK_MIGRATE,
+	TASK_MEMOP,
 };
 
 /* One thing a stream or a graph node does. */
@@ -122,6 +123,12 @@ struct task {
 			uint64_t bytes;
 			bool in;
 		} migrate;
+		struct {
+			CUdeviceptr addr;
+			uint64_t value;
+			unsigned how; /* CU_STREAM_WAIT_VALUE_* */
+			bool wait, wide;
+		} memop;
 	};
 };
 
@@ -272,6 +279,10 @@ CUresult drv_issue(CUstream handle, const struct task *task, bool wait);
 /* hostfn.c */
 void drv_host_add(CUstream s, uint64_t count, const struct task *task);
 
+/* memop.c */
+bool drv_memop_met(const struct task *t);
+void drv_memop_write(const struct task *t);
+
 /* event.c */
 void drv_event_record(CUevent e, CUstream s);
 void drv_event_put(CUevent e);
@@ -318,6 +329,7 @@ struct alloc *drv_alloc_add(CUdeviceptr addr, uint64_t bytes, enum alloc_kind ki
 void drv_alloc_drop(struct alloc *a);
 void drv_alloc_unlist(struct alloc *a);
 void drv_alloc_drop_ctx(CUcontext ctx);
+uint64_t drv_alloc_sum(enum alloc_kind kind, uint32_t device);
 CUresult drv_take(uint32_t device, uint64_t bytes);
 void drv_give(uint32_t device, uint64_t bytes);
 

@@ -137,6 +137,8 @@ CUresult cuGraphDestroy(CUgraph hGraph)
 	else
 		drv_graph_end(hGraph);
 	drv_unlock();
+	if (rc == CUDA_SUCCESS)
+		drv_graph_objects_end(hGraph);
 	return rc;
 }
 

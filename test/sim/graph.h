@@ -40,6 +40,9 @@ bool drv_node_depend(CUgraphNode node, CUgraphNode on);
 bool drv_graph_valid(CUgraph g);
 bool drv_node_valid(CUgraphNode n);
 
+/* userobject.c; without drv.lock */
+void drv_graph_objects_end(CUgraph graph);
+
 /* graphparams.c: node parameters to tasks */
 CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t);
 CUresult drv_task_kernel(struct task *t, const CUDA_KERNEL_NODE_PARAMS *p);

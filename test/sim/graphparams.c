@@ -250,6 +250,7 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 		[TASK_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
 		[TASK_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
 		[TASK_MIGRATE] = CU_GRAPH_NODE_TYPE_EMPTY,
+		[TASK_MEMOP] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
 	};
 
 	if (!drv_node_valid(hNode) || !type)

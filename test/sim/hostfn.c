@@ -1,10 +1,12 @@
 /*
  * Host functions: a helper thread of the owner calls them when their turn has come; the stream stands
- * still until they have returned.
+ * still until they have returned. Waiting for and writing a value in memory is done by the same thread.
  */
 #include "driver.h"
 
 #include <signal.h>
+
+#define POLL_NS 20000 /* how often a value that a stream waits for is looked at */
 
 struct pending {
 	struct pending *next;
@@ -22,6 +24,7 @@ static struct pending *ready(uint64_t *look_ns)
 	struct sim_file *f = sim_shm.file;
 	struct pending **p, *found = NULL;
 
+	drv_collect();
 	sim_lock();
 	sim_engine_advance(sim_clock_ns());
 	*look_ns = sim_clock_ns() + 1000000000u;
@@ -34,6 +37,13 @@ static struct pending *ready(uint64_t *look_ns)
 
 			*p = gone->next;
 			free(gone);
+			continue;
+		}
+		if (r->head == (*p)->index && !drv_memop_met(&(*p)->task)) {
+			at = sim_clock_ns() + POLL_NS;
+			if (at < *look_ns)
+				*look_ns = at;
+			p = &(*p)->next;
 			continue;
 		}
 		if (r->head == (*p)->index) {
@@ -54,7 +64,9 @@ static void call(struct pending *p)
 {
 	struct sim_ring *r = &sim_shm.file->ring[p->ring];
 
-	if (p->task.host.fn)
+	if (p->task.kind == TASK_MEMOP)
+		drv_memop_write(&p->task);
+	else if (p->task.host.fn)
 		p->task.host.fn(p->task.host.data);
 	else
 		p->task.host.callback(p->task.host.stream, CUDA_SUCCESS, p->task.host.data);

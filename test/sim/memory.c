@@ -191,6 +191,16 @@ void drv_alloc_drop_ctx(CUcontext ctx)
 	}
 }
 
+uint64_t drv_alloc_sum(enum alloc_kind kind, uint32_t device)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (table[i]->kind == kind && table[i]->device == device)
+			sum += table[i]->rounded;
+	return sum;
+}
+
 static CUresult allocate(enum alloc_kind kind, CUdeviceptr *out, size_t bytes, unsigned flags)
 {
 	CUcontext ctx;

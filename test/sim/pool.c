@@ -302,6 +302,40 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 	return CUDA_SUCCESS;
 }
 
+static CUresult pool_at(CUmemLocation *where, CUmemAllocationType type, CUdevice *dev)
+{
+	if (!where || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (where->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*dev = where->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUdevice dev;
+
+	TRY(pool_at(location, type, &dev));
+	return device_pool(dev, pool_out, true);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUdevice dev;
+
+	TRY(pool_at(location, type, &dev));
+	return device_pool(dev, pool, false);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	CUdevice dev;
+
+	TRY(pool_at(location, type, &dev));
+	return cuDeviceSetMemPool(dev, pool);
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	uint32_t device;

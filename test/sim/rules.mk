@@ -7,11 +7,11 @@ SIM_MODEL := shm engine compute predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
 SIM_CUDA := defaults procaddr
 SIM_CUDA += driver device context errors
-SIM_CUDA += stream event submit hostfn
+SIM_CUDA += stream event submit hostfn memop green
 SIM_CUDA += module library kernels launch occupancy
 SIM_CUDA += memory pool array managed vmm texture
 SIM_CUDA += copy copycalls
-SIM_CUDA += graph graphparams graphexec capture
+SIM_CUDA += graph graphparams graphexec capture userobject
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage

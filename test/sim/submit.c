@@ -171,6 +171,7 @@ CUresult drv_task(CUstream s, const struct task *t, unsigned flags)
 		op.bytes = t->migrate.bytes;
 		op.work = (uint64_t)((double)op.bytes / drv.set->page_gbps * SIM_UNIT);
 		break;
+	case TASK_MEMOP:
 	case TASK_HOST:
 		op.kind = SIM_OP_HOST;
 		drv_host_add(s, drv_push(s, op, fx), t);

@@ -285,3 +285,50 @@ Test(order, a_destroyed_stream_finishes_its_work)
 	OK(cuMemcpyDtoH_v2(&sum, p, 4));
 	cr_assert_eq(sum, 20);
 }
+
+Test(order, a_stream_waits_for_a_value_another_one_writes)
+{
+	CUevent before, after;
+	CUdeviceptr p;
+	CUstream s, t;
+
+	sim_fresh(NULL);
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	t = sim_stream(CU_STREAM_NON_BLOCKING);
+	OK(cuMemAlloc_v2(&p, 4096));
+	OK(cuMemsetD32_v2(p, 0, 1024));
+	OK(cuCtxSynchronize());
+	OK(cuStreamWaitValue32_v2(s, p, 5, CU_STREAM_WAIT_VALUE_GEQ));
+	after = sim_mark(s);
+	sim_spin(t, 20 * MS);
+	before = sim_mark(t);
+	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	OK(cuStreamWriteValue32_v2(t, p, 4, 0));
+	sim_spin(t, 20 * MS);
+	OK(cuStreamSynchronize(t));
+	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	OK(cuStreamWriteValue32_v2(t, p, 6, 0));
+	OK(cuStreamSynchronize(s));
+	cr_assert_geq(sim_between_us(before, after), 20000);
+}
+
+Test(order, an_event_of_a_context_comes_after_all_its_streams)
+{
+	CUevent e, a, b;
+	CUcontext ctx;
+	CUstream s, t;
+
+	sim_fresh(NULL);
+	ctx = sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	t = sim_stream(CU_STREAM_NON_BLOCKING);
+	OK(cuEventCreate(&e, 0));
+	sim_spin_part(s, 40 * MS, 100);
+	a = sim_mark(s);
+	sim_spin_part(t, 60 * MS, 100);
+	b = sim_mark(t);
+	OK(cuCtxRecordEvent(ctx, e));
+	cr_assert_geq(sim_between_us(a, e), 0);
+	near_us(sim_between_us(b, e), 0);
+}
