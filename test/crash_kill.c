@@ -62,7 +62,7 @@ static void look(void *argument, size_t n)
 	struct world *w = argument;
 
 	w->step = n;
-	w->address = 0;
+	w->address = path.rip[n];
 	if (!options.all && n % 16)
 		return;
 	alarm(RUN_SECONDS);
@@ -252,8 +252,9 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
 		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
 	struct sigaction on_signal = { .sa_handler = interrupt };
-	char dir[] = "/dev/shm/gpuarb-crash-XXXXXX";
+	const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("TMPDIR");
 	struct crash_tally *tally;
+	char dir[200];
 	int option, r;
 
 	options.seed = (unsigned)time(NULL);
@@ -283,8 +284,13 @@ int main(int argc, char **argv)
 		}
 	if (!options.kills || !options.jobs)
 		return 2;
+	snprintf(dir, sizeof(dir), "%.150s/gpuarb-crash-XXXXXX", base ? base : "/tmp");
 	/* Settings of the caller's must not change what is tested. */
 	clearenv();
+	if (!stepper_possible()) {
+		printf("crash: skipped, processes may not be traced here\n");
+		return 77;
+	}
 	tally = mmap(NULL, crash_nops * sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (tally == MAP_FAILED || !mkdtemp(dir)) {
 		fprintf(stderr, "crash: cannot begin: %s\n", strerror(errno));

@@ -76,6 +76,12 @@ static void run_dry(struct world *w)
 	MUST(gpuarb_client_enter(w->v, NULL) == -EAGAIN ? 0 : -EPROTO);
 }
 
+/* The survivor's client is there after the fork, but it is not the child's: that one joins anew. */
+static void enter_as_inherited(struct world *w)
+{
+	MUST(gpuarb_client_enter(w->a, NULL));
+}
+
 static void enter_leave(struct world *w)
 {
 	enter(w);
@@ -238,6 +244,15 @@ static void past_grace(struct world *w)
 	world_clock_skip(600 * MS);
 }
 
+static void settings_change(struct world *w)
+{
+	bool odd = w->runs & 1;
+	const struct gpuarb_change changes[] = { { NULL, "billing", odd ? "full" : "weighted" },
+		{ NULL, "window_ms", odd ? "80" : "100" }, { "victim", "core", odd ? "50" : "70" } };
+
+	MUST(gpuarb_control_change(w->dir, w->gpu, changes, 3, NULL));
+}
+
 /* The victim, or the corpse, falls silent, and A takes its place. */
 static void a_evicts(struct world *w)
 {
@@ -260,6 +275,7 @@ const struct crash_op crash_ops[] = {
 	{ .name = "join: in a dead one's place", .slots = 2, .corpse = join_hold_run, .operate = join },
 	{ .name = "join: a lapsed account's entry", .slots = 2, .forgets = true, .operate = join_by_a_new_name,
 		.after = after_naming },
+	{ .name = "join: in a forked child", .arrange = a_runs, .operate = enter_as_inherited },
 	{ .name = "enter: concurrent", .arrange = a_runs, .prepare = join, .operate = enter },
 	{ .name = "enter: exclusive", .policy = "exclusive", .prepare = join, .operate = enter },
 	{ .name = "enter: after an eviction", .prepare = join_run_free, .before = a_evicts, .operate = enter },
@@ -285,6 +301,8 @@ const struct crash_op crash_ops[] = {
 		.operate = tick },
 	{ .name = "limit change", .b_account = "victim", .arrange = b_holds_runs, .prepare = join_run,
 		.before = half_a_window, .operate = change_limit },
+	{ .name = "settings: noticed", .b_account = "victim", .arrange = b_holds_runs, .prepare = join_hold_run,
+		.before = settings_change, .operate = tick },
 	{ .name = "quota: borrowed", .borrows = true, .prepare = join_run, .before = half_a_window, .operate = tick },
 	{ .name = "quota: used up", .prepare = join_run, .before = half_a_window, .operate = run_dry },
 	{ .name = "memory: reserve", .b_account = "victim", .arrange = b_holds, .prepare = join_hold,

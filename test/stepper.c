@@ -80,6 +80,19 @@ pid_t stepper_spawn(void (*body)(void *argument), void *argument)
 	return child;
 }
 
+static void nothing(void *argument)
+{
+	(void)argument;
+	stepper_begin();
+}
+
+bool stepper_possible(void)
+{
+	pid_t child = stepper_spawn(nothing, NULL);
+
+	return child > 0 && resume(child, PTRACE_SINGLESTEP) && stepper_kill(child);
+}
+
 static int append(struct stepper_path *path, uint64_t rip)
 {
 	if (path->length == path->room) {
@@ -182,9 +195,9 @@ int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
 	for (;;) {
 		uint64_t rip = rip_of(child), after;
 
-		each(argument, path->length);
 		if (append(path, rip) < 0)
 			return -ENOMEM;
+		each(argument, path->length - 1);
 		if (rip == (uint64_t)(uintptr_t)stepper_end_at)
 			break;
 		after = repeats ? 0 : after_repeat(child, rip);

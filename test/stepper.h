@@ -25,6 +25,9 @@ struct stepper_path {
 void stepper_begin(void);
 void stepper_end(void);
 
+/* May a process be traced here? */
+bool stepper_possible(void);
+
 /* Forks; the child runs body(argument), which calls stepper_begin. -1: it did not get there. */
 pid_t stepper_spawn(void (*body)(void *argument), void *argument);
 
