@@ -104,6 +104,20 @@ static void read_limits(struct gpuarb_client *c)
 	}
 }
 
+/*
+ * What the members of an account go by must be the same for all. Seen by the state, not by the epoch alone:
+ * whoever changed it may have died before it came to that.
+ */
+static inline void follow_account(struct gpuarb_client *c)
+{
+	const struct arb_account *acct = &c->seg.accounts[c->account];
+
+	if (__builtin_expect(arb_load32(&acct->limit_ppm) != c->terms.limit_ppm ||
+				     arb_load64(&acct->mem_limit) != c->mem_limit,
+		    0))
+		read_limits(c);
+}
+
 static void read_settings(struct gpuarb_client *c)
 {
 	if (c->have_control) {
@@ -141,6 +155,7 @@ static int roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, 
 		if (r < 0)
 			return r;
 		c->epoch = arb_load32_acquire(&c->seg.header->epoch);
+		follow_account(c);
 		others = arb_account_sum(&c->seg, snap->win_number, c->account);
 		c->quota_sum = others + (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
 		c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
@@ -662,6 +677,8 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 		return -ENOMEM;
 	lock(c);
 	r = ensure(c);
+	if (r == 0)
+		follow_account(c);
 	if (r == 0)
 		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
 	if (r == -ENOMEM && reclaim_members(c))
