@@ -59,6 +59,7 @@ void after_settings(struct world *w);
 void after_event(struct world *w);
 void after_eviction(struct world *w);
 void after_memory(struct world *w);
+void after_limits(struct world *w);
 void after_naming(struct world *w);
 void after_creation(struct world *w);
 /* A pair of settings that belong together, so that a mixture of two copies shows. */

@@ -125,6 +125,20 @@ void after_naming(struct world *w)
 	}
 }
 
+/* However far the change got, all members of the account go by the same limits. */
+void after_limits(struct world *w)
+{
+	struct gpuarb_client *c = world_client(w, "victim", 0, 0);
+	struct gpuarb_client_status one, other;
+
+	MUST(gpuarb_client_status(c, &one));
+	MUST(gpuarb_client_status(w->b, &other));
+	if (one.core_pct != other.core_pct || one.mem_limit != other.mem_limit)
+		world_wrong(w, "one member has limits of %u %% and %llu bytes, another of %u %% and %llu", one.core_pct,
+			(unsigned long long)one.mem_limit, other.core_pct, (unsigned long long)other.mem_limit);
+	gpuarb_client_close(c);
+}
+
 static void mode_is(struct world *w, const char *sub, mode_t mode)
 {
 	char path[512];

@@ -120,7 +120,7 @@ static void tick(struct world *w)
 
 static void change_limit(struct world *w)
 {
-	MUST(gpuarb_client_set_limits(w->v, 60, 8192, 70));
+	MUST(gpuarb_client_set_limits(w->v, 60, w->runs & 1 ? 8192 : 6144, 70));
 }
 
 static void reserve(struct world *w)
@@ -300,7 +300,7 @@ const struct crash_op crash_ops[] = {
 	{ .name = "window roll", .arrange = a_runs, .prepare = join_run, .before = a_window_and_a_half,
 		.operate = tick },
 	{ .name = "limit change", .b_account = "victim", .arrange = b_holds_runs, .prepare = join_run,
-		.before = half_a_window, .operate = change_limit },
+		.before = half_a_window, .operate = change_limit, .after = after_limits },
 	{ .name = "settings: noticed", .b_account = "victim", .arrange = b_holds_runs, .prepare = join_hold_run,
 		.before = settings_change, .operate = tick },
 	{ .name = "quota: borrowed", .borrows = true, .prepare = join_run, .before = half_a_window, .operate = tick },
