@@ -9,6 +9,8 @@
 #include "text.h"
 
 #define TRIES 1000000
+/* A day of GPU time beyond the quota was not used by a client: garbage was billed. */
+#define DEBT_TICKS_MAX (86400ull * 1000000000u * ARB_TICKS_PER_NS)
 
 static inline uint32_t index_of(uint64_t head)
 {
@@ -143,8 +145,11 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 
 	if (load(seg, a, &s) < 0)
 		return true;
-	if (arb_bits_count(s.attached, seg->nwords) || window <= s.window)
+	if (arb_bits_count(s.attached, seg->nwords) || window == 0 || window == s.window)
 		return false;
+	/* Nobody is attached who could have been ahead of us: windows are counted anew, or it is garbage. */
+	if (s.window > window)
+		return true;
 	windows = window - s.window;
 	usage = s.wall ? s.wall_folded : s.folded;
 	/* The grant of the window it was last seen in, as good an estimate as any. */
@@ -312,6 +317,11 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 	uint64_t windows = run->win_number - s->window;
 	uint64_t usage = arb_account_usage(seg, run, s, s->wall, true);
 
+	/* Nobody can have run up such a debt; it would lock the account out for ever. */
+	if ((int64_t)(usage - s->cap) > (int64_t)DEBT_TICKS_MAX)
+		s->cap = usage;
+	if ((int64_t)(usage - s->hard) > (int64_t)DEBT_TICKS_MAX)
+		s->hard = usage;
 	/* Whoever was away for a whole window comes back on today's terms, with a full quota. */
 	if (windows > 1) {
 		s->quota_ppm = terms->quota_ppm;
@@ -337,8 +347,9 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 
 		if (r < 0)
 			return r;
-		/* Somebody is ahead of this snapshot: it has been done, by a later one. */
-		if (s->window > run->win_number && s->window - run->win_number < 1000000)
+		/* Somebody is ahead of this snapshot: it has been done, by a later one. With no later one, this window
+		 * is garbage (or the snapshot was, and its windows are counted anew): back to the snapshot's. */
+		if (s->window > run->win_number && arb_load64(&seg->header->head) != run->head)
 			return 0;
 		if (s->window == run->win_number && s->limit_ppm == terms->limit_ppm &&
 			s->quota_ppm == terms->quota_ppm && s->wall == terms->wall)
@@ -383,6 +394,32 @@ int arb_account_extend(const struct arb_actor *me, uint32_t a, uint64_t to, bool
 	return -EBUSY;
 }
 
+/*
+ * Before anybody is refused: is what is counted what the members have? A client never leaves a difference;
+ * garbage does, and nobody else would ever find it. True: *s has been corrected.
+ */
+static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
+{
+	uint64_t sum = 0;
+	bool strangers = false;
+
+	for (uint32_t i = arb_bits_next(s->attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(s->attached, seg->nwords, i + 1)) {
+		/* Said before attaching and taken back after detaching. */
+		if (arb_load32(&seg->slots[i].account) == a) {
+			sum += mem_of(seg, s, i);
+			continue;
+		}
+		strangers = true;
+		s->attached[i / 64] &= ~(1ull << (i % 64));
+		s->parity[i / 64] &= ~(1ull << (i % 64));
+	}
+	if (!strangers && sum == s->mem_used)
+		return false;
+	s->mem_used = sum;
+	return true;
+}
+
 int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota)
 {
 	struct arb_slot *slot = &me->seg->slots[me->slot];
@@ -400,6 +437,10 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 			return -EBADMSG;
 		if (bytes > 0 && ((quota && (s.mem_used > quota || (uint64_t)bytes > quota - s.mem_used)) ||
 					 s.mem_used + (uint64_t)bytes < s.mem_used)) {
+			if (recount(me->seg, a, &s)) {
+				publish(me->seg, a, me->slot, &s);
+				continue;
+			}
 			if (unchanged(me->seg, a, &s))
 				return -ENOMEM;
 			continue;
