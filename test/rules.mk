@@ -10,6 +10,7 @@ $(BUILD)/test/stress_%: $(BUILD)/obj/test/stress_%.o $(BUILD)/obj/test/harness.o
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
 
 $(BUILD)/test/stress_random: $(BUILD)/obj/test/workers.o
+$(BUILD)/test/stress_fuzz: $(BUILD)/obj/test/garble.o
 
 .PHONY: check-stress-short check-stress
 CHECK += check-stress-short
