@@ -646,10 +646,10 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		if (r >= 0)
 			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
-	} else {
-		/* Whoever evicted us may have died before it came to this. */
-		arb_store32(&own_slot(c)->gate, 0);
 	}
+	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were back. */
+	if (__builtin_expect(arb_load32(&own_slot(c)->gate) != c->running, 0))
+		arb_store32(&own_slot(c)->gate, c->running);
 out:
 	unlock(c);
 	return r;
