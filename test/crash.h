@@ -41,6 +41,7 @@ struct crash_op {
 	bool forgets;    /* accounts are given other names, and what the old ones used is in none */
 	bool waits;      /* the second survivor waits for the lease while the victim is killed */
 	bool is_long;    /* to be tried only where time does not matter */
+	bool has_many;   /* tens of thousands of instructions: likewise, unless it is to be killed */
 	bool borrows;    /* borrow = idle */
 	bool creates;    /* there is no segment before, and no survivor */
 	bool real;       /* real clock and futex */
@@ -51,10 +52,12 @@ struct crash_op {
 	void (*prepare)(struct world *w);
 	void (*before)(struct world *w);
 	void (*operate)(struct world *w);
+	void (*each)(struct world *w);  /* what must hold at each boundary */
 	void (*after)(struct world *w); /* what must hold beside what must hold always */
 };
 
 /* What some operations must have left beside that (crash_after.c). */
+void each_settings(struct world *w);
 void after_settings(struct world *w);
 void after_event(struct world *w);
 void after_eviction(struct world *w);
@@ -125,6 +128,10 @@ void world_child(void *world);
 void world_recover(struct world *w);
 /* The survivor that waits calls `meanwhile` once it sleeps. */
 void world_wait(struct world *w, void (*meanwhile)(struct world *w));
+/* The survivors do something while the victim is held up. */
+void world_disturb(struct world *w);
+/* Then an operation may end otherwise than expected. */
+extern bool crash_pausing;
 /* Copies the segment as it is now and recovers the copy, where everybody is dead. */
 void world_recover_copy(struct world *w);
 

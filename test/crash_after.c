@@ -52,7 +52,7 @@ int crash_publish(struct world *w)
 	return r;
 }
 
-void after_settings(struct world *w)
+void each_settings(struct world *w)
 {
 	int64_t value[ARB_KEY_COUNT];
 	struct arb_config_limit limit;
@@ -66,6 +66,11 @@ void after_settings(struct world *w)
 				  limit.core_pct != CRASH_CORE_PCT(odd) ||
 				  value[ARB_KEY_RESERVE_US] != CRASH_RESERVE_US(odd)))
 		world_wrong(w, "settings are a mixture of two");
+}
+
+void after_settings(struct world *w)
+{
+	each_settings(w);
 	crash_draft(w);
 	if (crash_publish(w) < 0)
 		world_wrong(w, "the next administrator cannot write");

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../shm/atomic.h"
@@ -110,7 +111,9 @@ static void lease(struct world *w, struct gpuarb_client *c, const char *who)
 	int r = gpuarb_client_wait(c, NULL, LEASE_BOUND_NS);
 
 	if (r < 0) {
-		world_wrong(w, "%s does not get the lease: %s", who, strerror(-r));
+		/* It may have used up its account's quota while the victim was held up. */
+		if (!crash_pausing || arb_load32(&c->seg.slots[c->me.slot].reason) != ARB_REASON_QUOTA)
+			world_wrong(w, "%s does not get the lease: %s", who, strerror(-r));
 		return;
 	}
 	/* Each member looks at the one behind it; after a few rounds the dead are out. */
@@ -148,6 +151,30 @@ void world_recover(struct world *w)
 	check_rest(w, &w->a->seg, bit_of(w->a) | bit_of(w->b), w->a_bytes + w->b_bytes);
 	check_newcomer(w);
 	check_rest(w, &w->a->seg, bit_of(w->a) | bit_of(w->b), w->a_bytes + w->b_bytes);
+}
+
+void world_disturb(struct world *w)
+{
+	unsigned how = (unsigned)rand() >> 4;
+
+	if (how & 1)
+		world_clock_skip(120 * MS); /* another window */
+	if (how & 2)
+		world_clock_skip(600 * MS); /* the victim looks silent, and is evicted if it runs */
+	gpuarb_client_enter(w->a, NULL);
+	for (uint32_t i = 0; i < w->a->seg.nslots; i++)
+		gpuarb_client_tick(w->a);
+	if (how & 4 || w->op->waits)
+		gpuarb_client_leave(w->a, 0);
+	if (w->b && !w->op->waits) {
+		if (gpuarb_client_mem_reserve(w->b, 8) == 0)
+			gpuarb_client_mem_release(w->b, 8);
+		gpuarb_client_enter(w->b, NULL);
+		gpuarb_client_tick(w->b);
+		if (how & 8)
+			gpuarb_client_leave(w->b, 0);
+	}
+	check(w, &w->a->seg);
 }
 
 void world_recover_copy(struct world *w)

@@ -25,6 +25,7 @@
 
 static struct options {
 	bool all;
+	bool pause; /* the victim is not killed but held up, and goes on after others have done something */
 	unsigned kills;  /* of each operation, unless all */
 	unsigned states; /* likewise */
 	unsigned seed;
@@ -66,8 +67,12 @@ static void look(void *argument, size_t n)
 	if (!options.all && n % 16)
 		return;
 	alarm(RUN_SECONDS);
-	if (!w->op->creates && !w->op->real && !w->broken && (options.all || w->tally->states < options.states))
+	if (options.pause || w->op->creates || w->op->real || w->broken)
+		return;
+	if (options.all || w->tally->states < options.states)
 		world_recover_copy(w);
+	if (w->op->each)
+		w->op->each(w);
 }
 
 /* The survivors see none of this: it happens while they sleep, or between two of their calls. */
@@ -92,8 +97,14 @@ static void strike(struct world *w)
 		w->address = stepper_go(victim, &path, w->step);
 		w->tally->drifted += w->address != path.rip[w->step];
 	}
+	if (phase == KILLING && options.pause) {
+		world_disturb(w);
+		if (!stepper_finish(victim))
+			goto counted;
+	}
 	if (!stepper_kill(victim))
 		world_wrong(w, "the victim did not live to be killed");
+counted:
 	w->tally->kills += phase != WARMING_UP;
 }
 
@@ -192,19 +203,30 @@ static void print(const struct crash_op *op, const struct crash_tally *t)
 	fflush(stdout);
 }
 
+static bool is_wanted(const struct crash_op *op)
+{
+	/* Nobody is there to disturb a creator, and with the real clock nobody knows when. */
+	if (options.pause && (op->creates || op->real))
+		return false;
+	if (options.only)
+		return strstr(op->name, options.only) != NULL;
+	return options.all || !(op->is_long || (op->has_many && options.pause));
+}
+
 static int run_all(const char *dir, struct crash_tally *tally)
 {
 	pid_t *pid = calloc(crash_nops, sizeof(*pid));
 	unsigned next = 0, running = 0;
 	struct crash_tally sum = { 0 };
 
-	printf("%-32s %9s %9s %9s %9s %10s\n", "operation", "points", "killed", "drifted", "copies", "violations");
+	printf("%-32s %9s %9s %9s %9s %10s\n", "operation", "points",
+		options.pause ? "paused" : "killed", "drifted", "copies", "violations");
 	fflush(stdout);
 	while (!interrupted && (next < crash_nops || running)) {
 		while (next < crash_nops && running < options.jobs) {
 			const struct crash_op *op = &crash_ops[next];
 
-			if (options.only ? strstr(op->name, options.only) != NULL : options.all || !op->is_long) {
+			if (is_wanted(op)) {
 				pid[next] = fork();
 				if (pid[next] == 0) {
 					/* Its own children die with it. */
@@ -240,14 +262,16 @@ static int run_all(const char *dir, struct crash_tally *tally)
 			sum.violations += tally[i].violations + !tally[i].done;
 		}
 	free(pid);
-	printf("crash: %llu copies of a segment recovered\ncrash: %llu kill points, %llu violations\n",
-		(unsigned long long)sum.states, (unsigned long long)sum.kills, (unsigned long long)sum.violations);
+	printf("crash: %llu copies of a segment recovered\ncrash: %llu %s points, %llu violations\n",
+		(unsigned long long)sum.states, (unsigned long long)sum.kills, options.pause ? "pause" : "kill",
+		(unsigned long long)sum.violations);
 	return sum.violations || interrupted ? 1 : 0;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "all", no_argument, NULL, 'a' },
+		{ "pause", no_argument, NULL, 'p' },
 		{ "kills", required_argument, NULL, 'k' }, { "states", required_argument, NULL, 's' },
 		{ "seed", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
 		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
@@ -262,6 +286,9 @@ int main(int argc, char **argv)
 		switch (option) {
 		case 'a':
 			options.all = true;
+			break;
+		case 'p':
+			options.pause = crash_pausing = true;
 			break;
 		case 'k':
 			options.kills = (unsigned)strtoul(optarg, NULL, 10);
@@ -279,7 +306,8 @@ int main(int argc, char **argv)
 			options.only = optarg;
 			break;
 		default:
-			fprintf(stderr, "usage: crash_kill [--all] [--kills N] [--states N] [--seed N] [--jobs N] [--only NAME]\n");
+			fprintf(stderr, "usage: crash_kill [--all] [--pause] [--kills N] [--states N] [--seed N] "
+					"[--jobs N] [--only NAME]\n");
 			return 2;
 		}
 	if (!options.kills || !options.jobs)

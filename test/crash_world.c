@@ -19,6 +19,7 @@
 static uint64_t *shared_clock;
 static enum crash_sleep child_sleep;
 static bool in_child;
+bool crash_pausing;
 static struct world *sleeper;
 static void (*sleeper_meanwhile)(struct world *w);
 
@@ -102,6 +103,8 @@ void world_must(int r, const char *what)
 {
 	if (r >= 0)
 		return;
+	if (in_child && crash_pausing)
+		_exit(0);
 	fprintf(stderr, "crash: cannot %s: %s\n", what, strerror(-r));
 	_exit(99);
 }

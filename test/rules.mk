@@ -45,11 +45,13 @@ $(CRASH): $(patsubst %,$(BUILD)/obj/test/%.o,crash_kill crash_ops crash_after cr
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl
 
 .PHONY: check-crash check-crash-sample
-check-crash-sample: $(CRASH) ## kill a client at evenly spread instructions of every operation
+check-crash-sample: $(CRASH) ## kill, or hold up, a client at evenly spread instructions of every operation
 	@$(CRASH) --jobs $$(nproc) || test $$? = 77
+	@$(CRASH) --jobs $$(nproc) --pause || test $$? = 77
 
-check-crash: $(CRASH) ## the same at every instruction (long)
+check-crash: $(CRASH) ## the same at every instruction (a quarter of an hour)
 	@$(CRASH) --all --jobs $$(nproc) || test $$? = 77
+	@$(CRASH) --all --jobs $$(nproc) --pause || test $$? = 77
 endif
 
 # Threads, and everything again under the sanitizers, in build directories of their own.

@@ -234,6 +234,11 @@ uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n)
 	return stepper_walk(child, n - anchor);
 }
 
+bool stepper_finish(pid_t child)
+{
+	return rip_of(child) == (uint64_t)(uintptr_t)stepper_end_at || resume(child, PTRACE_CONT);
+}
+
 void stepper_release(pid_t child)
 {
 	ptrace(PTRACE_CONT, child, NULL, NULL);

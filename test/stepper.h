@@ -43,6 +43,9 @@ uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n);
 /* By single steps alone. */
 uint64_t stepper_walk(pid_t child, size_t n);
 
+/* Lets it go on to its end: false if it ended before, and is reaped. */
+bool stepper_finish(pid_t child);
+
 /* Lets a child that stands somewhere go on freely, under the tracer. */
 void stepper_release(pid_t child);
 /* Kills and reaps it: false if something else had ended it. */
