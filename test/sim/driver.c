@@ -143,8 +143,11 @@ CUresult cuInit(unsigned int flags)
 	if (drv.next_id == ~0ull || rc == CUDA_ERROR_DEINITIALIZED)
 		goto out;
 	rc = CUDA_ERROR_NO_DEVICE;
-	if (sim_shm_open() < 0)
+	if (sim_shm_open() < 0) {
+		fprintf(stderr, "gpusim: cannot use the simulation in %s\n",
+			getenv("GPUSIM_DIR") ? getenv("GPUSIM_DIR") : "the default directory");
 		goto out;
+	}
 	read_visible();
 	if (!drv.nvisible)
 		goto out;

@@ -14,7 +14,6 @@
 #include "model.h"
 
 #define SIM_MAGIC      0x314d495355504700ULL
-#define SIM_LAYOUT     3u
 #define SIM_MAX_RINGS  2048u
 #define SIM_RING_OPS   2048u /* ops a ring can hold, a power of two */
 #define SIM_MAX_QUEUED 1024u /* launches of one stream that may be unfinished before a launch blocks */
@@ -154,6 +153,10 @@ struct sim_device {
 	uint16_t runq[SIM_MAX_PROCS]; /* slots with runnable kernels; the first one has the slice */
 	uint16_t ceq[SIM_ENGINES][SIM_MAX_RINGS]; /* derived: rings in the order they reached the engine */
 };
+
+/* Two builds with different layouts never read each other's file. */
+#define SIM_LAYOUT                                                                                           \
+	((uint32_t)(4u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 + sizeof(struct sim_device)))
 
 enum sim_mode { SIM_TIMESLICE, SIM_SHARE };
 

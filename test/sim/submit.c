@@ -7,9 +7,11 @@
 
 #include <sys/prctl.h>
 
-#define SPIN_NS  8000
-#define BATCH_NS 200000
-#define ROOM     8 /* ops that one call may push without looking again */
+#define SPIN_NS      8000
+#define LATE_MAX_NS  40000
+#define LATE_SEEN_NS 200000
+#define BATCH_NS     200000
+#define ROOM         8 /* ops that one call may push without looking again */
 
 static void announce(CUstream s)
 {
@@ -289,22 +291,34 @@ bool drv_reached(uint32_t ring, uint32_t gen, uint64_t count)
 	return __atomic_load_n(&r->head, __ATOMIC_ACQUIRE) >= count || r->gen != gen;
 }
 
+/*
+ * A sleep ends late by what the machine needs to wake a thread. Where that is little, the sleep is cut
+ * short by as much and the rest is spun; where it is much, the CPU is needed elsewhere.
+ */
 static void sleep_until(uint32_t *word, uint32_t value, uint64_t until_ns)
 {
+	static __thread double late_ns;
 	static __thread bool exact;
 	uint64_t now = sim_clock_ns();
+	uint64_t lead = late_ns < LATE_MAX_NS ? (uint64_t)late_ns : 0;
 
-	if (until_ns < now + SPIN_NS) {
-		while (sim_clock_ns() < until_ns)
-			;
-		return;
-	}
 	/* The default slack of 50 us would be added to every wait for a kernel. */
 	if (!exact) {
 		prctl(PR_SET_TIMERSLACK, 1000);
 		exact = true;
 	}
-	sim_futex_wait(word, value, until_ns);
+	if (until_ns > now + lead + SPIN_NS) {
+		uint64_t alarm_ns = until_ns - lead;
+
+		sim_futex_wait(word, value, alarm_ns);
+		now = sim_clock_ns();
+		if (now >= alarm_ns)
+			late_ns += ((double)(now - alarm_ns < LATE_SEEN_NS ? now - alarm_ns : LATE_SEEN_NS) - late_ns) / 8;
+		if (now < alarm_ns)
+			return; /* woken: look again */
+	}
+	while (sim_clock_ns() < until_ns && __atomic_load_n(word, __ATOMIC_RELAXED) == value)
+		;
 }
 
 void drv_wait_count(uint32_t ring, uint32_t gen, uint64_t count)

@@ -332,3 +332,28 @@ Test(order, an_event_of_a_context_comes_after_all_its_streams)
 	cr_assert_geq(sim_between_us(a, e), 0);
 	near_us(sim_between_us(b, e), 0);
 }
+
+Test(order, devices_run_side_by_side_and_wait_for_each_other)
+{
+	CUcontext ctx[2];
+	CUstream s[2];
+	CUevent start, first, end, waited;
+
+	sim_fresh("GPUSIM_DEVICES", "2", NULL);
+	ctx[0] = sim_device();
+	s[0] = sim_stream(CU_STREAM_NON_BLOCKING);
+	OK(cuCtxCreate_v2(&ctx[1], 0, 1));
+	s[1] = sim_stream(CU_STREAM_NON_BLOCKING);
+	start = sim_mark(s[1]);
+	sim_spin(s[1], 60 * MS);
+	end = sim_mark(s[1]);
+	OK(cuCtxSetCurrent(ctx[0]));
+	sim_spin(s[0], 90 * MS);
+	first = sim_mark(s[0]);
+	OK(cuStreamWaitEvent(s[1], first, 0));
+	sim_spin(s[1], 10 * MS);
+	waited = sim_mark(s[1]);
+	near_us(sim_between_us(first, waited), 10000);
+	/* The other device's work did not slow this one down. */
+	cr_assert_float_eq(sim_between_us(start, end), 60000, 2000);
+}
