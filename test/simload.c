@@ -71,37 +71,80 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	static const char *const waits[] = {"sync", "event", "poll", "callback", "none", NULL};
 
 	switch (key) {
-	case 'k': load.kernel_us = atof(arg); break;
-	case OPT_KERNEL: load.kernel = arg; break;
-	case 'p': load.pattern = (enum pattern)choose(state, arg, patterns); break;
-	case 'K': load.every = (unsigned)atoi(arg); break;
+	case 'k':
+		load.kernel_us = atof(arg);
+		break;
+	case OPT_KERNEL:
+		load.kernel = arg;
+		break;
+	case 'p':
+		load.pattern = (enum pattern)choose(state, arg, patterns);
+		break;
+	case 'K':
+		load.every = (unsigned)atoi(arg);
+		break;
 	case 'b':
 		if (sscanf(arg, "%lf:%lf", &load.work_ms, &load.pause_ms) != 2)
 			argp_error(state, "WORK:PAUSE in ms is wanted");
 		break;
-	case 'r': load.max_pause_us = atof(arg); break;
-	case 'w': load.wait = (enum wait)choose(state, arg, waits); break;
-	case 'V': load.variant = (enum variant)choose(state, arg, variants); break;
-	case 's': load.streams = (unsigned)atoi(arg); break;
-	case OPT_DEFAULT_STREAM: load.default_stream = true; break;
-	case 't': load.threads = (unsigned)atoi(arg); break;
-	case 'P': load.processes = (unsigned)atoi(arg); break;
-	case 'g': load.graph = (unsigned)atoi(arg); break;
-	case 'c': load.copy_bytes = strtoull(arg, NULL, 0); break;
-	case OPT_COPY_EVERY: load.copy_every = (unsigned)atoi(arg); break;
-	case 'm': load.memory_bytes = strtoull(arg, NULL, 0) << 20; break;
-	case OPT_MANAGED: load.managed = true; break;
-	case 'd': load.seconds = atof(arg); break;
-	case 'n': load.launches = strtoull(arg, NULL, 0); break;
-	case 'D': load.device = atoi(arg); break;
-	case OPT_LIBRARY: load.library = arg; break;
-	case OPT_SEED: load.seed = strtoull(arg, NULL, 0); break;
+	case 'r':
+		load.max_pause_us = atof(arg);
+		break;
+	case 'w':
+		load.wait = (enum wait)choose(state, arg, waits);
+		break;
+	case 'V':
+		load.variant = (enum variant)choose(state, arg, variants);
+		break;
+	case 's':
+		load.streams = (unsigned)atoi(arg);
+		break;
+	case OPT_DEFAULT_STREAM:
+		load.default_stream = true;
+		break;
+	case 't':
+		load.threads = (unsigned)atoi(arg);
+		break;
+	case 'P':
+		load.processes = (unsigned)atoi(arg);
+		break;
+	case 'g':
+		load.graph = (unsigned)atoi(arg);
+		break;
+	case 'c':
+		load.copy_bytes = strtoull(arg, NULL, 0);
+		break;
+	case OPT_COPY_EVERY:
+		load.copy_every = (unsigned)atoi(arg);
+		break;
+	case 'm':
+		load.memory_bytes = strtoull(arg, NULL, 0) << 20;
+		break;
+	case OPT_MANAGED:
+		load.managed = true;
+		break;
+	case 'd':
+		load.seconds = atof(arg);
+		break;
+	case 'n':
+		load.launches = strtoull(arg, NULL, 0);
+		break;
+	case 'D':
+		load.device = atoi(arg);
+		break;
+	case OPT_LIBRARY:
+		load.library = arg;
+		break;
+	case OPT_SEED:
+		load.seed = strtoull(arg, NULL, 0);
+		break;
 	case ARGP_KEY_END:
 		if (!load.every || !load.streams || !load.threads || !load.processes || !load.copy_every ||
 			load.streams > 64 || load.threads > 64 || load.processes > 256)
 			argp_error(state, "a count is out of range");
 		break;
-	default: return ARGP_ERR_UNKNOWN;
+	default:
+		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
 }
@@ -109,7 +152,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static void print_one(const struct result *r)
 {
 	printf("{\"pid\":%d,\"error\":%d,\"where\":\"%s\",\"launched\":%lu,\"completed\":%lu,\"waits\":%lu,"
-	       "\"copies\":%lu,\"copied_bytes\":%lu,\"seconds\":%.6f,\"launch_ns_mean\":%.1f,\"kernel_seconds\":%.6f}",
+	       "\"copies\":%lu,\"copied_bytes\":%lu,\"seconds\":%.6f,\"launch_ns_mean\":%.1f,\"kernel_"
+	       "seconds\":%.6f}",
 		r->pid, r->error, r->where, r->launched, r->completed, r->waits, r->copies, r->copied_bytes,
 		r->end_s - r->start_s, r->launched ? r->launch_s * 1e9 / (double)r->launched : 0,
 		(double)r->completed * load.kernel_us / 1e6);
@@ -133,19 +177,20 @@ static int print(const struct result *list)
 		sum.end_s = r->end_s > sum.end_s ? r->end_s : sum.end_s;
 		bad |= r->error != 0 || !r->end_s;
 	}
-	printf("],\"kernel_us\":%g,\"launched\":%lu,\"completed\":%lu,\"seconds\":%.6f}\n", load.kernel_us, sum.launched,
-		sum.completed, sum.end_s > sum.start_s ? sum.end_s - sum.start_s : 0);
+	printf("],\"kernel_us\":%g,\"launched\":%lu,\"completed\":%lu,\"seconds\":%.6f}\n", load.kernel_us,
+		sum.launched, sum.completed, sum.end_s > sum.start_s ? sum.end_s - sum.start_s : 0);
 	return bad;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {options, parse, NULL, "Load a GPU through the driver interface and say what was completed.",
-		NULL, NULL, NULL};
+	static const struct argp argp = {options, parse, NULL,
+		"Load a GPU through the driver interface and say what was completed.", NULL, NULL, NULL};
 	struct result *results;
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	results = mmap(NULL, load.processes * sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	results = mmap(NULL, load.processes * sizeof(*results), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (results == MAP_FAILED) {
 		perror("simload: mmap");
 		return 1;

@@ -17,17 +17,17 @@ struct load {
 	enum pattern pattern;
 	enum variant variant;
 	enum wait wait;
-	unsigned every;              /* launches between two waits */
-	double work_ms, pause_ms;    /* burst */
-	double max_pause_us;         /* random */
+	unsigned every;           /* launches between two waits */
+	double work_ms, pause_ms; /* burst */
+	double max_pause_us;      /* random */
 	unsigned streams, threads, processes;
-	unsigned graph;              /* kernels per graph, 0 for plain launches */
+	unsigned graph; /* kernels per graph, 0 for plain launches */
 	uint64_t copy_bytes;
 	unsigned copy_every;
 	uint64_t memory_bytes;
 	bool managed, default_stream;
 	double seconds;
-	uint64_t launches;           /* stop after so many per thread, 0 for no limit */
+	uint64_t launches; /* stop after so many per thread, 0 for no limit */
 	int device;
 	const char *library;
 	uint64_t seed;
@@ -36,7 +36,7 @@ struct load {
 /* What one process did. Lives in memory shared with the parent. */
 struct result {
 	int pid;
-	int error;          /* a CUresult */
+	int error; /* a CUresult */
 	char where[48];
 	uint64_t launched, completed, waits, copies, copied_bytes;
 	double start_s, end_s; /* CLOCK_MONOTONIC; the end is after the last wait */
@@ -45,13 +45,15 @@ struct result {
 
 /* The driver's calls that are used, looked up by dlsym. */
 #define SIMLOAD_CALLS(X)                                                                                     \
-	X(cuInit) X(cuDeviceGet) X(cuCtxCreate_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize)                    \
-	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamQuery) \
-	X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuLaunchKernel)            \
-	X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel) X(cuLaunchHostFunc)          \
-	X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemHostAlloc) X(cuMemcpyHtoDAsync_v2)                      \
-	X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)                             \
-	X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
+	X(cuInit)                                                                                            \
+	X(cuDeviceGet) X(cuCtxCreate_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData) X(       \
+		cuModuleGetFunction) X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamQuery)               \
+		X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuLaunchKernel)    \
+			X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel)              \
+				X(cuLaunchHostFunc) X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemHostAlloc)  \
+					X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2)                      \
+						X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)             \
+							X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
 
 struct api {
 #define X(name) __typeof__(&name) name;

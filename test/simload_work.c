@@ -64,7 +64,7 @@ static bool load_api(const char *library, struct result *r)
 #define X(name)                                                                                              \
 	*(void **)&cu.name = dlsym(lib, #name);                                                              \
 	if (!cu.name) {                                                                                      \
-		fprintf(stderr, "simload: %s has no " #name "\n", library);                                   \
+		fprintf(stderr, "simload: %s has no " #name "\n", library);                                  \
 		snprintf(r->where, sizeof(r->where), #name);                                                 \
 		return false;                                                                                \
 	}
@@ -76,14 +76,23 @@ static bool load_api(const char *library, struct result *r)
 static CUresult launch_one(struct worker *w, CUstream s)
 {
 	void *params[] = {&w->kernel_ns};
-	CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
-		.blockDimZ = 1, .hStream = s};
+	CUlaunchConfig config = {.gridDimX = 1,
+		.gridDimY = 1,
+		.gridDimZ = 1,
+		.blockDimX = 32,
+		.blockDimY = 1,
+		.blockDimZ = 1,
+		.hStream = s};
 
 	switch (w->load->variant) {
-	case VARIANT_EX: return cu.cuLaunchKernelEx(&config, w->fn, params, NULL);
-	case VARIANT_COOP: return cu.cuLaunchCooperativeKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params);
-	case VARIANT_PTSZ: return cu.cuLaunchKernel_ptsz(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
-	default: return cu.cuLaunchKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
+	case VARIANT_EX:
+		return cu.cuLaunchKernelEx(&config, w->fn, params, NULL);
+	case VARIANT_COOP:
+		return cu.cuLaunchCooperativeKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params);
+	case VARIANT_PTSZ:
+		return cu.cuLaunchKernel_ptsz(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
+	default:
+		return cu.cuLaunchKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
 	}
 }
 

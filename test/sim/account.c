@@ -136,7 +136,8 @@ static void process_state(const struct sim_proc *p, int device, struct sim_proce
 	memcpy(s->command, p->command, sizeof(s->command));
 }
 
-int sim_snapshot(int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max)
+int sim_snapshot(
+	int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max)
 {
 	struct sim_file *f = sim_shm.file;
 	int n = 0;

@@ -51,8 +51,9 @@ void *drv_array_bytes(CUarray a, size_t *pitch, size_t *height)
 
 static bool sane(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
-	return d && d->Width && (d->NumChannels == 1 || d->NumChannels == 2 || d->NumChannels == 3 || d->NumChannels == 4) &&
-		d->Width < 1u << 20 && d->Height < 1u << 20 && d->Depth < 1u << 16;
+	return d && d->Width &&
+	       (d->NumChannels == 1 || d->NumChannels == 2 || d->NumChannels == 3 || d->NumChannels == 4) &&
+	       d->Width < 1u << 20 && d->Height < 1u << 20 && d->Depth < 1u << 16;
 }
 
 static CUresult create(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -139,12 +140,13 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *pArrayDescriptor, CUarra
 	TRY(check(hArray));
 	if (!pArrayDescriptor)
 		return CUDA_ERROR_INVALID_VALUE;
-	*pArrayDescriptor = (CUDA_ARRAY_DESCRIPTOR){hArray->desc.Width, hArray->desc.Height, hArray->desc.Format,
-		hArray->desc.NumChannels};
+	*pArrayDescriptor = (CUDA_ARRAY_DESCRIPTOR){
+		hArray->desc.Width, hArray->desc.Height, hArray->desc.Format, hArray->desc.NumChannels};
 	return CUDA_SUCCESS;
 }
 
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
+CUresult cuArrayGetMemoryRequirements(
+	CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
 {
 	uint32_t physical;
 
@@ -225,8 +227,8 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap,
-	CUdevice device)
+CUresult cuMipmappedArrayGetMemoryRequirements(
+	CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
 {
 	uint32_t physical;
 
@@ -235,6 +237,7 @@ CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *m
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!memoryRequirements)
 		return CUDA_ERROR_INVALID_VALUE;
-	*memoryRequirements = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = mipmap->memory->bytes, .alignment = 512};
+	*memoryRequirements =
+		(CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = mipmap->memory->bytes, .alignment = 512};
 	return CUDA_SUCCESS;
 }

@@ -82,7 +82,8 @@ CUresult drv_capture_unsafe(void)
 		if (!c || c->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 			continue;
 		mine = pthread_equal(c->thread, pthread_self());
-		if (mine || (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+		if (mine || (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+				    c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)) {
 			bad = true;
 			invalidate(c);
 		}
@@ -170,7 +171,8 @@ void drv_capture_drop(CUstream s)
 	leave(s);
 }
 
-static CUresult begin(CUstream handle, CUstreamCaptureMode mode, CUgraph graph, const CUgraphNode *deps, size_t ndeps)
+static CUresult begin(
+	CUstream handle, CUstreamCaptureMode mode, CUgraph graph, const CUgraphNode *deps, size_t ndeps)
 {
 	struct capture *c;
 	CUstream s;
@@ -210,8 +212,8 @@ TWIN(cuStreamBeginCapture_v2, _ptsz, (CUstream hStream, CUstreamCaptureMode mode
 TWIN(cuStreamBeginCapture, _ptsz, (CUstream hStream),
 	begin(PICK(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, 0))
 TWIN(cuStreamBeginCaptureToGraph, _ptsz,
-	(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-		size_t numDependencies, CUstreamCaptureMode mode),
+	(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+		const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode),
 	((void)dependencyData, hGraph ? begin(PICK(hStream), mode, hGraph, dependencies, numDependencies)
 				      : CUDA_ERROR_INVALID_VALUE))
 
@@ -274,8 +276,8 @@ done:
 }
 TWIN(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph *phGraph), end(PICK(hStream), phGraph))
 
-static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
-	const CUgraphEdgeData **edges, size_t *ndeps)
+static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+	const CUgraphNode **deps, const CUgraphEdgeData **edges, size_t *ndeps)
 {
 	CUstream s;
 	CUresult rc;
@@ -304,16 +306,20 @@ static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t 
 }
 TWIN(cuStreamIsCapturing, _ptsz, (CUstream hStream, CUstreamCaptureStatus *captureStatus),
 	info(PICK(hStream), captureStatus, NULL, NULL, NULL, NULL, NULL))
-TWIN(cuStreamGetCaptureInfo, _ptsz, (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),
+TWIN(cuStreamGetCaptureInfo, _ptsz,
+	(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),
 	info(PICK(hStream), captureStatus_out, id_out, NULL, NULL, NULL, NULL))
 TWIN(cuStreamGetCaptureInfo_v2, _ptsz,
 	(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
 		const CUgraphNode **dependencies_out, size_t *numDependencies_out),
-	info(PICK(hStream), captureStatus_out, id_out, graph_out, dependencies_out, NULL, numDependencies_out))
+	info(PICK(hStream), captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+		numDependencies_out))
 TWIN(cuStreamGetCaptureInfo_v3, _ptsz,
 	(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out,
-		const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out),
-	info(PICK(hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out))
+		const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
+		size_t *numDependencies_out),
+	info(PICK(hStream), captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
+		numDependencies_out))
 
 static CUresult update(CUstream handle, CUgraphNode *deps, size_t n, unsigned flags)
 {
@@ -337,8 +343,8 @@ TWIN(cuStreamUpdateCaptureDependencies, _ptsz,
 	(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags),
 	update(PICK(hStream), dependencies, numDependencies, flags))
 TWIN(cuStreamUpdateCaptureDependencies_v2, _ptsz,
-	(CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies,
-		unsigned int flags),
+	(CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+		size_t numDependencies, unsigned int flags),
 	((void)dependencyData, update(PICK(hStream), dependencies, numDependencies, flags)))
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

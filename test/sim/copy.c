@@ -64,7 +64,8 @@ void drv_copy_cost(const struct task *t, struct sim_op *op)
 	op->work = (uint64_t)(ns * SIM_UNIT);
 }
 
-static struct place place_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t pitch, size_t height)
+static struct place place_of(
+	CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t pitch, size_t height)
 {
 	struct place p = {.pitch = pitch, .height = height};
 
@@ -83,8 +84,10 @@ static char *row(const struct place *p, size_t x, size_t y, size_t z)
 void drv_copy_run(const struct task *t)
 {
 	const CUDA_MEMCPY3D *d = &t->copy.desc;
-	struct place from = place_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, d->srcHeight);
-	struct place to = place_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray, d->dstPitch, d->dstHeight);
+	struct place from =
+		place_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, d->srcHeight);
+	struct place to =
+		place_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray, d->dstPitch, d->dstHeight);
 	const char *staged = t->copy.staged;
 
 	if (!to.base || (!from.base && !staged))
@@ -97,7 +100,8 @@ void drv_copy_run(const struct task *t)
 				memcpy(dst, staged, d->WidthInBytes);
 				staged += d->WidthInBytes;
 			} else {
-				memmove(dst, row(&from, d->srcXInBytes, d->srcY + y, d->srcZ + z), d->WidthInBytes);
+				memmove(dst, row(&from, d->srcXInBytes, d->srcY + y, d->srcZ + z),
+					d->WidthInBytes);
 			}
 		}
 	}
@@ -105,7 +109,8 @@ void drv_copy_run(const struct task *t)
 
 static void *stage(const CUDA_MEMCPY3D *d)
 {
-	struct place from = place_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, d->srcHeight);
+	struct place from =
+		place_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, d->srcHeight);
 	char *copy = malloc(bytes_of(d)), *at = copy;
 
 	for (size_t z = 0; copy && z < d->Depth; z++) {
@@ -173,8 +178,9 @@ CUresult drv_copy(CUstream handle, const CUDA_MEMCPY3D *desc, bool sync)
 	flat = d->Height == 1 && d->Depth == 1 ? d->WidthInBytes : 0;
 	drv_lock();
 	rc = drv_stream(handle, &s);
-	ok = rc == CUDA_SUCCESS && address_ok(d->srcMemoryType, d->srcDevice, d->srcArray, d->srcHost, flat) &&
-		address_ok(d->dstMemoryType, d->dstDevice, d->dstArray, d->dstHost, flat);
+	ok = rc == CUDA_SUCCESS &&
+	     address_ok(d->srcMemoryType, d->srcDevice, d->srcArray, d->srcHost, flat) &&
+	     address_ok(d->dstMemoryType, d->dstDevice, d->dstArray, d->dstHost, flat);
 	if (rc == CUDA_SUCCESS && !ok)
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (rc != CUDA_SUCCESS) {
@@ -226,10 +232,16 @@ bool drv_memset_normal(CUDA_MEMSET_NODE_PARAMS *p)
 	return true;
 }
 
-CUresult drv_memset(CUstream handle, CUdeviceptr dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height)
+CUresult drv_memset(CUstream handle, CUdeviceptr dst, size_t pitch, unsigned value, unsigned element,
+	size_t width, size_t height)
 {
 	struct task t = {.kind = TASK_MEMSET,
-		.set = {.dst = dst, .pitch = pitch, .value = value, .elementSize = element, .width = width, .height = height}};
+		.set = {.dst = dst,
+			.pitch = pitch,
+			.value = value,
+			.elementSize = element,
+			.width = width,
+			.height = height}};
 	struct alloc *a;
 	uint64_t last;
 	bool ok;

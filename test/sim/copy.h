@@ -5,7 +5,8 @@
 #include "driver.h"
 
 CUresult drv_copy(CUstream handle, const CUDA_MEMCPY3D *desc, bool sync);
-CUresult drv_memset(CUstream handle, CUdeviceptr dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height);
+CUresult drv_memset(CUstream handle, CUdeviceptr dst, size_t pitch, unsigned value, unsigned element,
+	size_t width, size_t height);
 bool drv_memset_normal(CUDA_MEMSET_NODE_PARAMS *p);
 
 struct CUarray_st {

@@ -92,8 +92,8 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	TRY(drv_device(dev, &physical));
 	if (!pciBusId || len < 13)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(pciBusId, (size_t)len, "%04x:%02x:%02x.0", info_of(physical)->pci_domain, info_of(physical)->pci_bus,
-		info_of(physical)->pci_device);
+	snprintf(pciBusId, (size_t)len, "%04x:%02x:%02x.0", info_of(physical)->pci_domain,
+		info_of(physical)->pci_bus, info_of(physical)->pci_device);
 	return CUDA_SUCCESS;
 }
 
@@ -295,7 +295,8 @@ CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevi
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned numChannels, CUdevice dev)
+CUresult cuDeviceGetTexture1DLinearMaxWidth(
+	size_t *maxWidthInElements, CUarray_format format, unsigned numChannels, CUdevice dev)
 {
 	uint32_t physical;
 
@@ -320,7 +321,8 @@ CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDe
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
+CUresult cuDeviceGetP2PAttribute(
+	int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
 {
 	uint32_t a, b;
 

@@ -34,14 +34,24 @@ enum mark {
 };
 
 /* What a call costs the calling thread. */
-enum cost { COST_LAUNCH, COST_EVENT, COST_COPY, COST_ALLOC, COST_SYNC, COST_CTX, COST_MODULE, COST_GRAPH, COST_COUNT };
+enum cost {
+	COST_LAUNCH,
+	COST_EVENT,
+	COST_COPY,
+	COST_ALLOC,
+	COST_SYNC,
+	COST_CTX,
+	COST_MODULE,
+	COST_GRAPH,
+	COST_COUNT
+};
 
 /* A kernel that computes, or one whose time comes from its first parameter. */
 struct builtin {
 	const char *name;
 	unsigned nparams;
 	unsigned char size[6];
-	void (*run)(const uint64_t *args);             /* may be NULL */
+	void (*run)(const uint64_t *args);                                     /* may be NULL */
 	void (*timing)(const uint64_t *args, double *ns, unsigned *occupancy); /* may be NULL */
 	bool faults;
 };
@@ -76,7 +86,7 @@ struct CUmod_st {
 		char *name;
 		CUdeviceptr ptr;
 		size_t bytes;
-	} *globals;
+	} * globals;
 };
 
 enum task_kind {
@@ -148,8 +158,8 @@ struct CUstream_st {
 	int priority;
 	unsigned long long id;
 	bool legacy, per_thread, internal;
-	bool blocking;       /* ordered with the legacy stream */
-	bool touched;        /* has work the legacy stream has not been told to wait for */
+	bool blocking;        /* ordered with the legacy stream */
+	bool touched;         /* has work the legacy stream has not been told to wait for */
 	uint64_t legacy_tail; /* how far of the legacy stream it already waits for */
 	uint64_t tail, launches, work;
 	uint64_t fx_head;
@@ -293,8 +303,8 @@ void drv_duration(const char *name, struct duration *d);
 uint64_t drv_kernel_work(const struct task *t, unsigned *occupancy);
 
 /* launch.c */
-CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
-	void **params, void **extra);
+CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,
+	unsigned shared_bytes, void **params, void **extra);
 
 /* copy.c */
 bool drv_copy_normal(CUDA_MEMCPY3D *d);
@@ -312,7 +322,16 @@ void drv_capture_drop(CUstream s);
 CUresult drv_capture_invalidate(CUstream s, CUresult rc);
 
 /* memory.c */
-enum alloc_kind { ALLOC_DEVICE, ALLOC_MANAGED, ALLOC_HOST, ALLOC_REGISTERED, ALLOC_POOL, ALLOC_VMM, ALLOC_ARRAY, ALLOC_GRAPH };
+enum alloc_kind {
+	ALLOC_DEVICE,
+	ALLOC_MANAGED,
+	ALLOC_HOST,
+	ALLOC_REGISTERED,
+	ALLOC_POOL,
+	ALLOC_VMM,
+	ALLOC_ARRAY,
+	ALLOC_GRAPH
+};
 struct alloc {
 	CUdeviceptr addr;
 	uint64_t bytes, rounded;

@@ -226,7 +226,7 @@ static uint64_t next_event(uint64_t target)
 		if (r->state == SIM_RING_ARRIVING)
 			t = sim_op_at(id, r->head)->submit_ns;
 		else if (r->state == SIM_RING_BLOCKED &&
-			__atomic_load_n(&r->host_done, __ATOMIC_ACQUIRE) == r->head + 1)
+			 __atomic_load_n(&r->host_done, __ATOMIC_ACQUIRE) == r->head + 1)
 			t = r->host_done_ns;
 		if (t < next)
 			next = t > f->now_ns ? t : f->now_ns;
@@ -340,8 +340,8 @@ static void run_to(uint64_t target)
 			break;
 		/* Long idle times: samples nobody could see any more need not be made one by one. */
 		if (!f->nactive && target > f->sample_at_ns + SIM_SAMPLES * f->set.sample_ns)
-			f->sample_at_ns +=
-				((target - f->sample_at_ns) / f->set.sample_ns - SIM_SAMPLES) * f->set.sample_ns;
+			f->sample_at_ns += ((target - f->sample_at_ns) / f->set.sample_ns - SIM_SAMPLES) *
+					   f->set.sample_ns;
 		next = next_event(target);
 		if (next > f->now_ns) {
 			uint64_t dt = next - f->now_ns;

@@ -7,7 +7,8 @@ CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 	CUevent e;
 
 	TRY(drv_current(&ctx));
-	if (!phEvent || Flags & ~7u || ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)))
+	if (!phEvent || Flags & ~7u ||
+		((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (Flags & CU_EVENT_INTERPROCESS)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -186,7 +187,7 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
 	if (hStart->capture || hEnd->capture)
 		rc = CUDA_ERROR_CAPTURED_EVENT;
 	else if (!(hStart->done || drv_reached(hStart->ring, hStart->gen, hStart->count)) ||
-		!(hEnd->done || drv_reached(hEnd->ring, hEnd->gen, hEnd->count)))
+		 !(hEnd->done || drv_reached(hEnd->ring, hEnd->gen, hEnd->count)))
 		rc = CUDA_ERROR_NOT_READY;
 	if (rc == CUDA_SUCCESS) {
 		drv_collect();

@@ -10,7 +10,7 @@ struct CUgraphNode_st {
 	struct task task;
 	CUgraphNode *deps; /* it comes after these */
 	size_t ndeps;
-	CUgraphNode original; /* of a clone */
+	CUgraphNode original;       /* of a clone */
 	unsigned long long capture; /* id of the capture that made it */
 };
 

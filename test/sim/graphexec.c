@@ -30,7 +30,8 @@ struct CUgraphExec_st {
 	uint64_t last_count;
 };
 
-static int add_step(CUgraphExec x, CUgraphNode node, const struct task *t, const unsigned *deps, unsigned ndeps)
+static int add_step(
+	CUgraphExec x, CUgraphNode node, const struct task *t, const unsigned *deps, unsigned ndeps)
 {
 	struct step *s;
 
@@ -215,12 +216,14 @@ static CUresult instantiate_logged(CUgraphExec *x, CUgraph g, CUgraphNode *error
 	return instantiate(x, g, 0);
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+	char *logBuffer, size_t bufferSize)
 {
 	return instantiate_logged(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+	char *logBuffer, size_t bufferSize)
 {
 	return instantiate_logged(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
@@ -237,12 +240,14 @@ static CUresult instantiate_params(CUgraphExec *x, CUgraph g, CUDA_GRAPH_INSTANT
 	return rc;
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+CUresult cuGraphInstantiateWithParams(
+	CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	return instantiate_params(phGraphExec, hGraph, instantiateParams);
 }
 
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+CUresult cuGraphInstantiateWithParams_ptsz(
+	CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	return instantiate_params(phGraphExec, hGraph, instantiateParams);
 }
@@ -269,7 +274,8 @@ static CUresult run(CUgraphExec x, CUstream s)
 			struct step *dep = &x->steps[step->deps[k]];
 
 			if (dep->lane != step->lane)
-				drv_push_wait(lane, x->lane[dep->lane]->ring, x->lane[dep->lane]->gen, dep->count);
+				drv_push_wait(
+					lane, x->lane[dep->lane]->ring, x->lane[dep->lane]->gen, dep->count);
 		}
 		if (step->enabled)
 			rc = drv_task(lane, &step->task, 0);
@@ -303,7 +309,8 @@ static CUresult launch(CUgraphExec x, CUstream handle)
 	if (rc == CUDA_SUCCESS && !exec_valid(x))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (rc == CUDA_SUCCESS)
-		rc = s->capture ? drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : run(x, s);
+		rc = s->capture ? drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+				: run(x, s);
 	drv_unlock();
 	return rc;
 }
@@ -390,14 +397,17 @@ static CUresult set(CUgraphExec x, CUgraphNode node, const struct task *t, CUres
 	return rc;
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuGraphExecKernelNodeSetParams_v2(
+	CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	struct task t;
 
-	return nodeParams ? set(hGraphExec, hNode, &t, drv_task_kernel(&t, nodeParams)) : CUDA_ERROR_INVALID_VALUE;
+	return nodeParams ? set(hGraphExec, hNode, &t, drv_task_kernel(&t, nodeParams))
+			  : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuGraphExecKernelNodeSetParams(
+	CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	CUDA_KERNEL_NODE_PARAMS k = {0};
 
@@ -407,24 +417,28 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 	return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &k);
 }
 
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cuGraphExecMemcpyNodeSetParams(
+	CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	struct task t;
 
 	(void)ctx;
-	return copyParams ? set(hGraphExec, hNode, &t, drv_task_memcpy(&t, copyParams)) : CUDA_ERROR_INVALID_VALUE;
+	return copyParams ? set(hGraphExec, hNode, &t, drv_task_memcpy(&t, copyParams))
+			  : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-	CUcontext ctx)
+CUresult cuGraphExecMemsetNodeSetParams(
+	CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	struct task t;
 
 	(void)ctx;
-	return memsetParams ? set(hGraphExec, hNode, &t, drv_task_memset(&t, memsetParams)) : CUDA_ERROR_INVALID_VALUE;
+	return memsetParams ? set(hGraphExec, hNode, &t, drv_task_memset(&t, memsetParams))
+			    : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphExecHostNodeSetParams(
+	CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	struct task t = {.kind = TASK_HOST};
 
@@ -456,7 +470,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUg
 {
 	struct task t;
 
-	if (!nodeParams || nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH || nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+	if (!nodeParams || nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH ||
+		nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return CUDA_ERROR_INVALID_VALUE;
 	return set(hGraphExec, hNode, &t, drv_task_from_params(nodeParams, &t));
 }
@@ -494,10 +509,12 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
 	free(ends);
 	drv_unlock();
 	*resultInfo = info;
-	return info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	return info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+							   : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out, CUgraphExecUpdateResult *updateResult_out)
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+	CUgraphExecUpdateResult *updateResult_out)
 {
 	CUgraphExecUpdateResultInfo info = {0};
 	CUresult rc = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);

@@ -7,7 +7,8 @@ CUresult drv_task_kernel(struct task *t, const CUDA_KERNEL_NODE_PARAMS *p)
 	CUfunction f = p->func ? p->func : (CUfunction)(void *)p->kern;
 
 	return drv_kernel_task(t, f, (const unsigned[]){p->gridDimX, p->gridDimY, p->gridDimZ},
-		(const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra);
+		(const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes,
+		p->kernelParams, p->extra);
 }
 
 CUresult drv_task_memcpy(struct task *t, const CUDA_MEMCPY3D *p)
@@ -112,7 +113,8 @@ CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t)
 	}
 }
 
-static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n, const struct task *t, CUresult rc)
+static CUresult add(
+	CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n, const struct task *t, CUresult rc)
 {
 	if (rc == CUDA_SUCCESS && (!out || !drv_graph_valid(g) || (n && !deps)))
 		rc = CUDA_ERROR_INVALID_VALUE;
@@ -177,7 +179,8 @@ CUresult cuGraphAddHostNode(DEPS, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	struct task t;
 
-	return nodeParams ? ADD(task_host(&t, nodeParams->fn, nodeParams->userData)) : CUDA_ERROR_INVALID_VALUE;
+	return nodeParams ? ADD(task_host(&t, nodeParams->fn, nodeParams->userData))
+			  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphAddEmptyNode(DEPS)
@@ -360,7 +363,8 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS
 {
 	struct task t;
 
-	return nodeParams ? SET(task_host(&t, nodeParams->fn, nodeParams->userData)) : CUDA_ERROR_INVALID_VALUE;
+	return nodeParams ? SET(task_host(&t, nodeParams->fn, nodeParams->userData))
+			  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
@@ -419,7 +423,8 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 	return nodeParams ? SET(drv_task_from_params(nodeParams, &t)) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
+CUresult cuGraphKernelNodeGetAttribute(
+	CUgraphNode hNode, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	(void)attr;
 	TRY(is(hNode, TASK_KERNEL, value_out));
@@ -427,7 +432,8 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
 	return CUDA_SUCCESS;
 }
 
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
+CUresult cuGraphKernelNodeSetAttribute(
+	CUgraphNode hNode, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
 {
 	(void)attr;
 	return is(hNode, TASK_KERNEL, value);

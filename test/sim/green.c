@@ -50,8 +50,8 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, CUdevResou
 	return whole(hCtx->device, resource, type);
 }
 
-CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input,
-	CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
+CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups,
+	const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
 {
 	unsigned size, n;
 
@@ -80,7 +80,8 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGrou
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource *resources, unsigned int nbResources)
+CUresult cuDevResourceGenerateDesc(
+	CUdevResourceDesc *phDesc, CUdevResource *resources, unsigned int nbResources)
 {
 	CUdevResourceDesc d;
 

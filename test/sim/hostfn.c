@@ -147,7 +147,8 @@ static CUresult host_func(CUstream handle, CUhostFn fn, void *data)
 	drv_cost(COST_EVENT);
 	return drv_issue(handle, &t, false);
 }
-TWIN(cuLaunchHostFunc, _ptsz, (CUstream hStream, CUhostFn fn, void *userData), host_func(PICK(hStream), fn, userData))
+TWIN(cuLaunchHostFunc, _ptsz, (CUstream hStream, CUhostFn fn, void *userData),
+	host_func(PICK(hStream), fn, userData))
 
 static CUresult add_callback(CUstream handle, CUstreamCallback callback, void *data, unsigned flags)
 {
@@ -166,5 +167,6 @@ static CUresult add_callback(CUstream handle, CUstreamCallback callback, void *d
 	drv_cost(COST_EVENT);
 	return drv_issue(handle, &t, false);
 }
-TWIN(cuStreamAddCallback, _ptsz, (CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags),
+TWIN(cuStreamAddCallback, _ptsz,
+	(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags),
 	add_callback(PICK(hStream), callback, userData, flags))

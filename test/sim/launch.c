@@ -40,12 +40,12 @@ static CUresult read_args(const struct builtin *b, void **params, void **extra, 
 static bool dims_ok(const unsigned *grid, const unsigned *block)
 {
 	return grid[0] && grid[1] && grid[2] && block[0] && block[1] && block[2] && block[2] <= 64 &&
-		grid[1] <= 65535 && grid[2] <= 65535 && (uint64_t)block[0] * block[1] * block[2] <= 1024;
+	       grid[1] <= 65535 && grid[2] <= 65535 && (uint64_t)block[0] * block[1] * block[2] <= 1024;
 }
 
 /* A task from the parameters of a launch; also used for graph nodes. */
-CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
-	void **params, void **extra)
+CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,
+	unsigned shared_bytes, void **params, void **extra)
 {
 	if (!f || f->mark != MARK_FUNC)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -60,8 +60,8 @@ CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, con
 	return read_args(f->builtin, params, extra, t->kernel.args);
 }
 
-static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes, CUstream handle,
-	void **params, void **extra)
+static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
+	CUstream handle, void **params, void **extra)
 {
 	struct task t;
 	CUstream s;
@@ -88,10 +88,11 @@ static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block
 #define GRID                                                                                                 \
 	unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX,         \
 		unsigned int blockDimY, unsigned int blockDimZ
-#define THREE(g)  ((const unsigned[]){g##X, g##Y, g##Z})
+#define THREE(g) ((const unsigned[]){g##X, g##Y, g##Z})
 
 TWIN(cuLaunchKernel, _ptsz,
-	(CUfunction f, GRID, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra),
+	(CUfunction f, GRID, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams,
+		void **extra),
 	launch(f, THREE(gridDim), THREE(blockDim), sharedMemBytes, PICK(hStream), kernelParams, extra))
 
 TWIN(cuLaunchCooperativeKernel, _ptsz,
@@ -105,8 +106,8 @@ static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, 
 	if (!c || (c->numAttrs && !c->attrs))
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = launch(f, (const unsigned[]){c->gridDimX, c->gridDimY, c->gridDimZ},
-		(const unsigned[]){c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes, PICK(c->hStream), params,
-		extra);
+		(const unsigned[]){c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes,
+		PICK(c->hStream), params, extra);
 	for (unsigned i = 0; rc == CUDA_SUCCESS && i < c->numAttrs; i++) {
 		const CUlaunchAttribute *a = &c->attrs[i];
 
@@ -121,7 +122,8 @@ static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, 
 TWIN(cuLaunchKernelEx, _ptsz, (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),
 	launch_ex(config, f, kernelParams, extra, pt))
 
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int numDevices, unsigned int flags)
+CUresult cuLaunchCooperativeKernelMultiDevice(
+	CUDA_LAUNCH_PARAMS *list, unsigned int numDevices, unsigned int flags)
 {
 	if (!list || !numDevices || flags & ~3u)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -133,8 +135,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned
 			return CUDA_ERROR_INVALID_HANDLE;
 		TRY(cuCtxPushCurrent_v2(p->hStream->ctx));
 		CUresult rc = launch(p->function, (const unsigned[]){p->gridDimX, p->gridDimY, p->gridDimZ},
-			(const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->hStream,
-			p->kernelParams, NULL);
+			(const unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes,
+			p->hStream, p->kernelParams, NULL);
 		cuCtxPopCurrent_v2(&old);
 		TRY(rc);
 	}
@@ -198,13 +200,13 @@ CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)
 {
 	size_t bytes = f && f->mark == MARK_FUNC ? f->param_bytes : 0;
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, f ? f->param : NULL, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
-		CU_LAUNCH_PARAM_END};
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, f ? f->param : NULL, CU_LAUNCH_PARAM_BUFFER_SIZE,
+		&bytes, CU_LAUNCH_PARAM_END};
 
 	if (!f || f->mark != MARK_FUNC)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return launch(f, (const unsigned[]){(unsigned)grid_width, (unsigned)grid_height, 1}, f->block, f->shared_bytes,
-		hStream ? hStream : CU_STREAM_LEGACY, NULL, extra);
+	return launch(f, (const unsigned[]){(unsigned)grid_width, (unsigned)grid_height, 1}, f->block,
+		f->shared_bytes, hStream ? hStream : CU_STREAM_LEGACY, NULL, extra);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)

@@ -33,7 +33,7 @@ enum sim_op_kind {
 };
 
 enum sim_op_flags {
-	SIM_OP_LAUNCH = 1,   /* counts as a kernel launch */
+	SIM_OP_LAUNCH = 1, /* counts as a kernel launch */
 	SIM_OP_MEMSET = 2,
 	SIM_OP_COPY = 4,     /* counts as a copy although it runs on the compute engine */
 	SIM_OP_GRAPH = 8,    /* first op of a graph launch */
@@ -80,12 +80,12 @@ struct sim_ring {
 	uint64_t head;          /* ops completed */
 	uint64_t launches_done; /* completed ops with SIM_OP_LAUNCH */
 	uint64_t done_work;
-	uint64_t rem;           /* work left of the oldest op once it has started */
-	uint64_t waited;        /* lowest count somebody sleeps for, 0 for nobody */
-	uint32_t wake;          /* futex word of those sleepers */
-	uint32_t started;       /* rem is valid */
-	uint32_t state;         /* derived: enum sim_ring_state */
-	uint32_t listed;        /* derived: is in active[]; read by the owner to know whether to announce */
+	uint64_t rem;     /* work left of the oldest op once it has started */
+	uint64_t waited;  /* lowest count somebody sleeps for, 0 for nobody */
+	uint32_t wake;    /* futex word of those sleepers */
+	uint32_t started; /* rem is valid */
+	uint32_t state;   /* derived: enum sim_ring_state */
+	uint32_t listed;  /* derived: is in active[]; read by the owner to know whether to announce */
 	uint64_t pad1;
 	/* identity */
 	uint32_t owner; /* slot + 1, 0 when free */
@@ -110,9 +110,9 @@ struct sim_account {
 	uint64_t managed_bytes;  /* managed memory that belongs on this device */
 	uint64_t resident_bytes; /* the part of it that is on the device */
 	uint64_t peak_bytes;
-	uint64_t last_run_ns;    /* when it last had the compute engine: the oldest is evicted first */
-	uint64_t page_rem;       /* work left of the page-in that its kernels wait for */
-	uint64_t sample_units;   /* device_units at the end of the last sample period */
+	uint64_t last_run_ns;  /* when it last had the compute engine: the oldest is evicted first */
+	uint64_t page_rem;     /* work left of the page-in that its kernels wait for */
+	uint64_t sample_units; /* device_units at the end of the last sample period */
 	uint64_t sample_copy_units;
 	uint32_t util_pct;
 	uint32_t copy_util_pct;
@@ -156,7 +156,8 @@ struct sim_device {
 
 /* Two builds with different layouts never read each other's file. */
 #define SIM_LAYOUT                                                                                           \
-	((uint32_t)(4u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 + sizeof(struct sim_device)))
+	((uint32_t)(4u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 +                        \
+		    sizeof(struct sim_device)))
 
 enum sim_mode { SIM_TIMESLICE, SIM_SHARE };
 

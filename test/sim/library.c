@@ -18,7 +18,7 @@ void drv_jit_options(unsigned n, const CUjit_option *options, void **values)
 	for (unsigned i = 0; options && values && i < n; i++) {
 		bool buffer = options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER;
 		bool size = options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-			options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+			    options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
 
 		if (buffer && values[i])
 			*(char *)values[i] = 0;
@@ -50,9 +50,9 @@ static CUresult library_new(CUlibrary *out, const void *image)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues,
-	unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-	unsigned int numLibraryOptions)
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+	void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+	void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	(void)libraryOptions;
 	(void)libraryOptionValues;
@@ -61,9 +61,9 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 	return library_new(library, code);
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues,
-	unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-	unsigned int numLibraryOptions)
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
+	void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+	void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	char *data = fileName ? drv_read_file(fileName) : NULL;
 	CUresult rc;
@@ -126,9 +126,9 @@ CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, C
 		return CUDA_ERROR_INVALID_VALUE;
 	drv_lock();
 	for (unsigned i = 0; i < numKernels; i++)
-		kernels[i] = i < lib->module->nentries
-			? (CUkernel)(void *)drv_module_function(lib->module, lib->module->entries[i])
-			: NULL;
+		kernels[i] = i < lib->module->nentries ? (CUkernel)(void *)drv_module_function(
+								 lib->module, lib->module->entries[i])
+						       : NULL;
 	drv_unlock();
 	return CUDA_SUCCESS;
 }
@@ -314,7 +314,8 @@ CUresult cuFuncLoad(CUfunction function)
 	return func(function);
 }
 
-CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
+CUresult cuLinkCreate_v2(
+	unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	CUcontext ctx;
 
@@ -329,7 +330,8 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **
 	return CUDA_SUCCESS;
 }
 
-CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
+CUresult cuLinkCreate(
+	unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
 }

@@ -25,9 +25,9 @@ static CUresult place(CUmemLocation where, bool *in)
 	if (*in)
 		return drv_device(where.id, &physical);
 	return where.type == CU_MEM_LOCATION_TYPE_HOST || where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-			where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
-		? CUDA_SUCCESS
-		: CUDA_ERROR_INVALID_VALUE;
+			       where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult prefetch(CUdeviceptr p, size_t bytes, CUmemLocation where, unsigned flags, CUstream handle)
@@ -53,8 +53,8 @@ static CUmemLocation location_of(CUdevice dev)
 TWIN(cuMemPrefetchAsync, _ptsz, (CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream),
 	prefetch(devPtr, count, location_of(dstDevice), 0, PICK(hStream)))
 
-static CUresult prefetch_batch(CUdeviceptr *p, size_t *bytes, size_t n, CUmemLocation *where, size_t *first, size_t nwhere,
-	unsigned long long flags, CUstream handle)
+static CUresult prefetch_batch(CUdeviceptr *p, size_t *bytes, size_t n, CUmemLocation *where, size_t *first,
+	size_t nwhere, unsigned long long flags, CUstream handle)
 {
 	if (!p || !bytes || !where || !first || !n || !nwhere || flags)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -68,9 +68,10 @@ static CUresult prefetch_batch(CUdeviceptr *p, size_t *bytes, size_t n, CUmemLoc
 	return CUDA_SUCCESS;
 }
 TWIN(cuMemPrefetchBatchAsync, _ptsz,
-	(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
-		size_t numPrefetchLocs, unsigned long long flags, CUstream hStream),
-	prefetch_batch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, PICK(hStream)))
+	(CUdeviceptr * dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs,
+		size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream),
+	prefetch_batch(
+		dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, PICK(hStream)))
 
 /* Advice is checked and then has no effect on the model. */
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
@@ -86,8 +87,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, C
 	ok = a && a->kind == ALLOC_MANAGED && devPtr + count <= a->addr + a->bytes;
 	drv_unlock();
 	return ok && advice >= CU_MEM_ADVISE_SET_READ_MOSTLY && advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY
-		? CUDA_SUCCESS
-		: CUDA_ERROR_INVALID_VALUE;
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
@@ -208,7 +209,8 @@ static size_t attribute_bytes(CUpointer_attribute what)
 }
 
 /* Unlike the single form, an unknown pointer is no error here: every answer is zero. */
-CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+CUresult cuPointerGetAttributes(
+	unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	struct alloc *a;
 

@@ -37,7 +37,8 @@ void drv_memop_write(const struct task *t)
 	if (t->memop.wide)
 		__atomic_store_n((uint64_t *)(uintptr_t)t->memop.addr, t->memop.value, __ATOMIC_RELEASE);
 	else
-		__atomic_store_n((uint32_t *)(uintptr_t)t->memop.addr, (uint32_t)t->memop.value, __ATOMIC_RELEASE);
+		__atomic_store_n(
+			(uint32_t *)(uintptr_t)t->memop.addr, (uint32_t)t->memop.value, __ATOMIC_RELEASE);
 }
 
 static CUresult memop(CUstream handle, CUdeviceptr addr, uint64_t value, unsigned flags, bool wait, bool wide)
@@ -59,12 +60,14 @@ static CUresult memop(CUstream handle, CUdeviceptr addr, uint64_t value, unsigne
 }
 
 #define MEMOP(bits, wide)                                                                                    \
-	TWIN(cuStreamWaitValue##bits, _ptsz, (CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags), \
+	TWIN(cuStreamWaitValue##bits, _ptsz,                                                                 \
+		(CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags),             \
 		memop(PICK(stream), addr, value, flags, true, wide))                                         \
 	TWIN(cuStreamWaitValue##bits##_v2, _ptsz,                                                            \
 		(CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags),             \
 		memop(PICK(stream), addr, value, flags, true, wide))                                         \
-	TWIN(cuStreamWriteValue##bits, _ptsz, (CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags), \
+	TWIN(cuStreamWriteValue##bits, _ptsz,                                                                \
+		(CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags),             \
 		memop(PICK(stream), addr, value, flags, false, wide))                                        \
 	TWIN(cuStreamWriteValue##bits##_v2, _ptsz,                                                           \
 		(CUstream stream, CUdeviceptr addr, cuuint##bits##_t value, unsigned int flags),             \
@@ -82,16 +85,20 @@ static CUresult batch(CUstream s, unsigned n, const CUstreamBatchMemOpParams *li
 
 		switch (p->operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-			TRY(memop(s, p->waitValue.address, p->waitValue.value, p->waitValue.flags, true, false));
+			TRY(memop(s, p->waitValue.address, p->waitValue.value, p->waitValue.flags, true,
+				false));
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			TRY(memop(s, p->waitValue.address, p->waitValue.value64, p->waitValue.flags, true, true));
+			TRY(memop(s, p->waitValue.address, p->waitValue.value64, p->waitValue.flags, true,
+				true));
 			break;
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			TRY(memop(s, p->writeValue.address, p->writeValue.value, p->writeValue.flags, false, false));
+			TRY(memop(s, p->writeValue.address, p->writeValue.value, p->writeValue.flags, false,
+				false));
 			break;
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			TRY(memop(s, p->writeValue.address, p->writeValue.value64, p->writeValue.flags, false, true));
+			TRY(memop(s, p->writeValue.address, p->writeValue.value64, p->writeValue.flags, false,
+				true));
 			break;
 		case CU_STREAM_MEM_OP_BARRIER:
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:

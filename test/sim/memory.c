@@ -94,7 +94,8 @@ void drv_give(uint32_t device, uint64_t bytes)
 static void *map(uint64_t bytes, uint64_t align)
 {
 	uint64_t extra = align > 4096 ? align : 0;
-	char *p = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *at;
 
 	if (p == MAP_FAILED)
@@ -183,7 +184,8 @@ void drv_alloc_drop_ctx(CUcontext ctx)
 	for (size_t i = 0; i < count;) {
 		struct alloc *a = table[i];
 
-		if (a->ctx == ctx && (a->kind == ALLOC_DEVICE || a->kind == ALLOC_MANAGED || a->kind == ALLOC_ARRAY ||
+		if (a->ctx == ctx &&
+			(a->kind == ALLOC_DEVICE || a->kind == ALLOC_MANAGED || a->kind == ALLOC_ARRAY ||
 				a->kind == ALLOC_HOST || a->kind == ALLOC_REGISTERED))
 			drv_alloc_drop(a);
 		else
@@ -238,7 +240,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return allocate(ALLOC_DEVICE, dptr, bytesize, 0);
 }
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
+CUresult cuMemAllocPitch_v2(
+	CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)
 {
 	size_t pitch = (WidthInBytes + 511) / 512 * 512;
 
@@ -271,7 +274,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	drv_lock();
 	rc = drv.captures ? drv_capture_unsafe() : CUDA_SUCCESS;
 	a = drv_alloc_find(dptr);
-	if (rc == CUDA_SUCCESS && (!a || a->addr != dptr ||
+	if (rc == CUDA_SUCCESS &&
+		(!a || a->addr != dptr ||
 			(a->kind != ALLOC_DEVICE && a->kind != ALLOC_MANAGED && a->kind != ALLOC_POOL)))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (rc == CUDA_SUCCESS) {

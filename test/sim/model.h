@@ -82,7 +82,8 @@ int sim_device_state(int device, struct sim_device_state *state);
 int sim_processes(int device, bool with_dead, struct sim_process_state *list, int max);
 
 /* Both at the same moment, so that the parts add up to the sums. */
-int sim_snapshot(int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
+int sim_snapshot(
+	int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
 
 /* The last whole sample period, and those that ended after after_ns, oldest first (returns how many). */
 int sim_last_sample(int device, struct sim_sample *sample);

@@ -189,8 +189,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 	return load(module, image);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
-	void **optionValues)
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+	CUjit_option *options, void **optionValues)
 {
 	drv_jit_options(numOptions, options, optionValues);
 	return load(module, image);

@@ -23,7 +23,8 @@ static int blocks(int size, size_t shared)
 	return n;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(
+	int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
 {
 	TRY(check(func));
 	if (!numBlocks || blockSize < 1 || blockSize > 1024)
@@ -32,8 +33,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction 
 	return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
-	size_t dynamicSMemSize, unsigned int flags)
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+	int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
 	if (flags & ~1u)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -53,12 +54,14 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfu
 	if (blockSizeToDynamicSMemSize)
 		dynamicSMemSize = blockSizeToDynamicSMemSize(size);
 	*blockSize = size;
-	*minGridSize = blocks(size, dynamicSMemSize) * (int)sim_shm.file->device[ctx->device].info.multiprocessors;
+	*minGridSize =
+		blocks(size, dynamicSMemSize) * (int)sim_shm.file->device[ctx->device].info.multiprocessors;
 	return CUDA_SUCCESS;
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
-	CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags)
+	CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
+	unsigned int flags)
 {
 	if (flags & ~1u)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -66,7 +69,8 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
 		minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit);
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(
+	size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)
 {
 	TRY(check(func));
 	if (!dynamicSmemSize || numBlocks < 1 || blockSize < 1)

@@ -15,7 +15,7 @@ struct block {
 	CUdeviceptr addr;
 	uint64_t bytes;
 	bool used;
-	unsigned pending;      /* frees that the device has not come to yet */
+	unsigned pending;          /* frees that the device has not come to yet */
 	unsigned long long stream; /* that freed it last */
 };
 
@@ -123,7 +123,8 @@ void drv_pool_freed(CUdeviceptr ptr)
 static struct block *reuse(CUmemoryPool p, uint64_t bytes, unsigned long long stream)
 {
 	for (struct block *b = p->blocks; b; b = b->next)
-		if (!b->used && b->bytes >= bytes && b->bytes - bytes <= bytes / 4 && (!b->pending || b->stream == stream))
+		if (!b->used && b->bytes >= bytes && b->bytes - bytes <= bytes / 4 &&
+			(!b->pending || b->stream == stream))
 			return b;
 	return NULL;
 }
@@ -215,9 +216,10 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool p, CUst
 	drv_unlock();
 	return rc;
 }
-TWIN(cuMemAllocAsync, _ptsz, (CUdeviceptr *dptr, size_t bytesize, CUstream hStream),
+TWIN(cuMemAllocAsync, _ptsz, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
 	alloc_async(dptr, bytesize, NULL, PICK(hStream)))
-TWIN(cuMemAllocFromPoolAsync, _ptsz, (CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
+TWIN(cuMemAllocFromPoolAsync, _ptsz,
+	(CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
 	pool ? alloc_async(dptr, bytesize, pool, PICK(hStream)) : CUDA_ERROR_INVALID_VALUE)
 
 /* drv.lock held */
@@ -344,7 +346,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 		return drv_why();
 	if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE || poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+	if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+		poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	TRY(drv_device(poolProps->location.id, &device));
 	drv_lock();

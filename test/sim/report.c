@@ -48,8 +48,9 @@ static void json_process(const struct sim_process_state *p)
 	printf(",\"alive\":%s,\"device_ns\":%lu,\"copy_ns\":%lu,\"paging_ns\":%lu,\"launches\":%lu,"
 	       "\"graph_launches\":%lu,\"copies\":%lu,\"copied_bytes\":%lu,\"memsets\":%lu,"
 	       "\"memory_bytes\":%lu,\"memory_peak_bytes\":%lu}",
-		p->alive ? "true" : "false", p->device_ns, p->copy_ns, p->paging_ns, p->launches, p->graph_launches,
-		p->copies, p->copied_bytes, p->memsets, p->memory_bytes, p->memory_peak_bytes);
+		p->alive ? "true" : "false", p->device_ns, p->copy_ns, p->paging_ns, p->launches,
+		p->graph_launches, p->copies, p->copied_bytes, p->memsets, p->memory_bytes,
+		p->memory_peak_bytes);
 }
 
 static void json_device(int i, const struct sim_device_info *info, const struct sim_device_state *s,
@@ -58,10 +59,12 @@ static void json_device(int i, const struct sim_device_info *info, const struct 
 	printf("%s{\"index\":%d,\"name\":", i ? "," : "", i);
 	print_quoted(info->name);
 	printf(",\"uuid\":\"%s\",\"now_ns\":%lu,\"elapsed_ns\":%lu,\"busy_ns\":%lu,\"copy_ns\":[%lu,%lu],"
-	       "\"paging_ns\":%lu,\"launches\":%lu,\"copies\":%lu,\"copied_bytes\":%lu,\"memory_total_bytes\":%lu,"
+	       "\"paging_ns\":%lu,\"launches\":%lu,\"copies\":%lu,\"copied_bytes\":%lu,\"memory_total_"
+	       "bytes\":%lu,"
 	       "\"memory_used_bytes\":%lu,\"processes\":[",
-		info->uuid, s->now_ns, s->now_ns - s->since_ns, s->busy_ns, s->copy_ns[0], s->copy_ns[1], s->paging_ns,
-		s->launches, s->copies, s->copied_bytes, s->memory_total_bytes, s->memory_used_bytes);
+		info->uuid, s->now_ns, s->now_ns - s->since_ns, s->busy_ns, s->copy_ns[0], s->copy_ns[1],
+		s->paging_ns, s->launches, s->copies, s->copied_bytes, s->memory_total_bytes,
+		s->memory_used_bytes);
 	for (int k = 0; k < n; k++) {
 		if (k)
 			putchar(',');
@@ -76,19 +79,21 @@ static void text_device(int i, const struct sim_device_info *info, const struct 
 	double elapsed = (double)(s->now_ns - s->since_ns) / 1e9;
 
 	printf("device %d  %s  %s\n", i, info->name, info->uuid);
-	printf("  elapsed %.6f s  busy %.6f s (%.2f %%)  copy in %.6f s  out %.6f s  paging %.6f s  memory %lu of %lu MiB\n",
+	printf("  elapsed %.6f s  busy %.6f s (%.2f %%)  copy in %.6f s  out %.6f s  paging %.6f s  memory "
+	       "%lu of %lu MiB\n",
 		elapsed, (double)s->busy_ns / 1e9, elapsed > 0 ? (double)s->busy_ns / 1e7 / elapsed : 0,
 		(double)s->copy_ns[0] / 1e9, (double)s->copy_ns[1] / 1e9, (double)s->paging_ns / 1e9,
 		s->memory_used_bytes >> 20, s->memory_total_bytes >> 20);
-	printf("  %7s %-15s %5s %12s %8s %12s %10s %8s %12s %9s %9s\n", "pid", "command", "alive", "device s", "share %",
-		"copy s", "launches", "copies", "bytes", "mem MiB", "peak MiB");
+	printf("  %7s %-15s %5s %12s %8s %12s %10s %8s %12s %9s %9s\n", "pid", "command", "alive", "device s",
+		"share %", "copy s", "launches", "copies", "bytes", "mem MiB", "peak MiB");
 	for (int k = 0; k < n; k++) {
 		const struct sim_process_state *p = &list[k];
 
 		printf("  %7d %-15s %5s %12.6f %8.3f %12.6f %10lu %8lu %12lu %9lu %9lu\n", p->pid, p->command,
 			p->alive ? "yes" : "no", (double)p->device_ns / 1e9,
 			elapsed > 0 ? (double)p->device_ns / 1e7 / elapsed : 0, (double)p->copy_ns / 1e9,
-			p->launches, p->copies, p->copied_bytes, p->memory_bytes >> 20, p->memory_peak_bytes >> 20);
+			p->launches, p->copies, p->copied_bytes, p->memory_bytes >> 20,
+			p->memory_peak_bytes >> 20);
 	}
 }
 
@@ -99,8 +104,8 @@ int main(int argc, char **argv)
 		{"reset", 'r', NULL, 0, "afterwards start again from zero and forget dead processes", 0},
 		{0},
 	};
-	static const struct argp argp = {options, parse, NULL, "Print what each process got from each simulated GPU.",
-		NULL, NULL, NULL};
+	static const struct argp argp = {options, parse, NULL,
+		"Print what each process got from each simulated GPU.", NULL, NULL, NULL};
 	static struct sim_process_state list[SIM_MAX_PROCS];
 	int rc;
 

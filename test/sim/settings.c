@@ -15,7 +15,8 @@ static double number(const char *name, double otherwise, double low, double high
 		return otherwise;
 	v = strtod(env, &end);
 	if (end == env || v < low || v > high) {
-		fprintf(stderr, "gpusim: %s=%s is not within %g..%g, using %g\n", name, env, low, high, otherwise);
+		fprintf(stderr, "gpusim: %s=%s is not within %g..%g, using %g\n", name, env, low, high,
+			otherwise);
 		return otherwise;
 	}
 	return v;
@@ -46,7 +47,10 @@ static unsigned items(const char *list)
 
 static int hex(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
 }
 
 static bool parse_uuid(const char *text, uint8_t *bytes)
@@ -86,8 +90,8 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 		u[8] = (u[8] & 0x3f) | 0x80;
 	}
 	snprintf(info->uuid, sizeof(info->uuid),
-		"GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3],
-		u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+		"GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
+		u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 	info->pci_bus = n + 1;
 	snprintf(info->pci_bus_id, sizeof(info->pci_bus_id), "%08X:%02X:%02X.0", 0, n + 1, 0);
 	info->memory_bytes = (uint64_t)number("GPUSIM_MEMORY_MB", 16384, 64, 4u << 20) << 20;
@@ -105,7 +109,8 @@ void sim_settings_read(struct sim_file *file)
 	set->devices = (uint32_t)number("GPUSIM_DEVICES", 1, 1, SIM_MAX_DEVICES);
 	set->mode = mode && !strcmp(mode, "share") ? SIM_SHARE : SIM_TIMESLICE;
 	if (mode && strcmp(mode, "share") && strcmp(mode, "timeslice"))
-		fprintf(stderr, "gpusim: GPUSIM_MODE=%s is neither timeslice nor share, using timeslice\n", mode);
+		fprintf(stderr, "gpusim: GPUSIM_MODE=%s is neither timeslice nor share, using timeslice\n",
+			mode);
 	set->slice_ns = (uint64_t)(number("GPUSIM_SLICE_US", 2000, 1, 1e7) * 1000);
 	set->sample_ns = (uint64_t)(number("GPUSIM_SAMPLE_MS", 167, 10, 10000) * 1e6);
 	set->context_bytes = (uint64_t)number("GPUSIM_CTX_MB", 300, 0, 1 << 20) << 20;

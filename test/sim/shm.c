@@ -50,7 +50,8 @@ static void read_clock_shift(void)
 
 	/* The file tells of the children's namespace, so it counts only if that is ours as well. */
 	if (readlink("/proc/self/ns/time", mine, sizeof(mine) - 1) < 0 ||
-		readlink("/proc/self/ns/time_for_children", children, sizeof(children) - 1) < 0 || strcmp(mine, children))
+		readlink("/proc/self/ns/time_for_children", children, sizeof(children) - 1) < 0 ||
+		strcmp(mine, children))
 		return;
 	f = fopen("/proc/self/timens_offsets", "re");
 	if (!f)
@@ -141,7 +142,8 @@ static void lock_word(void)
 		relax();
 		seen = 0;
 		if (__atomic_load_n(word, __ATOMIC_RELAXED) == 0 &&
-			__atomic_compare_exchange_n(word, &seen, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			__atomic_compare_exchange_n(
+				word, &seen, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return;
 	}
 	for (;;) {

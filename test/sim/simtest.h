@@ -1,4 +1,5 @@
-/* What the tests of the simulated GPU share: a simulation of their own, a device, children with a deadline. */
+/* What the tests of the simulated GPU share: a simulation of their own, a device, children with a deadline.
+ */
 #ifndef SIMTEST_H
 #define SIMTEST_H
 

@@ -351,9 +351,11 @@ static CUresult get(CUstream handle, enum what what, void *out)
 	drv_unlock();
 	return rc;
 }
-TWIN(cuStreamGetPriority, _ptsz, (CUstream hStream, int *priority), get(PICK(hStream), GET_PRIORITY, priority))
+TWIN(cuStreamGetPriority, _ptsz, (CUstream hStream, int *priority),
+	get(PICK(hStream), GET_PRIORITY, priority))
 TWIN(cuStreamGetFlags, _ptsz, (CUstream hStream, unsigned int *flags), get(PICK(hStream), GET_FLAGS, flags))
-TWIN(cuStreamGetId, _ptsz, (CUstream hStream, unsigned long long *streamId), get(PICK(hStream), GET_ID, streamId))
+TWIN(cuStreamGetId, _ptsz, (CUstream hStream, unsigned long long *streamId),
+	get(PICK(hStream), GET_ID, streamId))
 TWIN(cuStreamGetCtx, _ptsz, (CUstream hStream, CUcontext *pctx), get(PICK(hStream), GET_CTX, pctx))
 TWIN(cuStreamGetDevice, _ptsz, (CUstream hStream, CUdevice *device), get(PICK(hStream), GET_DEVICE, device))
 

@@ -283,7 +283,8 @@ bool drv_reached(uint32_t ring, uint32_t gen, uint64_t count)
 	if (__atomic_load_n(&r->head, __ATOMIC_ACQUIRE) >= count || r->gen != gen)
 		return true;
 	now = sim_clock_ns();
-	if (now < __atomic_load_n(&f->next_ns, __ATOMIC_RELAXED) && !__atomic_load_n(&f->dirty, __ATOMIC_ACQUIRE))
+	if (now < __atomic_load_n(&f->next_ns, __ATOMIC_RELAXED) &&
+		!__atomic_load_n(&f->dirty, __ATOMIC_ACQUIRE))
 		return false;
 	sim_lock();
 	sim_engine_advance(sim_clock_ns());
@@ -313,7 +314,9 @@ static void sleep_until(uint32_t *word, uint32_t value, uint64_t until_ns)
 		sim_futex_wait(word, value, alarm_ns);
 		now = sim_clock_ns();
 		if (now >= alarm_ns)
-			late_ns += ((double)(now - alarm_ns < LATE_SEEN_NS ? now - alarm_ns : LATE_SEEN_NS) - late_ns) / 8;
+			late_ns += ((double)(now - alarm_ns < LATE_SEEN_NS ? now - alarm_ns : LATE_SEEN_NS) -
+					   late_ns) /
+				   8;
 		if (now < alarm_ns)
 			return; /* woken: look again */
 	}

@@ -33,7 +33,8 @@ Test(errors, a_forked_child_cannot_use_the_parents_driver)
 	sim_device();
 	pid = fork();
 	if (pid == 0) {
-		bool right = cuMemAlloc_v2(&p, 4096) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED;
+		bool right = cuMemAlloc_v2(&p, 4096) == CUDA_ERROR_NOT_INITIALIZED &&
+			     cuInit(0) == CUDA_ERROR_NOT_INITIALIZED;
 
 		_exit(right ? 0 : 1);
 	}
@@ -66,7 +67,8 @@ Test(errors, wrong_handles_and_values_are_refused)
 	GIVES(cuMemsetD8_v2(p + 4000, 0, 100), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
 	GIVES(cuLaunchKernel(sim_kernel("x"), 0, 1, 1, 1, 1, 1, 0, s, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuLaunchKernel(sim_kernel("x"), 1, 1, 1, 2048, 1, 1, 0, s, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuLaunchKernel(sim_kernel("x"), 1, 1, 1, 2048, 1, 1, 0, s, NULL, NULL),
+		CUDA_ERROR_INVALID_VALUE);
 	OK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
 	f = sim_mark(s);
 	OK(cuEventRecord(e, s));
@@ -132,7 +134,8 @@ Test(errors, visible_devices_are_chosen_by_number_and_uuid)
 	sim_fresh("GPUSIM_DEVICES", "2", "GPUSIM_UUID",
 		"GPU-aaaaaaaa-0000-0000-0000-000000000001,GPU-bbbbbbbb-0000-0000-0000-000000000001", NULL);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		cr_assert_eq(sim_join(sim_child(count_visible, (void *)cases[i])), 0, "CUDA_VISIBLE_DEVICES=%s", cases[i][0]);
+		cr_assert_eq(sim_join(sim_child(count_visible, (void *)cases[i])), 0,
+			"CUDA_VISIBLE_DEVICES=%s", cases[i][0]);
 }
 
 Test(errors, the_primary_context_is_counted_by_its_users)

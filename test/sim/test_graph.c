@@ -157,7 +157,8 @@ Test(graph, what_has_no_place_in_a_capture_invalidates_it)
 	GIVES(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	GIVES(cuStreamEndCapture(blocking, &g), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
-	GIVES(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	GIVES(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+		CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	OK(cuStreamSynchronize(NULL));
 }
 
@@ -181,7 +182,8 @@ Test(graph, a_capture_is_ended_by_its_thread_unless_relaxed)
 	for (int relaxed = 0; relaxed < 2; relaxed++) {
 		CUgraph g;
 
-		OK(cuStreamBeginCapture_v2(arg[1], relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_GLOBAL));
+		OK(cuStreamBeginCapture_v2(
+			arg[1], relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_GLOBAL));
 		pthread_create(&t, NULL, end_elsewhere, arg);
 		pthread_join(t, &rc);
 		cr_assert_eq((uintptr_t)rc, relaxed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
@@ -203,11 +205,16 @@ Test(graph, nodes_of_every_kind_do_their_work)
 	uint32_t back = 0, nine = 9;
 	CUDA_HOST_NODE_PARAMS host = {on_node, &seven};
 	CUDA_MEMSET_NODE_PARAMS set = {.value = 5, .elementSize = 4, .width = 1, .height = 1};
-	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_HOST, .WidthInBytes = 4,
-		.Height = 1, .Depth = 1};
-	CUDA_KERNEL_NODE_PARAMS kernel = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.dstMemoryType = CU_MEMORYTYPE_HOST,
+		.WidthInBytes = 4,
+		.Height = 1,
+		.Depth = 1};
+	CUDA_KERNEL_NODE_PARAMS kernel = {
+		.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 4096,
-		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}};
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}};
 	CUgraphNode n[8], parent, list[8], from[8], to[8];
 	CUgraph g, child, clone;
 	size_t count = 8, edges = 8;
@@ -258,7 +265,8 @@ Test(graph, nodes_of_every_kind_do_their_work)
 
 Test(graph, an_executable_graph_can_be_changed_but_not_reshaped)
 {
-	CUDA_KERNEL_NODE_PARAMS kernel = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+	CUDA_KERNEL_NODE_PARAMS kernel = {
+		.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
 	CUgraphExecUpdateResultInfo info;
 	uint64_t ns = 1 * MS;
 	void *params[] = {&ns};

@@ -21,8 +21,10 @@ static uint64_t used(void)
 
 Test(memory, every_kind_of_allocation_is_counted_and_given_back)
 {
-	CUDA_ARRAY3D_DESCRIPTOR volume = {.Width = 256, .Height = 256, .Depth = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUDA_ARRAY3D_DESCRIPTOR volume = {
+		.Width = 256, .Height = 256, .Depth = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle handle;
 	CUmipmappedArray mip;
 	CUdeviceptr p, q;
@@ -140,7 +142,8 @@ Test(memory, a_pool_keeps_what_its_threshold_allows)
 
 Test(memory, two_mappings_of_one_handle_are_the_same_bytes)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr p;
@@ -178,7 +181,8 @@ Test(memory, computing_kernels_compute)
 		unsigned n;
 	} packed;
 	size_t bytes = sizeof(packed);
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+		CU_LAUNCH_PARAM_END};
 
 	sim_fresh(NULL);
 	sim_device();
@@ -253,13 +257,24 @@ Test(memory, pageable_memory_is_read_when_the_call_is_made)
 
 Test(memory, a_copy_through_an_array_keeps_its_shape)
 {
-	CUDA_ARRAY_DESCRIPTOR desc = {.Width = 100, .Height = 50, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+	CUDA_ARRAY_DESCRIPTOR desc = {
+		.Width = 100, .Height = 50, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
 	unsigned char in[50][100], out[20][30];
 	CUarray array;
-	CUDA_MEMCPY2D to = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = in, .srcPitch = 100, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-		.WidthInBytes = 100, .Height = 50};
-	CUDA_MEMCPY2D from = {.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcXInBytes = 7, .srcY = 9, .dstMemoryType = CU_MEMORYTYPE_HOST,
-		.dstHost = out, .dstPitch = 30, .WidthInBytes = 30, .Height = 20};
+	CUDA_MEMCPY2D to = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+		.srcHost = in,
+		.srcPitch = 100,
+		.dstMemoryType = CU_MEMORYTYPE_ARRAY,
+		.WidthInBytes = 100,
+		.Height = 50};
+	CUDA_MEMCPY2D from = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+		.srcXInBytes = 7,
+		.srcY = 9,
+		.dstMemoryType = CU_MEMORYTYPE_HOST,
+		.dstHost = out,
+		.dstPitch = 30,
+		.WidthInBytes = 30,
+		.Height = 20};
 
 	sim_fresh(NULL);
 	sim_device();
@@ -330,7 +345,8 @@ static void run_two(uint64_t bytes, double *paging_ms, double *took_ms)
 	struct sim_device_state state;
 	pid_t pid[2];
 
-	sim_fresh("GPUSIM_MEMORY_MB", "1000", "GPUSIM_CTX_MB", "0", "GPUSIM_PAGE_GBPS", "100", "GPUSIM_SLICE_US", "5000", NULL);
+	sim_fresh("GPUSIM_MEMORY_MB", "1000", "GPUSIM_CTX_MB", "0", "GPUSIM_PAGE_GBPS", "100",
+		"GPUSIM_SLICE_US", "5000", NULL);
 	for (int i = 0; i < 2; i++) {
 		t[i].bytes = bytes;
 		t[i].ready = (int *)(void *)&t[2];

@@ -18,7 +18,8 @@ struct job {
 
 static struct job *shared_jobs(int n)
 {
-	return mmap(NULL, sizeof(struct job) * (size_t)n + 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return mmap(NULL, sizeof(struct job) * (size_t)n + 64, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
 static void run(void *arg)
@@ -52,7 +53,10 @@ static void together(const char *mode, int n, uint64_t kernel_ns, int kernels)
 
 	sim_fresh("GPUSIM_MODE", mode, NULL);
 	for (int i = 0; i < n; i++) {
-		jobs[i] = (struct job){.kernel_ns = kernel_ns, .kernels = kernels, .go = (int *)(void *)&jobs[n], .parties = n};
+		jobs[i] = (struct job){.kernel_ns = kernel_ns,
+			.kernels = kernels,
+			.go = (int *)(void *)&jobs[n],
+			.parties = n};
 		pid[i] = sim_child(run, &jobs[i]);
 	}
 	for (int i = 0; i < n; i++)
@@ -93,8 +97,10 @@ Test(share, a_long_kernel_is_cut_into_slices)
 	pid_t a, b;
 
 	sim_fresh(NULL);
-	jobs[0] = (struct job){.kernel_ns = 400 * MS, .kernels = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
-	jobs[1] = (struct job){.kernel_ns = 1 * MS, .kernels = 50, .go = (int *)(void *)&jobs[2], .parties = 2};
+	jobs[0] = (struct job){
+		.kernel_ns = 400 * MS, .kernels = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
+	jobs[1] =
+		(struct job){.kernel_ns = 1 * MS, .kernels = 50, .go = (int *)(void *)&jobs[2], .parties = 2};
 	a = sim_child(run, &jobs[0]);
 	b = sim_child(run, &jobs[1]);
 	cr_assert_eq(sim_join(a), 0);
@@ -111,8 +117,10 @@ Test(share, a_process_without_work_gives_its_slice_away)
 	pid_t a, b;
 
 	sim_fresh("GPUSIM_SLICE_US", "20000", NULL);
-	jobs[0] = (struct job){.kernel_ns = 100000, .kernels = 100, .every = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
-	jobs[1] = (struct job){.kernel_ns = 1 * MS, .kernels = 300, .go = (int *)(void *)&jobs[2], .parties = 2};
+	jobs[0] = (struct job){
+		.kernel_ns = 100000, .kernels = 100, .every = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
+	jobs[1] = (struct job){
+		.kernel_ns = 1 * MS, .kernels = 300, .go = (int *)(void *)&jobs[2], .parties = 2};
 	a = sim_child(run, &jobs[0]);
 	b = sim_child(run, &jobs[1]);
 	cr_assert_eq(sim_join(a), 0);
@@ -226,7 +234,8 @@ Test(share, more_processes_than_slots_come_and_go)
 
 	sim_fresh(NULL);
 	for (int i = 0; i < SIM_MAX_PROCS + 20; i++) {
-		jobs[0] = (struct job){.kernel_ns = 1000, .kernels = 10, .go = (int *)(void *)&jobs[1], .parties = 0};
+		jobs[0] = (struct job){
+			.kernel_ns = 1000, .kernels = 10, .go = (int *)(void *)&jobs[1], .parties = 0};
 		cr_assert_eq(sim_join(sim_child(run, &jobs[0])), 0);
 	}
 	sim_truth(&state, NULL, NULL);

@@ -31,7 +31,8 @@ static void put(CUuserObject o, unsigned count)
 	free(o);
 }
 
-CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+	unsigned int initialRefcount, unsigned int flags)
 {
 	CUuserObject o;
 
@@ -154,9 +155,10 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 	uint32_t physical;
 
 	TRY(drv_device(device, &physical));
-	return value && (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		? CUDA_SUCCESS
-		: CUDA_ERROR_INVALID_VALUE;
+	return value && (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
+				attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Graph memory lives with its graph: there is never any that could be given back earlier. */

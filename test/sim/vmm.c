@@ -42,7 +42,8 @@ static CUresult usable(const CUmemAllocationProp *prop, uint32_t *device)
 	return drv_device(prop->location.id, device);
 }
 
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+CUresult cuMemGetAllocationGranularity(
+	size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
 {
 	uint32_t device;
 
@@ -54,7 +55,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 	return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+CUresult cuMemAddressReserve(
+	CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
 {
 	uint64_t align = alignment > GRAIN ? alignment : GRAIN;
 	struct range *r;
@@ -139,7 +141,8 @@ static void put(struct phys *p)
 	free(p);
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+	unsigned long long flags)
 {
 	struct phys *p;
 	uint32_t device;
@@ -192,7 +195,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+	unsigned long long flags)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 	struct range *res, *m;
@@ -212,7 +216,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 		if (ptr < o->addr + o->bytes && o->addr < ptr + size)
 			goto out;
 	/* Access comes with cuMemSetAccess. */
-	if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, p->fd, (off_t)offset) == MAP_FAILED) {
+	if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, p->fd,
+		    (off_t)offset) == MAP_FAILED) {
 		rc = CUDA_ERROR_MAP_FAILED;
 		goto out;
 	}
@@ -242,7 +247,8 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 			continue;
 		}
 		*at = m->next;
-		mmap((void *)(uintptr_t)m->addr, m->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+		mmap((void *)(uintptr_t)m->addr, m->bytes, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 		a = drv_alloc_find(m->addr);
 		if (a)
 			drv_alloc_unlist(a);
@@ -304,7 +310,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+CUresult cuMemGetAllocationPropertiesFromHandle(
+	CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
 	struct phys *p;
 
