@@ -230,6 +230,8 @@ static void handover(struct bench *b)
 		must(-errno, "set-up");
 	g.client = client_on("handover");
 	set("handover", "policy", "exclusive");
+	/* We hold it while the baseline is timed, without a heartbeat. */
+	set("handover", "grace_ms", "600000");
 	must(gpuarb_client_enter(g.client, NULL), "enter");
 	if ((futex = in_child()) == 0)
 		futex_partner(g.word);

@@ -7,14 +7,16 @@
 
 #include "account.h"
 #include "gpuarb/client.h"
+#include "lock.h"
+#include "os.h"
 #include "running.h"
 #include "segment.h"
 #include "settings.h"
 
 /* In a page of its own that a forked child finds full of zeros. */
 struct arb_guard {
-	arb_u32 lock;   /* of this process: one thread at a time acts as the slot */
-	arb_u32 joined; /* 0 in a child: it must join for itself */
+	struct arb_process_lock lock; /* one thread at a time acts as the slot */
+	arb_u32 joined;               /* 0 in a child: it must join for itself */
 };
 
 struct gpuarb_client {
@@ -50,5 +52,52 @@ struct gpuarb_client {
 	uint64_t checked_ns;
 	arb_u32 cancels;
 };
+
+/* All of these under the lock. */
+int arb_client_join(struct gpuarb_client *c);
+/* Reads settings and limits again, and applies them. */
+int arb_client_refresh(struct gpuarb_client *c);
+/*
+ * Brings the window and the account's caps up to date, as of `at_ns` (0: now). Every transition that finds
+ * itself in another window than c->window comes here first, so that an account has been rolled before any of
+ * its members changes its usage in the new window.
+ */
+int arb_client_roll(
+	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
+
+/* The functions of struct arb_move. */
+arb_choose_fn arb_turn_choose;
+arb_admit_fn arb_turn_admit;
+
+static inline struct arb_slot *arb_client_slot(struct gpuarb_client *c)
+{
+	return &c->seg.slots[c->me.slot];
+}
+
+/* Fills in what changes from one transition to the next; the rest is set where the settings are read. */
+static inline struct arb_move *arb_client_move(struct gpuarb_client *c, uint64_t at_ns)
+{
+	uint64_t now = arb_os_now_ns();
+
+	/* A client may date a transition back to what it measured, never ahead. */
+	if (!at_ns || at_ns > now)
+		at_ns = now;
+	c->move.now = now * ARB_TICKS_PER_NS;
+	c->move.at = at_ns * ARB_TICKS_PER_NS;
+	c->move.window = c->window;
+	return &c->move;
+}
+
+/* Joined, and up to date with what an administrator or other accounts changed? */
+static inline int arb_client_ensure(struct gpuarb_client *c)
+{
+	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
+		return arb_client_join(c);
+	if (__builtin_expect(arb_load32(&c->seg.header->epoch) != c->epoch ||
+				     (c->have_control && arb_settings_epoch(c->control.control) != c->control_epoch),
+		    0))
+		return arb_client_refresh(c);
+	return 0;
+}
 
 #endif

@@ -1,0 +1,52 @@
+#include "lock.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os.h"
+
+static int membarrier(int command)
+{
+	int saved = errno;
+	int r = (int)syscall(SYS_membarrier, command, 0, 0);
+
+	errno = saved;
+	return r;
+}
+
+/* The sections under this lock are short, and nobody sleeps in them: spin, yield, then look now and then. */
+static void relax(unsigned tries)
+{
+	if (tries < 100)
+		arb_pause();
+	else if (tries < 200)
+		sched_yield();
+	else
+		arb_os_sleep_ns(50000);
+}
+
+void arb_lock_bias(struct arb_process_lock *lock)
+{
+	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+		arb_store64(&lock->owner, (uint64_t)(uintptr_t)__builtin_thread_pointer());
+	else
+		arb_store32(&lock->revoked, 1);
+}
+
+void arb_lock_take_slow(struct arb_process_lock *lock)
+{
+	for (unsigned i = 0; !arb_cas32_full(&lock->word, 0, 1); i++)
+		relax(i);
+	if (arb_load64(&lock->owner) && !arb_load32(&lock->revoked)) {
+		arb_store32_release(&lock->revoked, 1);
+		/* LOCK_BIAS: after this the owner has seen `revoked`, or we see it inside. */
+		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+	}
+	/* The owner may have come in before; afterwards it takes the ordinary lock. */
+	for (unsigned i = 0; arb_load32_acquire(&lock->inside); i++)
+		relax(i);
+	lock->biased = false;
+}

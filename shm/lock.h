@@ -1,0 +1,56 @@
+/*
+ * The lock of one process over its own slot. Nearly always it is the same thread that takes it, so it
+ * belongs to that thread, for which taking it is a store and a load; when another thread comes, the bias is
+ * revoked for good, and everybody pays for an atomic operation. The other thread's membarrier() orders the
+ * owner's store and load, which the owner itself does not (LOCK_BIAS).
+ *
+ * All zeros is: free, owned by nobody. So it may live in a page that is wiped on fork.
+ */
+#ifndef ARB_LOCK_H
+#define ARB_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "atomic.h"
+
+struct arb_process_lock {
+	arb_u64 owner;   /* thread pointer that the lock belongs to; 0: nobody yet */
+	arb_u32 inside;  /* written by the owner alone */
+	arb_u32 revoked; /* 1: the bias is over */
+	arb_u32 word;    /* the ordinary lock */
+	bool biased;     /* how it was taken; written by whoever holds it */
+};
+
+/* Makes the calling thread the owner. Without membarrier() there is no bias. */
+void arb_lock_bias(struct arb_process_lock *lock);
+
+void arb_lock_take_slow(struct arb_process_lock *lock);
+
+static inline void arb_lock_take(struct arb_process_lock *lock)
+{
+	if (__builtin_expect(arb_load64(&lock->owner) == (uint64_t)(uintptr_t)__builtin_thread_pointer(), 1)) {
+		arb_store32(&lock->inside, 1);
+#ifdef ARB_ATOMIC_BUILTIN
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#else
+		AO_compiler_barrier(); /* LOCK_BIAS: the processor is held by the other side's membarrier() */
+#endif
+		if (__builtin_expect(!arb_load32_acquire(&lock->revoked), 1)) {
+			lock->biased = true;
+			return;
+		}
+		arb_store32_release(&lock->inside, 0);
+	}
+	arb_lock_take_slow(lock);
+}
+
+static inline void arb_lock_give(struct arb_process_lock *lock)
+{
+	if (__builtin_expect(lock->biased, 1))
+		arb_store32_release(&lock->inside, 0);
+	else
+		arb_store32_release(&lock->word, 0);
+}
+
+#endif

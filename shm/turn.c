@@ -1,0 +1,389 @@
+/* Taking turns: enter, leave, wait, and the look after the others while doing so. */
+#include <errno.h>
+
+#include "gpuarb/client.h"
+
+#include "account.h"
+#include "atomic.h"
+#include "client.h"
+#include "events.h"
+#include "os.h"
+#include "policy.h"
+#include "reclaim.h"
+#include "running.h"
+#include "settings.h"
+#include "slot.h"
+#include "wait.h"
+
+#define MS 1000000ull
+#define STALE_CHECK_NS (1000 * MS)
+/* How far an account may go beyond its scaled quota at a time, while nobody else is short. */
+#define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
+
+uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct gpuarb_client *c = argument;
+
+	return arb_wait_choose(&c->seg, snap, now_ns, c->rules.max_wait_ns);
+}
+
+static inline void wake_next(struct gpuarb_client *c, const struct arb_move *move)
+{
+	if (__builtin_expect(move->next != ARB_NONE, 0))
+		arb_os_wake(&c->seg.slots[move->next].wake);
+}
+
+/* Others must add up anew when a limited account comes to life. */
+static inline void mark_active(struct gpuarb_client *c)
+{
+	if (__builtin_expect(c->active_window == c->window, 1))
+		return;
+	c->active_window = c->window;
+	if (arb_account_active(&c->seg, c->account, c->window) && c->terms.limit_ppm < ARB_PPM)
+		arb_add32_full(&c->seg.header->epoch, 1);
+}
+
+/* May the account use more, as of this snapshot? */
+static bool within_quota(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
+{
+	struct arb_account_snap acct;
+	uint64_t usage;
+	bool alone = true;
+
+	if (c->terms.limit_ppm >= ARB_PPM)
+		return true;
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return true; /* repaired at the next roll; until then nobody is punished for it */
+	usage = arb_account_usage(&c->seg, snap, &acct, acct.wall, false);
+	if (arb_policy_below(usage, outstanding, acct.cap))
+		return true;
+	if (arb_policy_below(usage, outstanding, acct.hard) && !arb_account_others_short(&c->seg, snap, c->account))
+		return arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, false, &acct) == 0;
+	if (!c->rules.borrow)
+		return false;
+	for (uint32_t w = 0; w < snap->words; w++)
+		alone &= !((snap->running[w] | snap->waiting[w]) & ~acct.attached[w]);
+	return alone && arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, true, &acct) == 0;
+}
+
+static uint64_t memory_of_running(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
+		i = arb_bits_next(snap->running, snap->words, i + 1))
+		if (__builtin_add_overflow(sum, arb_load64(&c->seg.slots[i].mem_now), &sum))
+			return UINT64_MAX;
+	return sum;
+}
+
+uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct gpuarb_client *c = argument;
+	struct arb_policy_case facts = { .policy = c->rules.policy, .quota_sum_ppm = c->quota_sum,
+		.running = arb_bits_count(snap->running, snap->words), .mem_total = c->rules.mem_total,
+		.mem_per_client = c->rules.mem_per_client, .alone_may_exceed = c->rules.alone_may_exceed };
+
+	if (!within_quota(c, snap, c->outstanding))
+		return ARB_REASON_QUOTA;
+	facts.reserved_for_other =
+		snap->reserved && (uint32_t)snap->reserved != c->me.slot + 1 && now_ns < snap->reserved_until;
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		facts.mem_running = memory_of_running(c, snap);
+		facts.mem_mine = arb_load64(&arb_client_slot(c)->mem_now);
+	}
+	switch (arb_policy_admit(&facts)) {
+	case ARB_RUN:
+		return ARB_REASON_NONE;
+	case ARB_WAIT_MEMORY:
+		return ARB_REASON_MEMORY;
+	case ARB_WAIT_QUEUE:
+		break;
+	}
+	return ARB_REASON_QUEUE;
+}
+
+/* The time spent refused, by reason, whenever the reason changes. */
+static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct arb_snap *snap)
+{
+	struct arb_slot *s = arb_client_slot(c);
+	uint64_t now = c->move.now / ARB_TICKS_PER_NS;
+
+	if (c->throttled_since && reason != ARB_REASON_QUOTA) {
+		arb_store64(&s->throttled_ns, arb_load64(&s->throttled_ns) + now - c->throttled_since);
+		arb_events_write(&c->seg, ARB_EVENT_RESUMED, c->me.slot, c->account, now - c->throttled_since, reason);
+		c->throttled_since = 0;
+	}
+	if (c->waiting_since && reason != ARB_REASON_QUEUE && reason != ARB_REASON_MEMORY) {
+		arb_store64(&s->waited_ns, arb_load64(&s->waited_ns) + now - c->waiting_since);
+		arb_store64(&s->wait_since_ns, 0);
+		c->waiting_since = 0;
+	}
+	if (reason == ARB_REASON_QUOTA && !c->throttled_since) {
+		c->throttled_since = now;
+		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account, snap->busy - snap->win_busy,
+			(snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
+	}
+	arb_store32(&s->reason, reason);
+}
+
+/* Before it stands in the queue, a client says by what it is to be ordered. */
+static void prepare_to_wait(struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+	struct arb_snap snap;
+	uint64_t used, share = 0;
+
+	if (c->waiting_since)
+		return;
+	c->waiting_since = c->move.now / ARB_TICKS_PER_NS;
+	if (arb_running_read(&c->seg, &snap) == 0 && arb_account_read(&c->seg, c->account, &acct) == 0) {
+		used = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false) - acct.start;
+		share = arb_policy_grant(acct.quota_ppm, snap.win_ticks);
+		share = share ? used / (share / ARB_PPM + 1) : 0;
+	}
+	arb_store64(&arb_client_slot(c)->rank_ppm, share);
+	arb_store64(&arb_client_slot(c)->wait_since_ns, c->waiting_since);
+}
+
+static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool queue, struct arb_snap *snap)
+{
+	uint64_t begin = work ? work->begin_ns : 0;
+	uint32_t weight = work && work->weight ? work->weight : ARB_WEIGHT_ONE;
+	int r = arb_client_ensure(c);
+
+	if (__builtin_expect(r < 0, 0))
+		return r;
+	c->outstanding = work ? work->outstanding_ns * ARB_TICKS_PER_NS : 0;
+	for (int tries = 0; tries < 1000; tries++) {
+		struct arb_move *move = arb_client_move(c, begin);
+		struct arb_account_snap acct;
+
+		move->weight = weight > ARB_WEIGHT_ONE ? ARB_WEIGHT_ONE : weight;
+		move->queue = queue;
+		if (queue && c->turns)
+			prepare_to_wait(c);
+		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and evicts. */
+		arb_store64(&arb_client_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
+		r = arb_running_enter(&c->me, move, snap);
+		wake_next(c, move);
+		if (__builtin_expect(r == 0, 1)) {
+			struct arb_slot *s = arb_client_slot(c);
+
+			c->running = true;
+			arb_store64(&s->entered_ns, move->at / ARB_TICKS_PER_NS);
+			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
+			arb_store32(&s->gate, 1);
+			mark_active(c);
+			if (__builtin_expect(c->throttled_since || c->waiting_since, 0))
+				note_reason(c, ARB_REASON_NONE, snap);
+			return 0;
+		}
+		if (r == -EAGAIN) {
+			mark_active(c);
+			note_reason(c, move->reason, snap);
+			return r;
+		}
+		if (r != -EXDEV && r != -EBADMSG)
+			return r;
+		r = arb_client_roll(c, begin, snap, &acct);
+		if (r < 0)
+			return r;
+	}
+	return -EBADMSG;
+}
+
+int gpuarb_client_enter(struct gpuarb_client *c, const struct gpuarb_work *work)
+{
+	struct arb_snap snap;
+	int r;
+
+	arb_lock_take(&c->guard->lock);
+	r = enter(c, work, false, &snap);
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
+{
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	int r = -EXDEV;
+
+	arb_lock_take(&c->guard->lock);
+	if (__builtin_expect(!arb_load32(&c->guard->joined), 0)) {
+		arb_lock_give(&c->guard->lock);
+		return 0;
+	}
+	for (int tries = 0; tries < 1000 && r < 0; tries++) {
+		struct arb_move *move = arb_client_move(c, end_ns);
+
+		r = arb_running_leave(&c->me, move, &snap);
+		if (__builtin_expect(r == 0, 1)) {
+			c->running = false;
+			arb_store32(&arb_client_slot(c)->gate, 0);
+			wake_next(c, move);
+			break;
+		}
+		if (r != -EXDEV && r != -EBADMSG)
+			break;
+		r = arb_client_roll(c, end_ns, &snap, &acct);
+		if (r < 0)
+			break;
+		r = -EXDEV;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+/* Somebody should have handed over by now: are they still there? */
+static int patrol(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	uint32_t looked = 0;
+	int r = arb_running_read(&c->seg, &snap), worst = 0;
+
+	if (r < 0)
+		return r;
+	if (snap.reserved)
+		worst = arb_reclaim_look(&c->seg, c->me.slot, (uint32_t)snap.reserved - 1, false, &c->rules);
+	/* From our own place on, a few at a time: others look as well. */
+	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0; looked++) {
+		if (i == ARB_NONE)
+			i = arb_bits_next(snap.running, snap.words, 0);
+		if (i == ARB_NONE || i == c->me.slot)
+			break;
+		worst = arb_reclaim_look(&c->seg, c->me.slot, i, true, &c->rules);
+		i = arb_bits_next(snap.running, snap.words, i + 1);
+	}
+	if (worst >= 0) {
+		uint32_t first = arb_wait_choose(&c->seg, &snap, arb_os_now_ns(), c->rules.max_wait_ns);
+
+		if (first != ARB_NONE)
+			worst = arb_reclaim_look(&c->seg, c->me.slot, first, false, &c->rules);
+	}
+	return worst < 0 ? worst : 0;
+}
+
+/* How long a refused client may sleep before it must look again. */
+static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1;
+
+	if (arb_load32(&arb_client_slot(c)->reason) != ARB_REASON_QUOTA)
+		return arb_wait_sleep_ns(
+			arb_wait_rank(&c->seg, snap, c->me.slot, now_ns, c->rules.max_wait_ns));
+	end = end > now_ns ? end - now_ns : 1;
+	/* Others may stop wanting their share before the window ends. */
+	if (c->terms.quota_ppm < c->terms.limit_ppm || c->rules.borrow)
+		return end < 2 * MS ? end : 2 * MS;
+	return end < 50 * MS ? end : 50 * MS;
+}
+
+static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
+{
+	struct arb_snap snap;
+	struct arb_move *move = arb_client_move(c, 0);
+	uint32_t reason = arb_load32(&arb_client_slot(c)->reason);
+	int r = arb_running_unqueue(&c->me, move, &snap);
+
+	wake_next(c, move);
+	if (r < 0)
+		return r;
+	note_reason(c, ARB_REASON_NONE, &snap);
+	arb_store32(&arb_client_slot(c)->reason, reason);
+	arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
+	return result;
+}
+
+int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t max_wait_ns)
+{
+	uint64_t began = 0, now, sleep;
+	struct arb_snap snap;
+	uint32_t seen, cancels;
+	int r = 0;
+
+	cancels = arb_load32(&c->cancels);
+	for (;;) {
+		arb_lock_take(&c->guard->lock);
+		r = arb_client_ensure(c);
+		if (r < 0)
+			break;
+		/* WAKE: the word first, then the decision; a wake-up in between changes the word. */
+		seen = arb_load32_acquire(&arb_client_slot(c)->wake);
+		r = enter(c, work, true, &snap);
+		if (r != -EAGAIN)
+			break;
+		now = c->move.now / ARB_TICKS_PER_NS;
+		if (!began)
+			began = now;
+		if (now - began >= max_wait_ns || arb_load32(&c->cancels) != cancels) {
+			r = give_up(c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT, now - began);
+			break;
+		}
+		sleep = sleep_time(c, &snap, now);
+		if (sleep > max_wait_ns - (now - began))
+			sleep = max_wait_ns - (now - began);
+		arb_lock_give(&c->guard->lock);
+		r = arb_os_futex_wait(&arb_client_slot(c)->wake, seen, sleep);
+		if (r == -ETIMEDOUT) {
+			arb_lock_take(&c->guard->lock);
+			r = arb_load32(&c->guard->joined) && c->waiting_since ? patrol(c) : 0;
+			if (r == -ESTALE)
+				break;
+			arb_lock_give(&c->guard->lock);
+		}
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+void gpuarb_client_cancel(struct gpuarb_client *c)
+{
+	arb_add32_full(&c->cancels, 1);
+	arb_os_wake(&arb_client_slot(c)->wake);
+}
+
+int gpuarb_client_tick(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	uint64_t now = arb_os_now_ns();
+	int r;
+
+	arb_lock_take(&c->guard->lock);
+	r = arb_client_ensure(c);
+	if (r < 0)
+		goto out;
+	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
+	if (now - c->checked_ns >= STALE_CHECK_NS) {
+		c->checked_ns = now;
+		r = arb_slot_alive(&c->seg, c->me.slot) == -ESTALE ? -ESTALE : 0;
+		if (r < 0)
+			goto out;
+	}
+	r = arb_client_roll(c, 0, &snap, &acct);
+	if (r < 0)
+		goto out;
+	c->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
+	if (c->running) {
+		uint32_t next = arb_bits_next(snap.running, snap.words, c->me.slot + 1);
+
+		mark_active(c);
+		if (next == ARB_NONE)
+			next = arb_bits_next(snap.running, snap.words, 0);
+		r = arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
+		if (r < 0 && r != -ESTALE)
+			r = 0;
+		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+		if (r >= 0)
+			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
+	}
+	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were back. */
+	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != c->running, 0))
+		arb_store32(&arb_client_slot(c)->gate, c->running);
+out:
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
