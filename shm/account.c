@@ -352,8 +352,11 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 		if (s->window > run->win_number && arb_load64(&seg->header->head) != run->head)
 			return 0;
 		if (s->window == run->win_number && s->limit_ppm == terms->limit_ppm &&
-			s->quota_ppm == terms->quota_ppm && s->wall == terms->wall)
-			return 0;
+			s->quota_ppm == terms->quota_ppm && s->wall == terms->wall) {
+			if (unchanged(seg, a, s))
+				return 0;
+			continue;
+		}
 		if (s->window != run->win_number)
 			roll_to(seg, run, terms, s);
 		if (left > run->win_ticks)
@@ -382,8 +385,11 @@ int arb_account_extend(const struct arb_actor *me, uint32_t a, uint64_t to, bool
 			return r;
 		if (!borrow && arb_policy_before(s->hard, until))
 			until = s->hard;
-		if (!arb_policy_before(s->cap, until))
-			return 0;
+		if (!arb_policy_before(s->cap, until)) {
+			if (unchanged(me->seg, a, s))
+				return 0;
+			continue;
+		}
 		s->borrowed += until - s->cap;
 		s->cap = until;
 		if (borrow && arb_policy_before(s->hard, until))
@@ -433,8 +439,11 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 
 		if (r < 0)
 			return r;
-		if (!(s.attached[me->slot / 64] & bit))
-			return -EBADMSG;
+		if (!(s.attached[me->slot / 64] & bit)) {
+			if (unchanged(me->seg, a, &s))
+				return -EBADMSG;
+			continue;
+		}
 		if (bytes > 0 && ((quota && (s.mem_used > quota || (uint64_t)bytes > quota - s.mem_used)) ||
 					 s.mem_used + (uint64_t)bytes < s.mem_used)) {
 			if (recount(me->seg, a, &s)) {
