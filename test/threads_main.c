@@ -131,11 +131,13 @@ static void *own_slot(void *argument)
 	struct arb_reclaimed what;
 	void *page;
 	uint32_t account = join(&me, &page, index % 2 ? "odd" : "even");
+	int r;
 
 	(void)argument;
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		enter(&me, account);
-		T_CHECK(arb_account_mem(&me, account, 100, 0) == 0, "reserving");
+		r = arb_account_mem(&me, account, 100, 0);
+		T_CHECK(r == 0, "reserving: %d", r);
 		arb_store64(&seg.slots[me.slot].heartbeat_ns, arb_os_now_ns());
 		T_CHECK(transition(&me, account, arb_running_leave) == 0, "leaving");
 		T_CHECK(arb_account_mem(&me, account, -100, 0) == 0, "releasing");
