@@ -126,6 +126,7 @@ __attribute__((destructor)) static void unload(void)
 		return;
 	drv.ready = false;
 	drv.why = CUDA_ERROR_DEINITIALIZED;
+	drv_ipc_unload();
 	sim_shm_leave();
 }
 

@@ -330,7 +330,8 @@ enum alloc_kind {
 	ALLOC_POOL,
 	ALLOC_VMM,
 	ALLOC_ARRAY,
-	ALLOC_GRAPH
+	ALLOC_GRAPH,
+	ALLOC_IPC,
 };
 struct alloc {
 	CUdeviceptr addr;
@@ -341,6 +342,7 @@ struct alloc {
 	unsigned flags;
 	unsigned long long id;
 	CUmemoryPool pool;
+	bool exported; /* its pages are in a file that others may open */
 };
 struct alloc *drv_alloc_find(CUdeviceptr p);
 struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t bytes, uint64_t align);
@@ -351,6 +353,11 @@ void drv_alloc_drop_ctx(CUcontext ctx);
 uint64_t drv_alloc_sum(enum alloc_kind kind, uint32_t device);
 CUresult drv_take(uint32_t device, uint64_t bytes);
 void drv_give(uint32_t device, uint64_t bytes);
+
+/* ipc.c */
+void drv_ipc_unshare(const struct alloc *a);
+void drv_ipc_closed(const struct alloc *a);
+void drv_ipc_unload(void);
 
 /* pool.c */
 void drv_pool_freed(CUdeviceptr p);

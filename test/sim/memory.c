@@ -160,6 +160,12 @@ void drv_alloc_drop(struct alloc *a)
 	case ALLOC_ARRAY:
 	case ALLOC_GRAPH:
 		drv_give(a->device, a->rounded);
+		if (a->exported)
+			drv_ipc_unshare(a);
+		munmap((void *)(uintptr_t)a->addr, pages);
+		break;
+	case ALLOC_IPC:
+		drv_ipc_closed(a);
 		munmap((void *)(uintptr_t)a->addr, pages);
 		break;
 	case ALLOC_MANAGED:
@@ -186,7 +192,7 @@ void drv_alloc_drop_ctx(CUcontext ctx)
 
 		if (a->ctx == ctx &&
 			(a->kind == ALLOC_DEVICE || a->kind == ALLOC_MANAGED || a->kind == ALLOC_ARRAY ||
-				a->kind == ALLOC_HOST || a->kind == ALLOC_REGISTERED))
+				a->kind == ALLOC_HOST || a->kind == ALLOC_REGISTERED || a->kind == ALLOC_IPC))
 			drv_alloc_drop(a);
 		else
 			i++;

@@ -9,7 +9,7 @@ SIM_CUDA := defaults procaddr
 SIM_CUDA += driver device context errors
 SIM_CUDA += stream event submit hostfn memop green
 SIM_CUDA += module library kernels launch occupancy
-SIM_CUDA += memory pool array managed vmm texture
+SIM_CUDA += memory pool array managed vmm texture ipc
 SIM_CUDA += copy copycalls
 SIM_CUDA += graph graphparams graphexec capture userobject
 
@@ -66,7 +66,7 @@ $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
 
 # Tests that are linked with the driver, and read the ground truth by a reader of their own.
-SIM_MODEL_TESTS := order share memory graph errors
+SIM_MODEL_TESTS := order share memory graph errors ipc
 SIM_TESTS       += $(SIM_MODEL_TESTS)
 $(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ)/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
