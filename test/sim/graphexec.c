@@ -85,7 +85,7 @@ static int flatten(CUgraphExec x, CUgraph g, const unsigned *after, unsigned naf
 			}
 			if (!ready)
 				continue;
-			if (!n->ndeps) {
+			if (!n->ndeps && nafter) {
 				memcpy(deps, after, nafter * sizeof(*deps));
 				ndeps = nafter;
 			}
