@@ -1,5 +1,20 @@
 # Tests of the segment and its protocols.
 
+# Each part by itself, with Criterion: tables, a clock and a futex by hand.
+UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
+CHECK      += check-unit
+PACKAGES   += libcriterion-dev
+
+$(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
+
+$(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+
+.PHONY: check-unit
+check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
+	@for t in $(UNIT_TESTS); do echo "$$t"; $(BUILD)/test/$$t -j2 --timeout 60 || exit 1; done
+
 # What random and hostile processes do to it: many at once, killed, stopped, and a segment full of garbage.
 STRESS_SECONDS ?= 12
 FUZZ_SECONDS   ?= 8

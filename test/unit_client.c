@@ -1,0 +1,342 @@
+/* Clients with a clock and a futex by hand: who is woken, who sleeps how long, what a limit does. */
+#include "unit.h"
+
+#include "../shm/client.h"
+#include "../shm/events.h"
+#include "gpuarb/control.h"
+
+static struct {
+	arb_u32 *woken[64];
+	int nwoken;
+	uint64_t slept_ns[64];
+	int nslept;
+	void (*while_asleep)(void);
+} f;
+
+static int fake_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
+{
+	f.slept_ns[f.nslept++ % 64] = timeout_ns;
+	cr_assert(f.nslept < 5000, "sleeps for ever");
+	if (f.while_asleep)
+		f.while_asleep();
+	if (arb_load32(word) != value)
+		return 0;
+	u_clock_ns += timeout_ns;
+	return -ETIMEDOUT;
+}
+
+static int fake_wake(arb_u32 *word)
+{
+	f.woken[f.nwoken++ % 64] = word;
+	return 0;
+}
+
+static const struct arb_os_hooks hooks = { u_now, fake_wait, fake_wake };
+
+static void open_dir(void)
+{
+	t_dir_make(&u_dir, NULL);
+	memset(&f, 0, sizeof(f));
+	arb_os_hooks = &hooks;
+}
+
+static void close_dir(void)
+{
+	t_dir_remove(&u_dir);
+}
+
+TestSuite(client, .init = open_dir, .fini = close_dir);
+
+static struct gpuarb_client *client(const char *account, unsigned core_pct)
+{
+	struct gpuarb_options o = t_options(&u_dir, account);
+	struct gpuarb_client *c;
+	struct gpuarb_error err = { 0 };
+
+	o.core_pct = core_pct;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	return c;
+}
+
+static void set(const char *account, const char *key, const char *value)
+{
+	struct gpuarb_change change = { account, key, value };
+	struct gpuarb_error err = { 0 };
+
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
+}
+
+static struct gpuarb_client *holder, *waiter;
+
+static void holder_leaves(void)
+{
+	f.while_asleep = NULL;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+}
+
+Test(client, a_leaver_wakes_the_waiter_it_reserved_the_place_for)
+{
+	holder = client("a", 0);
+	waiter = client("b", 0);
+	set(NULL, "policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	f.nwoken = 0;
+	f.while_asleep = holder_leaves;
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
+	cr_assert_eq(f.nslept, 1);
+	cr_assert_eq(f.slept_ns[0], 2000000, "the first in the queue looks every 2 ms");
+	cr_assert_eq(f.nwoken, 1);
+	cr_assert_eq(f.woken[0], &holder->seg.slots[waiter->me.slot].wake, "its own word");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+}
+
+Test(client, a_wait_ends_with_its_time_and_leaves_the_queue)
+{
+	struct gpuarb_client_status status;
+
+	holder = client("a", 0);
+	waiter = client("b", 0);
+	set(NULL, "policy", "exclusive");
+	set(NULL, "grace_ms", "600000");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 25000000), -ETIMEDOUT);
+	cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
+	cr_assert_eq(status.waited_ns, 25000000);
+	cr_assert_eq(status.reason, ARB_REASON_QUEUE);
+	f.nwoken = 0;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(f.nwoken, 0, "nobody waits any more");
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+}
+
+static void cancel(void)
+{
+	gpuarb_client_cancel(waiter);
+}
+
+Test(client, a_wait_can_be_cancelled)
+{
+	holder = client("a", 0);
+	waiter = client("b", 0);
+	set(NULL, "policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	f.while_asleep = cancel;
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), -ECANCELED);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+}
+
+Test(client, a_silent_holder_loses_its_place_to_the_waiter)
+{
+	struct gpuarb_client_status status;
+
+	holder = client("a", 0);
+	waiter = client("b", 0);
+	set(NULL, "policy", "exclusive");
+	set(NULL, "grace_ms", "100");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	/* The holder is alive (its byte is held) but gives no sign of life while the clock runs. */
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
+	cr_assert_eq(gpuarb_client_status(holder, &status), 0);
+	cr_assert_not(status.running);
+	cr_assert(status.total_ns >= 100000000 && status.total_ns <= 106000000, "%lu", (unsigned long)status.total_ns);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "which it may find out late");
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+}
+
+/* Lets one limited client run for `ms`, ticking every `step_us`; returns what it was billed. */
+static uint64_t saturate(struct gpuarb_client *c, unsigned ms, unsigned step_us)
+{
+	uint64_t end = u_clock_ns + ms * 1000000ull;
+	struct gpuarb_client_status status;
+	uint64_t before;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	before = status.total_ns;
+	while (u_clock_ns < end) {
+		int r = gpuarb_client_wait(c, NULL, end - u_clock_ns);
+
+		if (r == -ETIMEDOUT)
+			break;
+		cr_assert_eq(r, 0);
+		do
+			u_clock_ns += step_us * 1000ull;
+		while ((r = gpuarb_client_tick(c)) == 0 && u_clock_ns < end);
+		cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	}
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.total_ns - before;
+}
+
+Test(client, a_limit_holds_over_many_windows)
+{
+	for (unsigned pct = 10; pct <= 90; pct += 20) {
+		char name[16];
+		struct gpuarb_client *c;
+		uint64_t used;
+
+		snprintf(name, sizeof(name), "limit-%u", pct);
+		c = client(name, pct);
+		used = saturate(c, 10000, 700);
+		cr_assert(used <= pct * 100000000ull + 2000000 && used >= pct * 100000000ull - 10000000, "%u %%: %.3f", pct,
+			(double)used / 1e8);
+		cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0);
+		gpuarb_client_close(c);
+	}
+}
+
+Test(client, a_changed_limit_wakes_and_holds_at_once)
+{
+	struct gpuarb_client *c = client("web", 20);
+	struct gpuarb_client_status status;
+	uint64_t used;
+
+	saturate(c, 950, 500);
+	set("web", "core", "80");
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 80, "an administrator's word stands above the client's own");
+	cr_assert(status.left_ns > 0, "there is quota again in this very window");
+	used = saturate(c, 5000, 500);
+	cr_assert(used >= 3950000000ull && used <= 4050000000ull, "%lu", (unsigned long)used);
+	set("web", "core", NULL);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 20, "and gone when it is taken back");
+	gpuarb_client_close(c);
+}
+
+Test(client, limits_wait_for_an_account_that_comes_later)
+{
+	struct gpuarb_client *first = client("first", 0), *c;
+	struct gpuarb_client_status status;
+
+	set("later", "core", "35");
+	set("later", "mem", "1Ki");
+	c = client("later", 90);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 35);
+	cr_assert_eq(status.mem_limit, 1024);
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 1025), -ENOMEM);
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 1024), 0);
+	gpuarb_client_close(c);
+	c = client("later", 0);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 35, "they outlive it");
+	cr_assert_eq(status.mem_used, 0);
+	gpuarb_client_close(c);
+	gpuarb_client_close(first);
+}
+
+Test(client, limits_that_exceed_the_gpu_are_scaled_for_the_active_alone)
+{
+	struct gpuarb_client *a = client("a", 80), *b = client("b", 80);
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.quota_ppm, 800000, "the other has joined and idles");
+	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(a), 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.quota_ppm, 500000);
+	cr_assert_eq(gpuarb_client_status(b, &status), 0);
+	cr_assert_eq(status.quota_ppm, 500000);
+	cr_assert_eq(gpuarb_client_leave(b, 0), 0);
+	u_clock_ns += 300000000;
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.quota_ppm, 800000, "alone again");
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
+Test(client, priority_decides_who_is_next)
+{
+	struct gpuarb_client *c[3];
+	struct arb_snap s;
+
+	for (int i = 0; i < 3; i++)
+		c[i] = client(i == 0 ? "x" : i == 1 ? "low" : "high", 0);
+	set(NULL, "policy", "exclusive");
+	set(NULL, "grace_ms", "600000");
+	set("low", "priority", "10");
+	set("high", "priority", "90");
+	cr_assert_eq(gpuarb_client_enter(c[0], NULL), 0);
+	/* Both stand in the queue; `low` came first. */
+	for (int i = 1; i < 3; i++) {
+		gpuarb_client_tick(c[i]);
+		c[i]->move.queue = true;
+		cr_assert_eq(arb_running_enter(&c[i]->me, arb_client_move(c[i], 0), &s), -EAGAIN);
+	}
+	cr_assert_eq(gpuarb_client_leave(c[0], 0), 0);
+	cr_assert_eq(arb_running_read(&c[0]->seg, &s), 0);
+	cr_assert_eq((uint32_t)s.reserved - 1, c[2]->me.slot);
+	for (int i = 0; i < 3; i++)
+		gpuarb_client_close(c[i]);
+}
+
+Test(client, changes_come_together_or_not_at_all)
+{
+	struct gpuarb_client *c = client("web", 0);
+	struct gpuarb_change changes[] = { { NULL, "window_ms", "200" }, { "web", "core", "30" }, { NULL, "policy", "fair" },
+		{ NULL, "windw_ms", "5" } };
+	struct gpuarb_error err = { 0 };
+	char text[64];
+
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, changes, 4, &err), -EINVAL);
+	cr_assert_str_eq(err.text, "there is no setting 'windw_ms'; did you mean 'window_ms'?");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, NULL, "window_ms", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "100");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "core", text, sizeof(text), &err), -ENOENT);
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, changes, 3, &err), 0);
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, NULL, "policy", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "fair");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "core", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "30");
+	changes[0] = (struct gpuarb_change){ NULL, "core", "5" };
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, changes, 1, &err), -EINVAL);
+	cr_assert_str_eq(err.text, "core is a limit of an account: say which one");
+	gpuarb_client_close(c);
+}
+
+Test(client, everything_that_happened_is_in_the_black_box)
+{
+	struct gpuarb_client *c = client("web", 10);
+	struct gpuarb_view *view;
+	struct gpuarb_event events[64];
+	struct gpuarb_error err = { 0 };
+	static struct gpuarb_picture picture;
+	uint64_t position = 0;
+	unsigned seen = 0;
+	int n;
+
+	saturate(c, 300, 500);
+	cr_assert_eq(gpuarb_client_set_limits(c, 0, 100, 0), 0);
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 101), -ENOMEM);
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	cr_assert(picture.consistent);
+	cr_assert_eq(picture.nclients, 1);
+	cr_assert_eq(picture.naccounts, 1);
+	cr_assert_str_eq(picture.accounts[0].name, "web");
+	cr_assert_eq(picture.accounts[picture.clients[0].account].limit_ppm, 100000);
+	cr_assert_eq(picture.busy_ns, picture.billed_ns, "the law");
+	cr_assert(picture.clients[0].throttled_ns > 200000000);
+	gpuarb_client_close(c);
+	n = gpuarb_view_events(view, &position, events, 64);
+	for (int i = 0; i < n; i++)
+		seen |= 1u << events[i].kind;
+	cr_assert(seen & 1u << ARB_EVENT_JOINED);
+	cr_assert(seen & 1u << ARB_EVENT_THROTTLED);
+	cr_assert(seen & 1u << ARB_EVENT_RESUMED);
+	cr_assert(seen & 1u << ARB_EVENT_MEM_REFUSED);
+	cr_assert(seen & 1u << ARB_EVENT_LEFT);
+	cr_assert_eq(gpuarb_view_events(view, &position, events, 64), 0);
+	gpuarb_view_close(view);
+}
