@@ -137,7 +137,7 @@ uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap 
 	return sum;
 }
 
-/* Nobody attached, and what it owed has been paid by the time that went by. */
+/* Nobody attached, and what it owed, if it can owe, has been paid by the time that went by. */
 static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, unsigned carryover_pct)
 {
 	struct arb_account_snap s;
@@ -145,7 +145,12 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 
 	if (load(seg, a, &s) < 0)
 		return true;
-	if (arb_bits_count(s.attached, seg->nwords) || window == 0 || window == s.window)
+	if (arb_bits_count(s.attached, seg->nwords))
+		return false;
+	/* Without a limit there is nothing to owe: processes that come and go must not fill the table. */
+	if (s.limit_ppm >= ARB_PPM)
+		return true;
+	if (window == 0 || window == s.window)
 		return false;
 	/* Nobody is attached who could have been ahead of us: windows are counted anew, or it is garbage. */
 	if (s.window > window)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "atomic.h"
 #include "text.h"
@@ -54,6 +55,27 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 	return r;
 }
 
+/*
+ * A child forked while we hold the byte through a descriptor, before the page holds it, would keep a share
+ * of the lock for as long as it lives. So fork() waits for a claim to end; one by a bare clone() does not.
+ */
+static pthread_mutex_t claiming = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&claiming);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&claiming);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 static uint32_t claim_with(struct arb_segment *seg, int fd)
 {
 	/* First those that look free, then all: the hint may be wrong both ways. */
@@ -77,7 +99,7 @@ static uint32_t claim_with(struct arb_segment *seg, int fd)
 	return ARB_NONE;
 }
 
-int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+static int claim(struct arb_segment *seg, uint32_t *slot, void **page)
 {
 	int fd = arb_file_open(&seg->file, O_RDWR), error;
 	uint32_t i;
@@ -99,6 +121,18 @@ int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
 	arb_bit_set(&seg->header->taken[i / 64], 1ull << (i % 64));
 	*slot = i;
 	return 0;
+}
+
+int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int r;
+
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&claiming);
+	r = claim(seg, slot, page);
+	pthread_mutex_unlock(&claiming);
+	return r;
 }
 
 void arb_slot_release(struct arb_segment *seg, uint32_t slot, void *page)

@@ -231,3 +231,14 @@ Test(account, only_active_and_limited_accounts_are_added_up)
 	arb_store32(&u_seg.accounts[other].limit_ppm, ARB_PPM);
 	cr_assert_eq(arb_account_sum(&u_seg, 1, ARB_NONE), 600000, "no limit is not in the sum");
 }
+
+Test(account, what_has_no_limit_owes_nothing_and_makes_room_at_once)
+{
+	char name[32];
+
+	/* Five times as many short-lived processes as there is room for, all within one window. */
+	for (uint32_t i = 0; i < 5 * u_seg.naccounts; i++) {
+		snprintf(name, sizeof(name), "short-%u", i);
+		cr_assert_neq(arb_account_find(&u_seg, name, 1, 100), ARB_NONE, "%s", name);
+	}
+}
