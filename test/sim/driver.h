@@ -81,6 +81,7 @@ struct CUmod_st {
 	struct CUfunc_st *functions;
 	char **entries; /* names in a PTX image; NULL when the image does not tell */
 	unsigned nentries;
+	int ptx; /* architecture its PTX was written for, 10 * major + minor */
 	struct global {
 		struct global *next;
 		char *name;

@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GLOBAL_BYTES 4096
+#define GLOBAL_BYTES  4096
+#define WRAPPER_MAGIC 0x466243b1u
+#define FATBIN_MAGIC  0xba55ed50u
+#define FATBIN_PTX    1
 
 static bool is_ptx(const char *text)
 {
@@ -48,6 +51,51 @@ static void read_ptx(CUmodule m, const char *text)
 	}
 }
 
+/* Byte by byte, because an image may be shorter than the mark. */
+static bool begins(const char *image, uint32_t magic)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if ((unsigned char)image[i] != (magic >> 8 * i & 0xff))
+			return false;
+	return true;
+}
+
+/*
+ * For which architecture the image's PTX is: programs choose their kernels by it. A fat binary is a
+ * header and entries, each of which says its kind, its sizes and its architecture.
+ */
+static int ptx_arch(const char *image)
+{
+	const char *text = is_ptx(image) ? strstr(image, ".target sm_") : NULL, *end;
+	uint64_t bytes;
+	int best = 0;
+
+	if (text)
+		return atoi(text + strlen(".target sm_"));
+	if (begins(image, WRAPPER_MAGIC))
+		memcpy(&image, image + 8, sizeof(image));
+	if (!begins(image, FATBIN_MAGIC))
+		return 0;
+	memcpy(&bytes, image + 8, sizeof(bytes));
+	end = image + 16 + bytes;
+	for (image += 16; image + 32 <= end;) {
+		struct {
+			uint16_t kind, version;
+			uint32_t header;
+			uint64_t payload;
+			uint32_t other[3], arch;
+		} e;
+
+		memcpy(&e, image, sizeof(e));
+		if (e.kind == FATBIN_PTX && (int)e.arch > best)
+			best = (int)e.arch;
+		if (e.header < sizeof(e) || e.payload > (uint64_t)(end - image))
+			break;
+		image += e.header + e.payload;
+	}
+	return best;
+}
+
 CUmodule drv_module_new(CUcontext ctx, const void *image)
 {
 	CUmodule m = calloc(1, sizeof(*m));
@@ -58,6 +106,7 @@ CUmodule drv_module_new(CUcontext ctx, const void *image)
 	m->ctx = ctx;
 	if (image && is_ptx(image))
 		read_ptx(m, image);
+	m->ptx = image ? ptx_arch(image) : 0;
 	return m;
 }
 
@@ -118,7 +167,7 @@ CUfunction drv_module_function(CUmodule m, const char *name)
 	drv_duration(name, &f->duration);
 	f->attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
 	f->attribute[CU_FUNC_ATTRIBUTE_NUM_REGS] = 32;
-	f->attribute[CU_FUNC_ATTRIBUTE_PTX_VERSION] = 80;
+	f->attribute[CU_FUNC_ATTRIBUTE_PTX_VERSION] = m->ptx ? m->ptx : 80;
 	f->attribute[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 80;
 	f->attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 49152;
 	f->attribute[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
