@@ -1,5 +1,6 @@
 #include "simtest.h"
 
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEADLINE_S 30
+#define DEADLINE_S 50
 
 static char dir[64];
 static CUmodule module;
@@ -109,6 +110,26 @@ CUevent sim_mark(CUstream s)
 	OK(cuEventCreate(&e, 0));
 	OK(cuEventRecord(e, s));
 	return e;
+}
+
+static sem_t gate;
+
+static void at_gate(void *arg)
+{
+	(void)arg;
+	while (sem_wait(&gate))
+		;
+}
+
+void sim_gate(CUstream s)
+{
+	sem_init(&gate, 0, 0);
+	OK(cuLaunchHostFunc(s, at_gate, NULL));
+}
+
+void sim_release(void)
+{
+	sem_post(&gate);
 }
 
 double sim_between_us(CUevent a, CUevent b)

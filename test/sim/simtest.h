@@ -25,6 +25,14 @@ void sim_spin(CUstream s, uint64_t ns);
 void sim_spin_part(CUstream s, uint64_t ns, unsigned permille);
 CUstream sim_stream(unsigned flags);
 CUevent sim_mark(CUstream s);
+
+/*
+ * Holds the stream until sim_release(), so that what is submitted meanwhile runs without gaps however
+ * slow the machine is. One gate at a time.
+ */
+void sim_gate(CUstream s);
+void sim_release(void);
+
 double sim_between_us(CUevent a, CUevent b);
 double sim_wall_s(void);
 

@@ -74,9 +74,10 @@ Test(errors, wrong_handles_and_values_are_refused)
 	OK(cuEventRecord(e, s));
 	OK(cuStreamSynchronize(s));
 	GIVES(cuEventElapsedTime(&ms, f, e), CUDA_ERROR_INVALID_HANDLE);
-	sim_spin(s, 50 * MS);
+	sim_gate(s);
 	OK(cuEventRecord(f, s));
 	GIVES(cuEventElapsedTime(&ms, f, f), CUDA_ERROR_NOT_READY);
+	sim_release();
 	OK(cuEventDestroy_v2(f));
 	GIVES(cuEventQuery(NULL), CUDA_ERROR_INVALID_HANDLE);
 	OK(cuModuleLoadData(&m, ".version 8.0\n.visible .entry there(.param .u64 x)\n{ ret; }\n"));

@@ -218,7 +218,7 @@ Test(memory, copies_take_latency_and_bandwidth_and_overlap)
 	down = sim_stream(CU_STREAM_NON_BLOCKING);
 	OK(cuMemAlloc_v2(&p, 20 * 1000 * 1000));
 	OK(cuMemHostAlloc(&host, 20 * 1000 * 1000, 0));
-	sim_spin(s, 60 * MS);
+	sim_gate(s);
 	gate = sim_mark(s);
 	OK(cuStreamWaitEvent(up, gate, 0));
 	OK(cuStreamWaitEvent(down, gate, 0));
@@ -228,6 +228,7 @@ Test(memory, copies_take_latency_and_bandwidth_and_overlap)
 	a = sim_mark(s);
 	b = sim_mark(up);
 	c = sim_mark(down);
+	sim_release();
 	cr_assert_float_eq(sim_between_us(gate, a), 1000, 0.6);
 	cr_assert_float_eq(sim_between_us(gate, b), 1002, 0.6);
 	cr_assert_float_eq(sim_between_us(gate, c), 1002, 0.6);
@@ -245,10 +246,11 @@ Test(memory, pageable_memory_is_read_when_the_call_is_made)
 	sim_device();
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
 	OK(cuMemAlloc_v2(&p, 4));
-	sim_spin(s, 5 * MS);
+	sim_gate(s);
 	OK(cuMemcpyHtoDAsync_v2(p, &value, 4, s));
 	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	value = 2;
+	sim_release();
 	/* Into pageable memory the call returns when it is done. */
 	OK(cuMemcpyDtoHAsync_v2(&back, p, 4, s));
 	cr_assert_eq(back, 1);
@@ -299,13 +301,14 @@ Test(memory, managed_pages_cost_their_bytes_over_the_bandwidth_once)
 	sim_fresh("GPUSIM_PAGE_GBPS", "4", NULL);
 	sim_device();
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
-	sim_spin(s, 60 * MS);
 	OK(cuMemAllocManaged(&p, 40 * MIB, CU_MEM_ATTACH_GLOBAL));
+	sim_gate(s);
 	a = sim_mark(s);
 	sim_spin(s, 1 * MS);
 	b = sim_mark(s);
 	sim_spin(s, 1 * MS);
 	c = sim_mark(s);
+	sim_release();
 	cr_assert_float_eq(sim_between_us(a, b), 1000 + 40.0 * MIB / 4 / 1000, 0.6);
 	cr_assert_float_eq(sim_between_us(b, c), 1000, 0.6);
 	cr_assert_float_eq((double)sim_truth_of(getpid()).paging_ns, 40.0 * MIB / 4, 2.0);
@@ -395,15 +398,17 @@ Test(memory, prefetching_moves_pages_ahead_of_the_kernel)
 	OK(cuMemAllocManaged(&p, 40 * MIB, CU_MEM_ATTACH_GLOBAL));
 	OK(cuMemPrefetchAsync(p, 40 * MIB, 0, s));
 	OK(cuStreamSynchronize(s));
+	sim_gate(s);
 	a = sim_mark(s);
 	sim_spin(s, 10 * MS);
 	b = sim_mark(s);
+	sim_release();
 	OK(cuMemPrefetchAsync(p, 40 * MIB, CU_DEVICE_CPU, s));
 	OK(cuStreamSynchronize(s));
 	cr_assert_eq(sim_truth_of(getpid()).memory_bytes, 300 * MIB);
 	sim_spin(s, 60 * MS);
 	c = sim_mark(s);
-	cr_assert_lt(sim_between_us(a, b), 15000);
+	cr_assert_float_eq(sim_between_us(a, b), 10000, 0.6);
 	cr_assert_geq(sim_between_us(b, c), 60000 + 2 * 40.0 * MIB / 4 / 1000);
 	cr_assert_float_eq((double)sim_truth_of(getpid()).paging_ns, 40.0 * MIB / 4, 2.0);
 }

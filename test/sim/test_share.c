@@ -11,17 +11,16 @@ TestSuite(share, .fini = sim_remove);
 struct job {
 	uint64_t kernel_ns;
 	int kernels, every;
-	volatile int *go; /* shared: counts those who are ready, then lets all start */
-	int parties;
+	volatile int ready; /* all is queued */
 	double took_us;
 };
 
-static struct job *shared_jobs(int n)
+static struct job *shared_jobs(void)
 {
-	return mmap(NULL, sizeof(struct job) * (size_t)n + 64, PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
+/* Waits after every so many, or queues everything (at most 1024) first and then lets it run. */
 static void run(void *arg)
 {
 	struct job *j = arg;
@@ -30,9 +29,8 @@ static void run(void *arg)
 
 	sim_device();
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
-	__atomic_fetch_add(j->go, 1, __ATOMIC_SEQ_CST);
-	while (*j->go < j->parties)
-		usleep(100);
+	if (!j->every)
+		sim_gate(s);
 	a = sim_mark(s);
 	for (int i = 0; i < j->kernels; i++) {
 		sim_spin(s, j->kernel_ns);
@@ -40,113 +38,147 @@ static void run(void *arg)
 			OK(cuStreamSynchronize(s));
 	}
 	b = sim_mark(s);
+	if (!j->every)
+		sim_release();
 	j->took_us = sim_between_us(a, b);
 }
 
-static void together(const char *mode, int n, uint64_t kernel_ns, int kernels)
+/* Queues work for many seconds and sleeps: how it proceeds does not depend on the machine any more. */
+static void queue(void *arg)
 {
-	struct job *jobs = shared_jobs(n);
-	struct sim_device_state state;
-	pid_t pid[16];
-	double alone_us = (double)kernel_ns * kernels / 1000;
-	uint64_t sum = 0;
-
-	sim_fresh("GPUSIM_MODE", mode, NULL);
-	for (int i = 0; i < n; i++) {
-		jobs[i] = (struct job){.kernel_ns = kernel_ns,
-			.kernels = kernels,
-			.go = (int *)(void *)&jobs[n],
-			.parties = n};
-		pid[i] = sim_child(run, &jobs[i]);
-	}
-	for (int i = 0; i < n; i++)
-		cr_assert_eq(sim_join(pid[i]), 0);
-	sim_truth(&state, NULL, NULL);
-	for (int i = 0; i < n; i++) {
-		struct sim_process_state p = sim_truth_of(pid[i]);
-
-		cr_assert_eq(p.launches, (uint64_t)kernels);
-		/* A share that is not a whole number of ns rounds up at each kernel's end. */
-		cr_assert_float_eq((double)p.device_ns, alone_us * 1000, (double)kernels * 2 + 1);
-		sum += p.device_ns;
-		/* All of them ran at once except for the start and the last slices. */
-		cr_assert_geq(jobs[i].took_us, alone_us * (n - 0.5));
-		cr_assert_leq(jobs[i].took_us, alone_us * n + 40000);
-	}
-	cr_assert_float_eq((double)state.busy_ns, (double)sum, 16.0);
-}
-
-Test(share, timeslice_gives_two_processes_half_each)
-{
-	together("timeslice", 2, 300000, 1000);
-}
-
-Test(share, timeslice_gives_four_processes_a_quarter_each)
-{
-	together("timeslice", 4, 70000, 2000);
-}
-
-Test(share, sharing_mode_gives_three_processes_a_third_each)
-{
-	together("share", 3, 100000, 1500);
-}
-
-Test(share, a_long_kernel_is_cut_into_slices)
-{
-	struct job *jobs = shared_jobs(2);
-	pid_t a, b;
-
-	sim_fresh(NULL);
-	jobs[0] = (struct job){
-		.kernel_ns = 400 * MS, .kernels = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
-	jobs[1] =
-		(struct job){.kernel_ns = 1 * MS, .kernels = 50, .go = (int *)(void *)&jobs[2], .parties = 2};
-	a = sim_child(run, &jobs[0]);
-	b = sim_child(run, &jobs[1]);
-	cr_assert_eq(sim_join(a), 0);
-	cr_assert_eq(sim_join(b), 0);
-	/* The short ones did not have to wait for the long one's end. */
-	cr_assert_lt(jobs[1].took_us, 110000 + 2000);
-	cr_assert_geq(jobs[1].took_us, 96000);
-}
-
-Test(share, a_process_without_work_gives_its_slice_away)
-{
-	struct job *jobs = shared_jobs(2);
-	struct sim_process_state p;
-	pid_t a, b;
-
-	sim_fresh("GPUSIM_SLICE_US", "20000", NULL);
-	jobs[0] = (struct job){
-		.kernel_ns = 100000, .kernels = 100, .every = 1, .go = (int *)(void *)&jobs[2], .parties = 2};
-	jobs[1] = (struct job){
-		.kernel_ns = 1 * MS, .kernels = 300, .go = (int *)(void *)&jobs[2], .parties = 2};
-	a = sim_child(run, &jobs[0]);
-	b = sim_child(run, &jobs[1]);
-	cr_assert_eq(sim_join(a), 0);
-	cr_assert_eq(sim_join(b), 0);
-	/* Each wait of the first costs it a slice of the second; the second loses only the first's work. */
-	p = sim_truth_of(a);
-	cr_assert_eq(p.device_ns, 10 * MS);
-	cr_assert_lt(jobs[1].took_us, 300000 + 10000 + 1000);
-}
-
-static void queue_and_sleep(void *arg)
-{
+	struct job *j = arg;
 	CUstream s;
 
 	sim_device();
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
-	for (int i = 0; i < 1000; i++)
-		sim_spin(s, 10 * MS);
-	*(volatile int *)arg = 1;
+	for (int i = 0; i < j->kernels; i++)
+		sim_spin(s, j->kernel_ns);
+	j->ready = 1;
 	for (;;)
 		pause();
 }
 
+static pid_t start_queue(struct job *j, uint64_t kernel_ns, int kernels)
+{
+	pid_t pid;
+
+	*j = (struct job){.kernel_ns = kernel_ns, .kernels = kernels};
+	pid = sim_child(queue, j);
+	while (!j->ready)
+		usleep(1000);
+	return pid;
+}
+
+static void together(const char *mode, int n, double slice_ns)
+{
+	static struct sim_process_state list[2][SIM_MAX_PROCS];
+	struct sim_device_state state[2];
+	struct job *jobs = shared_jobs();
+	pid_t pid[8];
+	double elapsed;
+
+	sim_fresh("GPUSIM_MODE", mode, NULL);
+	for (int i = 0; i < n; i++)
+		pid[i] = start_queue(&jobs[i], 7 * MS + (uint64_t)i * 1234567, 1000);
+	for (int k = 0; k < 2; k++) {
+		int found;
+
+		sim_truth(&state[k], list[k], &found);
+		cr_assert_eq(found, n);
+		usleep(300000);
+	}
+	elapsed = (double)(state[1].now_ns - state[0].now_ns);
+	cr_assert_eq(state[1].busy_ns - state[0].busy_ns, state[1].now_ns - state[0].now_ns,
+		"the device was idle");
+	for (int i = 0; i < n; i++) {
+		double got = (double)(list[1][i].device_ns - list[0][i].device_ns);
+
+		cr_assert_float_eq(got, elapsed / n, slice_ns, "%.0f ns instead of %.0f", got, elapsed / n);
+	}
+	for (int i = 0; i < n; i++) {
+		kill(pid[i], SIGKILL);
+		sim_join(pid[i]);
+	}
+}
+
+Test(share, timeslice_gives_two_processes_half_each_to_within_a_slice)
+{
+	together("timeslice", 2, 2 * MS);
+}
+
+Test(share, timeslice_gives_five_processes_a_fifth_each_to_within_a_slice)
+{
+	together("timeslice", 5, 2 * MS);
+}
+
+Test(share, sharing_mode_gives_three_processes_a_third_each_to_the_microsecond)
+{
+	together("share", 3, 1000);
+}
+
+Test(share, parts_add_up_to_the_whole)
+{
+	struct job *jobs = shared_jobs();
+	struct sim_device_state state;
+	uint64_t sum = 0;
+	pid_t pid[3];
+
+	sim_fresh("GPUSIM_MODE", "share", NULL);
+	for (int i = 0; i < 3; i++) {
+		jobs[i] = (struct job){.kernel_ns = 70001, .kernels = 3000, .every = 10 * (i + 1)};
+		pid[i] = sim_child(run, &jobs[i]);
+	}
+	for (int i = 0; i < 3; i++)
+		cr_assert_eq(sim_join(pid[i]), 0);
+	sim_truth(&state, NULL, NULL);
+	for (int i = 0; i < 3; i++) {
+		struct sim_process_state p = sim_truth_of(pid[i]);
+
+		cr_assert_eq(p.launches, 3000);
+		/* A kernel that ends between two ns ends at the later one. */
+		cr_assert_float_eq((double)p.device_ns, 3000 * 70001.0, 6000.0);
+		sum += p.device_ns;
+	}
+	cr_assert_float_eq((double)state.busy_ns, (double)sum, 4.0);
+}
+
+Test(share, a_long_kernel_is_cut_into_slices)
+{
+	struct job *jobs = shared_jobs();
+	pid_t a, b;
+
+	sim_fresh(NULL);
+	a = start_queue(&jobs[0], 40000 * MS, 1);
+	jobs[1] = (struct job){.kernel_ns = 1 * MS, .kernels = 50};
+	b = sim_child(run, &jobs[1]);
+	cr_assert_eq(sim_join(b), 0);
+	kill(a, SIGKILL);
+	sim_join(a);
+	/* 25 slices of its own, 24 to 25 of the other between them. */
+	cr_assert_geq(jobs[1].took_us, 98000 - 1);
+	cr_assert_leq(jobs[1].took_us, 100000 + 1);
+}
+
+Test(share, a_process_without_work_gives_its_slice_away)
+{
+	struct job *jobs = shared_jobs();
+	pid_t a, b;
+
+	sim_fresh("GPUSIM_SLICE_US", "20000", NULL);
+	jobs[0] = (struct job){.kernel_ns = 100000, .kernels = 30, .every = 1};
+	jobs[1] = (struct job){.kernel_ns = 1 * MS, .kernels = 300};
+	a = sim_child(run, &jobs[0]);
+	b = sim_child(run, &jobs[1]);
+	cr_assert_eq(sim_join(a), 0);
+	cr_assert_eq(sim_join(b), 0);
+	/* The second loses only the first one's work, not the slices it left unused. */
+	cr_assert_eq(sim_truth_of(a).device_ns, 3 * MS);
+	cr_assert_leq(jobs[1].took_us, 300000 + 3000 + 1);
+}
+
 Test(share, the_work_of_a_killed_process_disappears)
 {
-	volatile int *ready = (volatile int *)shared_jobs(1);
+	struct job *jobs = shared_jobs();
 	struct sim_device_state before, after;
 	struct sim_process_state p;
 	CUevent a, b;
@@ -154,9 +186,7 @@ Test(share, the_work_of_a_killed_process_disappears)
 	pid_t pid;
 
 	sim_fresh(NULL);
-	pid = sim_child(queue_and_sleep, (void *)(uintptr_t)ready);
-	while (!*ready)
-		usleep(1000);
+	pid = start_queue(jobs, 10 * MS, 1000);
 	sim_truth(&before, NULL, NULL);
 	cr_assert_gt(before.memory_used_bytes, 0);
 	kill(pid, SIGKILL);
@@ -171,10 +201,12 @@ Test(share, the_work_of_a_killed_process_disappears)
 
 	sim_device();
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	sim_gate(s);
 	a = sim_mark(s);
 	sim_spin(s, 10 * MS);
 	b = sim_mark(s);
-	cr_assert_lt(sim_between_us(a, b), 10000 + 5000, "the dead process still has the device");
+	sim_release();
+	cr_assert_float_eq(sim_between_us(a, b), 10000, 0.6, "the dead process still has the device");
 	cr_assert_eq(sim_truth_of(pid).device_ns, p.device_ns);
 }
 
@@ -229,13 +261,12 @@ Test(share, processes_killed_at_any_moment_leave_a_working_device)
 
 Test(share, more_processes_than_slots_come_and_go)
 {
-	struct job *jobs = shared_jobs(1);
+	struct job *jobs = shared_jobs();
 	struct sim_device_state state;
 
 	sim_fresh(NULL);
 	for (int i = 0; i < SIM_MAX_PROCS + 20; i++) {
-		jobs[0] = (struct job){
-			.kernel_ns = 1000, .kernels = 10, .go = (int *)(void *)&jobs[1], .parties = 0};
+		jobs[0] = (struct job){.kernel_ns = 1000, .kernels = 10};
 		cr_assert_eq(sim_join(sim_child(run, &jobs[0])), 0);
 	}
 	sim_truth(&state, NULL, NULL);
