@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "nvml.h"
+#include "shm.h"
 
 #define DRIVER_VERSION "580.00"
 #define CUDA_VERSION   13000
@@ -22,17 +23,38 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int users;
 static int devices;
 static int64_t wall_offset_ns;
+static bool forked; /* in a child that has not opened the simulation for itself yet */
 
-static int64_t clock_ns(clockid_t id)
+static int64_t wall_ns(void)
 {
 	struct timespec ts;
 
-	clock_gettime(id, &ts);
+	clock_gettime(CLOCK_REALTIME, &ts);
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+/* The parent's descriptor carries the parent's lock: a child must not use it. */
+static void in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	forked = users > 0;
+	if (forked)
+		sim_shm_forget();
+}
+
+static void reopen(void)
+{
+	pthread_mutex_lock(&lock);
+	if (forked && sim_open())
+		devices = 0;
+	__atomic_store_n(&forked, false, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&lock);
 }
 
 nvmlReturn_t nvml_ready(void)
 {
+	if (__atomic_load_n(&forked, __ATOMIC_ACQUIRE))
+		reopen();
 	return __atomic_load_n(&users, __ATOMIC_ACQUIRE) ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
@@ -74,10 +96,15 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 	nvmlReturn_t r = NVML_SUCCESS;
 
 	(void)flags;
+	nvml_ready();
 	pthread_mutex_lock(&lock);
 	if (!users) {
+		static bool watched;
+
 		devices = sim_open() ? -1 : sim_device_count();
-		wall_offset_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+		wall_offset_ns = wall_ns() - (int64_t)sim_clock_ns();
+		if (!watched)
+			watched = !pthread_atfork(NULL, NULL, in_child);
 		if (devices < 0) {
 			devices = 0;
 			r = NVML_ERROR_DRIVER_NOT_LOADED;

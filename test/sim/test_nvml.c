@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "nvml_abi.h"
@@ -125,7 +126,8 @@ Test(nvml, wrong_handles_and_names_are_told_apart)
 	cr_expect_eq(NVML(DeviceGetHandleByPciBusId_v2)("00000000:7F:00.0", &other), NVML_ERROR_NOT_FOUND);
 	cr_expect_eq(NVML(DeviceGetHandleByPciBusId_v2)("nonsense", &other), NVML_ERROR_INVALID_ARGUMENT);
 	cr_expect_eq(NVML(DeviceGetName)(NULL, name, sizeof(name)), NVML_ERROR_INVALID_ARGUMENT);
-	cr_expect_eq(NVML(DeviceGetName)((nvmlDevice_t)name, name, sizeof(name)), NVML_ERROR_INVALID_ARGUMENT);
+	cr_expect_eq(
+		NVML(DeviceGetName)((nvmlDevice_t)name, name, sizeof(name)), NVML_ERROR_INVALID_ARGUMENT);
 	cr_expect_eq(NVML(DeviceGetName)(d, NULL, sizeof(name)), NVML_ERROR_INVALID_ARGUMENT);
 	cr_expect_eq(NVML(DeviceGetName)(d, name, 5), NVML_ERROR_INSUFFICIENT_SIZE);
 	cr_expect_eq(NVML(DeviceGetName)(d, name, 6), NVML_SUCCESS);
@@ -185,6 +187,31 @@ Test(nvml, an_idle_device_reports_idle)
 	cr_expect_eq(NVML(DeviceGetProcessUtilization)(d, &sample, &n, 0), NVML_ERROR_NOT_FOUND);
 	cr_expect_eq(NVML(DeviceGetPerformanceState)(d, &state), NVML_SUCCESS);
 	cr_expect_eq(state, NVML_PSTATE_8);
+}
+
+/* Both go on after a fork, and neither disturbs the other. */
+Test(nvml, a_forked_child_reads_for_itself)
+{
+	nvmlDevice_t d = open_device(2);
+	nvmlMemory_t m;
+	int status = -1;
+	pid_t pid;
+
+	for (int round = 0; round < 20; round++) {
+		pid = fork();
+		if (!pid) {
+			int bad = 0;
+
+			for (int i = 0; i < 200; i++)
+				bad |= NVML(DeviceGetMemoryInfo)(d, &m) != NVML_SUCCESS ||
+				       m.total != 4096ull << 20;
+			_exit(bad);
+		}
+		for (int i = 0; i < 200; i++)
+			cr_assert_eq(NVML(DeviceGetMemoryInfo)(d, &m), NVML_SUCCESS);
+		cr_assert_eq(waitpid(pid, &status, 0), pid);
+		cr_assert_eq(status, 0);
+	}
 }
 
 Test(nvml, there_is_no_mig)
