@@ -1,0 +1,49 @@
+#!/bin/sh
+# Every kind of load: what simload says it completed must be what the ground truth counts.
+# usage: check-simload.sh BUILD
+set -eu
+
+build=$1
+dir=$(mktemp -d /dev/shm/simload-XXXXXX)
+trap 'rm -rf "$dir"' EXIT INT TERM
+export GPUSIM_DIR="$dir" GPUSIM_COST=0 LD_LIBRARY_PATH="$build/sim"
+
+# The last number of that name in a line of JSON: the sums stand behind the parts.
+last() {
+	sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"
+}
+
+# The first one: the device's own figures stand before its processes'.
+first() {
+	sed -n "s/[^\"]*\"devices\":\\[{//; s/\"processes\".*//; s/.*\"$1\":\\([0-9]*\\).*/\\1/p"
+}
+
+check() {
+	"$build/sim/gpusim-report" --reset >/dev/null
+	said=$(timeout 60 "$build/simload" --duration=0.2 "$@" | last completed)
+	report=$("$build/sim/gpusim-report" --json)
+	counted=$(echo "$report" | first launches)
+	if [ "$said" -lt 1 ] || [ "$said" != "$counted" ]; then
+		echo "simload $*: $said completed, $counted in the ground truth" >&2
+		exit 1
+	fi
+}
+
+for variant in plain ex coop ptsz; do
+	check --kernel-us=50 --variant="$variant" --pattern=sync
+done
+for wait in sync event poll callback; do
+	check --kernel-us=50 --pattern=sync --every=3 --wait="$wait" --threads=2
+done
+check --kernel-us=20
+check --kernel-us=200 --pattern=burst --burst=20:20
+check --kernel-us=50 --pattern=random --random-us=300
+check --kernel-us=50 --streams=4 --threads=2 --processes=3
+check --kernel-us=30 --graph=10 --streams=2 --pattern=sync
+check --kernel-us=50 --copy=65536 --copy-every=2 --pattern=sync --wait=event
+check --kernel-us=50 --memory=100 --managed --processes=2
+check --kernel-us=50 --default-stream --pattern=sync
+check --launches=100 --kernel-us=10
+
+"$build/simload" --duration=0.1 --memory=100000 >/dev/null 2>&1 && { echo "simload hides an error" >&2; exit 1; }
+echo "simload: what it completes is what the ground truth counts"
