@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* clang-format off: a table, kept dense */
+/* A table, kept dense. */
+/* clang-format off */
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;

@@ -5,7 +5,8 @@
 #ifndef CUDA_ABI_CODES_H
 #define CUDA_ABI_CODES_H
 
-/* clang-format off: a table, kept dense */
+/* A table, kept dense. */
+/* clang-format off */
 
 typedef enum CUarray_format_enum {
 	CU_AD_FORMAT_UNSIGNED_INT8 = 1, CU_AD_FORMAT_UNSIGNED_INT16 = 2,

@@ -4,7 +4,8 @@
 #ifndef CUDA_ABI_ENUMS_H
 #define CUDA_ABI_ENUMS_H
 
-/* clang-format off: a table, kept dense */
+/* A table, kept dense. */
+/* clang-format off */
 
 typedef enum CUipcMem_flags_enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 } CUipcMem_flags;
 typedef enum CUmemAttach_flags_enum {

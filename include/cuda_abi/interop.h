@@ -7,7 +7,8 @@
 
 #include "structs.h"
 
-/* clang-format off: a table, kept dense */
+/* A table, kept dense. */
+/* clang-format off */
 
 typedef unsigned int CUeglColorFormat;
 typedef enum CUGLDeviceList_enum {

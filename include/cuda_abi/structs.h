@@ -9,7 +9,8 @@
 #include "enums.h"
 #include "base.h"
 
-/* clang-format off: a table, kept dense */
+/* A table, kept dense. */
+/* clang-format off */
 
 typedef struct CUuuid_st { char bytes[16]; } CUuuid;
 typedef struct CUmemFabricHandle_st { unsigned char data[64]; } CUmemFabricHandle_v1;

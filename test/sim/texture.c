@@ -37,7 +37,8 @@ static bool sane(const CUDA_RESOURCE_DESC *d, uint64_t align)
 	case CU_RESOURCE_TYPE_LINEAR:
 		return d->res.linear.devPtr && d->res.linear.devPtr % align == 0;
 	case CU_RESOURCE_TYPE_PITCH2D:
-		return d->res.pitch2D.devPtr && d->res.pitch2D.devPtr % align == 0 && d->res.pitch2D.pitchInBytes % 32 == 0;
+		return d->res.pitch2D.devPtr && d->res.pitch2D.devPtr % align == 0 &&
+		       d->res.pitch2D.pitchInBytes % 32 == 0;
 	default:
 		return false;
 	}
@@ -88,8 +89,8 @@ static CUresult fetch(unsigned long long handle, bool surface, struct object *ou
 	return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc, const CUDA_TEXTURE_DESC *pTexDesc,
-	const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
+CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
+	const CUDA_TEXTURE_DESC *pTexDesc, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
 	struct object o = {0};
 	CUcontext ctx;
