@@ -139,6 +139,88 @@ static void streams_and_graphs(void)
 	MUST(cudaStreamDestroy(s));
 }
 
+static void set_flag(void *p)
+{
+	*(int *)p += 1;
+}
+
+static void CUDART_CB stream_done(cudaStream_t, cudaError_t status, void *p)
+{
+	*(int *)p += status == cudaSuccess ? 10 : 1000;
+}
+
+static void graph_by_hand(void)
+{
+	cudaGraphNode_t set, kernel, copy, host;
+	cudaGraphExec_t exec;
+	cudaGraph_t graph;
+	float *p, value = 4.0f, out[2] = {0, 0};
+	unsigned int n = 1;
+	int flag = 0;
+
+	MUST(cudaMalloc(&p, 2 * sizeof(float)));
+	void *params[] = {&p, &value, &n};
+	cudaMemsetParams memset_params = {};
+	cudaKernelNodeParams kernel_params = {};
+	cudaHostNodeParams host_params = {set_flag, &flag};
+
+	memset_params.dst = p;
+	memset_params.elementSize = 4;
+	memset_params.width = 2;
+	memset_params.height = 1;
+	memset_params.value = 0x40000000; /* 2.0f */
+	kernel_params.func = (void *)fill;
+	kernel_params.gridDim = dim3(1);
+	kernel_params.blockDim = dim3(32);
+	kernel_params.kernelParams = params;
+	MUST(cudaGraphCreate(&graph, 0));
+	MUST(cudaGraphAddMemsetNode(&set, graph, NULL, 0, &memset_params));
+	MUST(cudaGraphAddKernelNode(&kernel, graph, &set, 1, &kernel_params));
+	MUST(cudaGraphAddMemcpyNode1D(&copy, graph, &kernel, 1, out, p, sizeof(out), cudaMemcpyDeviceToHost));
+	MUST(cudaGraphAddHostNode(&host, graph, &copy, 1, &host_params));
+	MUST(cudaGraphInstantiate(&exec, graph, 0));
+	MUST(cudaGraphLaunch(exec, 0));
+	MUST(cudaDeviceSynchronize());
+	CHECK(out[0] == 4.0f && out[1] == 2.0f && flag == 1);
+	MUST(cudaGraphExecDestroy(exec));
+	MUST(cudaGraphDestroy(graph));
+	MUST(cudaFree(p));
+}
+
+static void the_rest(void)
+{
+	typedef int (*driver_version)(int *);
+	cudaDriverEntryPointQueryResult found;
+	cudaFuncAttributes attributes;
+	cudaLaunchConfig_t config = {};
+	void *entry = NULL;
+	int blocks = 0, version = 0, flag = 0;
+	cudaStream_t s;
+	float *p;
+
+	MUST(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	MUST(cudaMalloc(&p, 4096));
+	config.gridDim = dim3(1);
+	config.blockDim = dim3(64);
+	config.stream = s;
+	MUST(cudaLaunchKernelEx(&config, fill, p, 1.5f, 10u));
+	MUST(cudaLaunchHostFunc(s, set_flag, &flag));
+	MUST(cudaStreamAddCallback(s, stream_done, &flag, 0));
+	MUST(cudaStreamSynchronize(s));
+	CHECK(flag == 11);
+	MUST(cudaFuncGetAttributes(&attributes, opaque<int>));
+	CHECK(attributes.maxThreadsPerBlock == 1024);
+	MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, opaque<int>, 256, 0));
+	CHECK(blocks > 0);
+	MUST(cudaGetDriverEntryPointByVersion("cuDriverGetVersion", &entry, 12000, cudaEnableDefault, &found));
+	CHECK(entry && found == cudaDriverEntryPointSuccess);
+	CHECK(((driver_version)entry)(&version) == 0 && version >= 13000);
+	MUST(cudaGetDriverEntryPointByVersion("cuNoSuchThing", &entry, 12000, cudaEnableDefault, &found));
+	CHECK(!entry && found == cudaDriverEntryPointSymbolNotFound);
+	MUST(cudaFree(p));
+	MUST(cudaStreamDestroy(s));
+}
+
 static void memory_kinds(void)
 {
 	struct cudaPointerAttributes attributes;
@@ -196,6 +278,8 @@ int main(void)
 	compute();
 	variables();
 	streams_and_graphs();
+	graph_by_hand();
+	the_rest();
 	memory_kinds();
 	errors();
 	MUST(cudaDeviceSynchronize());
