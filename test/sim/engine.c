@@ -32,7 +32,8 @@ static void complete(uint32_t id, struct sim_ring *r)
 	op->done_seq = ++sim_shm.file->done_seq;
 	if (op->flags || op->kind == SIM_OP_H2D || op->kind == SIM_OP_D2H)
 		count_op(account_of(r), op, r->device);
-	r->launches_done += (op->flags & SIM_OP_LAUNCH) != 0;
+	if (op->flags & SIM_OP_LAUNCH)
+		__atomic_store_n(&r->launches_done, r->launches_done + 1, __ATOMIC_RELAXED);
 	r->done_work += op->work;
 	r->started = 0;
 	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
@@ -189,7 +190,7 @@ static void list_announced(void)
 
 			if (f->ring[id].listed || !f->ring[id].owner)
 				continue;
-			f->ring[id].listed = 1;
+			__atomic_store_n(&f->ring[id].listed, 1, __ATOMIC_SEQ_CST);
 			f->active[f->nactive++] = (uint16_t)id;
 		}
 	}
@@ -437,7 +438,7 @@ void sim_engine_rebuild(void)
 				free_ring(r);
 			continue;
 		}
-		r->listed = 1;
+		__atomic_store_n(&r->listed, 1, __ATOMIC_SEQ_CST);
 		f->active[f->nactive++] = (uint16_t)id;
 		r->state = SIM_RING_IDLE;
 		if (!r->started)

@@ -19,7 +19,7 @@ static uint64_t queued_work(uint32_t slot, uint32_t device)
 
 		if (r->owner != slot + 1 || r->device != device)
 			continue;
-		sum += r->pushed_work - r->done_work;
+		sum += __atomic_load_n(&r->pushed_work, __ATOMIC_RELAXED) - r->done_work;
 	}
 	return sum;
 }

@@ -52,7 +52,7 @@ static uint64_t push_raw(CUstream s, const struct sim_op *op, struct effect fx)
 		s->fx_pending++;
 		drv.fx_pending++;
 	}
-	s->r->pushed_work = s->work;
+	__atomic_store_n(&s->r->pushed_work, s->work, __ATOMIC_RELAXED);
 	s->tail++;
 	__atomic_store_n(&s->r->tail, s->tail, __ATOMIC_SEQ_CST);
 	announce(s);

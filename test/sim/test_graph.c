@@ -319,3 +319,25 @@ Test(graph, a_graph_larger_than_a_ring_runs_to_its_end)
 	cr_assert_eq(sim_truth_of(getpid()).launches, 5000);
 	cr_assert_eq(sim_truth_of(getpid()).device_ns, 10 * MS);
 }
+
+Test(graph, a_launch_ends_with_its_last_branch)
+{
+	CUDA_KERNEL_NODE_PARAMS kernel = {
+		.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+	unsigned permille = 100;
+	uint64_t ns;
+	void *params[] = {&ns, &permille};
+	CUgraphNode n;
+	CUgraphExec x;
+	CUgraph g;
+
+	sim_fresh(NULL);
+	sim_device();
+	kernel.func = sim_kernel("spin_part_ns");
+	kernel.kernelParams = params;
+	OK(cuGraphCreate(&g, 0));
+	for (ns = 1 * MS; ns <= 3 * MS; ns += 1 * MS)
+		OK(cuGraphAddKernelNode_v2(&n, g, NULL, 0, &kernel));
+	OK(cuGraphInstantiateWithFlags(&x, g, 0));
+	takes(x, sim_stream(CU_STREAM_NON_BLOCKING), 2, 6000);
+}

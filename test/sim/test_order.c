@@ -391,3 +391,32 @@ Test(order, devices_run_side_by_side_and_wait_for_each_other)
 	near_us(sim_between_us(start, end), 60000);
 	near_us(sim_between_us(start, waited), 100000);
 }
+
+Test(order, what_streams_do_to_memory_follows_their_order)
+{
+	uint32_t two = 2, back = 0;
+	CUstream first, second;
+	CUdeviceptr p;
+	CUevent e;
+	void *params[] = {&p, &two};
+
+	sim_fresh(NULL);
+	sim_device();
+	OK(cuMemAlloc_v2(&p, 4));
+	for (int turn = 0; turn < 2; turn++) {
+		CUstream a = sim_stream(CU_STREAM_NON_BLOCKING), b = sim_stream(CU_STREAM_NON_BLOCKING);
+
+		/* Which of them was made first must not matter. */
+		first = turn ? b : a;
+		second = turn ? a : b;
+		sim_gate(first);
+		OK(cuMemsetD32Async(p, 5, 1, first));
+		e = sim_mark(first);
+		OK(cuStreamWaitEvent(second, e, 0));
+		OK(cuLaunchKernel(sim_kernel("add_u32"), 1, 1, 1, 1, 1, 1, 0, second, params, NULL));
+		sim_release();
+		OK(cuStreamSynchronize(second));
+		OK(cuMemcpyDtoH_v2(&back, p, 4));
+		cr_assert_eq(back, 7);
+	}
+}
