@@ -124,8 +124,8 @@ __attribute__((destructor)) static void unload(void)
 {
 	if (!drv.ready)
 		return;
-	drv.ready = false;
 	drv.why = CUDA_ERROR_DEINITIALIZED;
+	__atomic_store_n(&drv.ready, false, __ATOMIC_RELEASE);
 	drv_ipc_unload();
 	sim_shm_leave();
 }
@@ -165,7 +165,7 @@ CUresult cuInit(unsigned int flags)
 	if (getenv("GPUSIM_SEED"))
 		drv.random = strtoull(getenv("GPUSIM_SEED"), NULL, 0) * 2654435761u + 88172645463325252u;
 	drv.next_id = 1;
-	drv.ready = true;
+	__atomic_store_n(&drv.ready, true, __ATOMIC_RELEASE);
 out:
 	drv_unlock();
 	return rc;

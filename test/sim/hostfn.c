@@ -89,7 +89,7 @@ static void *helper(void *arg)
 		struct pending *p;
 		uint64_t look_ns;
 
-		if (!drv.ready)
+		if (!__atomic_load_n(&drv.ready, __ATOMIC_ACQUIRE))
 			return NULL;
 		drv_lock();
 		p = ready(&look_ns);

@@ -27,7 +27,7 @@ CHECK    += check-sim
 
 $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
+	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
 
 $(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
