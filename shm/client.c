@@ -3,6 +3,7 @@
  * lock, which lives in a page that a forked child finds zeroed: unlocked, and not joined.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,15 +342,53 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 	return r;
 }
 
-/* Directory, settings and both segments. Limits that the caller names stand above the environment. */
+void arb_client_find_control(struct gpuarb_client *c)
+{
+	struct arb_control_map found;
+	int fd;
+
+	if (c->have_control) {
+		fd = arb_file_open(&c->control.file, O_RDONLY);
+		if (fd >= 0)
+			arb_os_close(fd);
+		if (fd != -ESTALE)
+			return;
+	}
+	/* Removed and not made anew: what was set last goes on. */
+	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
+		return;
+	arb_control_map_close(&c->control);
+	c->control = found;
+	c->have_control = true;
+	c->control_epoch = ~0ull;
+}
+
+/* Where there is none and we may not make one, our own settings do; garbage there is an error. */
+static int open_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
+{
+	struct arb_create create = { 0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP] };
+	struct arb_control_copy *first;
+	int r = arb_control_map_open(&c->control, c->dir, c->gpu, false, NULL, NULL, err);
+
+	if (r == -ENOENT) {
+		first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
+		if (!first)
+			return arb_fail(err, -ENOMEM, "out of memory");
+		arb_settings_first(first, config);
+		r = arb_control_map_open(&c->control, c->dir, c->gpu, false, &create, first, err);
+		free(first);
+	}
+	c->have_control = r == 0;
+	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM ? 0 : r;
+}
+
+/* Both segments. The directory that the caller names stands above the environment. */
 static int open_segments(
 	struct gpuarb_client *c, const struct gpuarb_options *o, const struct arb_config *config, struct gpuarb_error *err)
 {
-	const char *dir = o->dir;
 	struct arb_create create = { (uint32_t)config->value[ARB_KEY_SLOTS],
 		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP] };
-	struct arb_control_copy *first;
-	struct gpuarb_error control_error;
+	const char *dir = o->dir;
 	int r;
 
 	if (!dir && !o->ignore_env)
@@ -359,21 +398,10 @@ static int open_segments(
 	r = arb_segment_open(&c->seg, dir, o->gpu, true, &create, err);
 	if (r < 0)
 		return r;
-	first = aligned_alloc(ARB_LINE, sizeof(*first));
-	if (!first)
-		return arb_fail(err, -ENOMEM, "out of memory");
-	arb_settings_first(first, config);
-	create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
-	r = arb_control_map_open(&c->control, dir, o->gpu, false, &create, first, &control_error);
-	free(first);
-	/* Where there is none and we may not make one, our own settings do; garbage there is an error. */
-	c->have_control = r == 0;
-	if (r < 0 && r != -EACCES && r != -EROFS && r != -ENOENT && r != -EPERM) {
-		if (err)
-			*err = control_error;
-		return r;
-	}
-	return 0;
+	/* Both fit: they are parts of the path that was just opened. */
+	snprintf(c->dir, sizeof(c->dir), "%s", dir);
+	snprintf(c->gpu, sizeof(c->gpu), "%s", o->gpu);
+	return open_control(c, config, err);
 }
 
 static const char *why_not_joined(int r)
@@ -442,6 +470,8 @@ int gpuarb_client_open(
 		return r;
 	}
 	*client = c;
+	if (err)
+		*err = (struct gpuarb_error){ 0 };
 	return 0;
 }
 

@@ -24,6 +24,8 @@ struct gpuarb_client {
 	struct arb_segment seg;
 	struct arb_control_map control;
 	bool have_control;
+	char dir[PATH_MAX];
+	char gpu[ARB_UUID_BYTES];
 	void *lock_page; /* as long as it is mapped, the slot is ours */
 	struct arb_actor me;
 	uint32_t account;
@@ -55,6 +57,8 @@ struct gpuarb_client {
 
 /* All of these under the lock. */
 int arb_client_join(struct gpuarb_client *c);
+/* The control segment may come, or be replaced, while clients run. */
+void arb_client_find_control(struct gpuarb_client *c);
 /* Reads settings and limits again, and applies them. */
 int arb_client_refresh(struct gpuarb_client *c);
 /*

@@ -71,6 +71,14 @@ const char *arb_config_nearest(const char *name)
 	return least <= 2 + strlen(name) / 4 ? best : NULL;
 }
 
+int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err)
+{
+	const char *near = arb_config_nearest(name);
+
+	return arb_fail(err, -EINVAL, "%sthere is no setting '%.60s'%s%s%s", where, name, near ? "; did you mean '" : "",
+		near ? near : "", near ? "'?" : "");
+}
+
 bool arb_config_name_ok(const char *name)
 {
 	size_t n = strlen(name);
@@ -379,18 +387,17 @@ static int on_value(void *user, const char *section, const char *name, const cha
 {
 	struct parse *p = user;
 	enum arb_key key = arb_config_find(name);
-	const char *near = arb_config_nearest(name);
 	char where[512];
 	int64_t value;
 
 	if (p->result < 0)
 		return 1;
-	snprintf(where, sizeof(where), "%s:%d", p->path, p->line);
 	if (key == ARB_KEY_COUNT) {
-		p->result = arb_fail(p->err, -EINVAL, "%s: there is no setting '%.60s'%s%s%s", where, name,
-			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+		snprintf(where, sizeof(where), "%s:%d: ", p->path, p->line);
+		p->result = arb_config_unknown(name, where, p->err);
 		return 1;
 	}
+	snprintf(where, sizeof(where), "%s:%d", p->path, p->line);
 	p->result = arb_config_parse(key, text, where, &value, p->err);
 	if (p->result < 0)
 		return 1;

@@ -52,6 +52,9 @@ enum arb_key arb_config_find(const char *name);
 /* The known name that is nearest to a wrong one, or NULL if none is near. */
 const char *arb_config_nearest(const char *name);
 
+/* -EINVAL, with a sentence that names the nearest; `where` begins it ("file:3: "). */
+int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err);
+
 /* Reads one value; `where` begins the sentence if it is bad ("arbiter.conf:12", "GPUARB_CORE_LIMIT"). */
 int arb_config_parse(enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
 /* The other way round, as arb_config_parse accepts it. */

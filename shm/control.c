@@ -44,13 +44,11 @@ static void wake_all(struct arb_segment *seg)
 static int apply(struct arb_control_copy *draft, const struct gpuarb_change *change, struct gpuarb_error *err)
 {
 	enum arb_key key = arb_config_find(change->key);
-	const char *near = arb_config_nearest(change->key);
 	int64_t value = 0;
 	int r;
 
 	if (key == ARB_KEY_COUNT)
-		return arb_fail(err, -EINVAL, "there is no setting '%.60s'%s%s%s", change->key, near ? "; did you mean '" : "",
-			near ? near : "", near ? "'?" : "");
+		return arb_config_unknown(change->key, "", err);
 	if (arb_keys[key].scope == ARB_SCOPE_CREATE)
 		return arb_fail(err, -EINVAL, "%s counts when a segment is made; set it in arbiter.conf or as %s", change->key,
 			arb_keys[key].env);
@@ -177,7 +175,7 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	int r;
 
 	if (key == ARB_KEY_COUNT)
-		return arb_fail(err, -EINVAL, "there is no setting '%.60s'", name);
+		return arb_config_unknown(name, "", err);
 	r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
 	if (r < 0)
 		return r;

@@ -358,6 +358,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
 		c->checked_ns = now;
+		arb_client_find_control(c);
 		r = arb_slot_alive(&c->seg, c->me.slot) == -ESTALE ? -ESTALE : 0;
 		if (r < 0)
 			goto out;

@@ -5,6 +5,8 @@
 #include "../shm/events.h"
 #include "gpuarb/control.h"
 
+#include <unistd.h>
+
 static struct {
 	arb_u32 *woken[64];
 	int nwoken;
@@ -339,4 +341,27 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	cr_assert(seen & 1u << ARB_EVENT_LEFT);
 	cr_assert_eq(gpuarb_view_events(view, &position, events, 64), 0);
 	gpuarb_view_close(view);
+}
+
+Test(client, a_control_segment_that_is_replaced_is_followed)
+{
+	struct gpuarb_client *c = client("web", 0);
+	struct gpuarb_client_status status;
+	char path[PATH_MAX];
+
+	set("web", "core", "40");
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 40);
+	t_path(&u_dir, "control", path);
+	cr_assert_eq(unlink(path), 0);
+	u_clock_ns += 2000000000;
+	cr_assert_eq(gpuarb_client_tick(c), 0);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 40, "removed: what was set last goes on");
+	set("web", "core", "70");
+	u_clock_ns += 2000000000;
+	cr_assert_eq(gpuarb_client_tick(c), 0);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 70, "made anew: found within a second");
+	gpuarb_client_close(c);
 }
