@@ -1,6 +1,6 @@
 /* What the segment costs: transitions, hand-over, joining, and looking at it all. */
 #include <errno.h>
-#include <sched.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,98 +107,97 @@ static void enter_leave_256(struct bench *b)
 		gpuarb_client_close(few[i]);
 }
 
-/* Both sides of a game of ping-pong; each turn of `play` is there and back. */
-struct game {
-	arb_u32 *word;
-	int socket;
-	struct gpuarb_client *client;
+/*
+ * Hand-over: from the moment one lets go until the other, who slept, goes on. The same for a bare futex, and
+ * for a daemon that is told and tells, each in turns with the others. What arranges a round (the partner is
+ * told to go to sleep, and answers) is outside of what is timed.
+ */
+struct round {
+	arb_u32 go, ready, answer, word; /* each on a line of its own would make no difference: nobody spins */
+	arb_u64 began, ended;
+	arb_u32 kind; /* 0: lease, 1: futex, 2: daemon */
 };
 
-static void futex_there_and_back(void *argument, unsigned iterations)
-{
-	struct game *g = argument;
+enum { LEASE, FUTEX, DAEMON, KINDS };
 
-	for (unsigned i = 0; i < iterations; i++) {
-		arb_store32(&g->word[0], 1);
-		arb_os_wake(&g->word[0]); /* 1 -> 2 */
-		while (arb_load32(&g->word[16]) != 2)
-			arb_os_futex_wait(&g->word[16], 0, 1000000000);
-		arb_store32(&g->word[16], 0);
-	}
+static void await(arb_u32 *word, uint32_t value)
+{
+	uint32_t seen;
+
+	while ((seen = arb_load32_acquire(word)) != value)
+		arb_os_futex_wait(word, seen, 1000000000);
 }
 
-static void futex_partner(arb_u32 *word)
+static void tell(arb_u32 *word)
 {
-	for (;;) {
-		while (arb_load32(&word[0]) != 2)
-			arb_os_futex_wait(&word[0], 0, 1000000000);
-		arb_store32(&word[0], 0);
-		arb_store32(&word[16], 1);
-		arb_os_wake(&word[16]);
-	}
+	arb_os_wake(word);
 }
 
-/* A hand-over needs somebody to hand over to: on a busy machine the other may not be in the queue yet. */
-static void hand_over(struct gpuarb_client *c)
-{
-	struct arb_snap snap;
-
-	while (arb_running_read(&c->seg, &snap) == 0 && arb_bits_count(snap.waiting, snap.words) == 0)
-		sched_yield();
-	must(gpuarb_client_leave(c, 0), "leave");
-	must(gpuarb_client_wait(c, NULL, 5000000000ull), "wait");
-}
-
-static void lease_there_and_back(void *argument, unsigned iterations)
-{
-	struct game *g = argument;
-
-	for (unsigned i = 0; i < iterations; i++)
-		hand_over(g->client);
-}
-
-static void lease_partner(void)
+static void partner(struct round *round, int socket)
 {
 	struct gpuarb_client *c = client_on("handover");
+	char message[64];
 
-	must(gpuarb_client_wait(c, NULL, 5000000000ull), "wait");
-	for (;;)
-		hand_over(c);
+	for (uint32_t n = 1;; n++) {
+		await(&round->go, n);
+		tell(&round->ready);
+		switch (arb_load32(&round->kind)) {
+		case LEASE:
+			must(gpuarb_client_wait(c, NULL, 60000000000ull), "wait");
+			break;
+		case FUTEX:
+			await(&round->word, arb_load32(&round->word) + 1);
+			break;
+		default:
+			if (read(socket, message, sizeof(message)) != sizeof(message))
+				must(-EIO, "socket");
+		}
+		arb_store64(&round->ended, bench_now_ns());
+		must(gpuarb_client_leave(c, 0), "leave");
+		tell(&round->answer);
+	}
 }
 
-/* As those do it who have a daemon: a message that says "released" and one that says "yours". */
-static void socket_there_and_back(void *argument, unsigned iterations)
-{
-	struct game *g = argument;
-	char message[64] = { 0 };
-
-	for (unsigned i = 0; i < iterations; i++)
-		if (write(g->socket, message, sizeof(message)) != sizeof(message) ||
-			read(g->socket, message, sizeof(message)) != sizeof(message))
-			must(-EIO, "socket");
-}
-
-/* A daemon between two clients: passes a message on, as a scheduler would grant a lease. */
-static void socket_daemon(int from, int to)
+/* As those do it who have a daemon: it reads that the lease is free, and writes to whoever is next. */
+static void daemon_between(int from, int to)
 {
 	char message[64];
 
 	while (read(from, message, sizeof(message)) == sizeof(message) &&
-		write(to, message, sizeof(message)) == sizeof(message) &&
-		read(to, message, sizeof(message)) == sizeof(message) &&
-		write(from, message, sizeof(message)) == sizeof(message))
+		write(to, message, sizeof(message)) == sizeof(message))
 		;
 	_exit(0);
 }
 
-static void socket_echo(int fd)
+static double one_round(struct round *round, struct gpuarb_client *c, int socket, uint32_t kind, uint32_t n)
 {
-	char message[64];
+	char message[64] = { 0 };
 
-	while (read(fd, message, sizeof(message)) == sizeof(message) &&
-		write(fd, message, sizeof(message)) == sizeof(message))
-		;
-	_exit(0);
+	arb_store32(&round->kind, kind);
+	must(gpuarb_client_enter(c, NULL), "enter");
+	tell(&round->go);
+	await(&round->ready, n);
+	usleep(60); /* it has said that it is about to sleep: let it */
+	arb_store64(&round->began, bench_now_ns());
+	switch (kind) {
+	case LEASE:
+		must(gpuarb_client_leave(c, 0), "leave");
+		break;
+	case FUTEX:
+		arb_os_wake(&round->word);
+		break;
+	default:
+		if (write(socket, message, sizeof(message)) != sizeof(message))
+			must(-EIO, "socket");
+	}
+	await(&round->answer, n);
+	must(gpuarb_client_leave(c, 0), "leave");
+	return (double)(arb_load64(&round->ended) - arb_load64(&round->began));
+}
+
+static int by_size(const void *a, const void *b)
+{
+	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
 static pid_t in_child(void)
@@ -212,52 +211,54 @@ static pid_t in_child(void)
 	return pid;
 }
 
-static void end(pid_t pid)
+/* In a file, like everything that unrelated processes share: the kernel finds such a futex by its inode. */
+static struct round *shared_page(void)
 {
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	char path[64];
+	void *page;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/round", directory);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, 4096) != 0)
+		must(-errno, path);
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		must(-errno, path);
+	close(fd);
+	return page;
 }
 
 static void handover(struct bench *b)
 {
-	struct game g = { 0 };
-	double ns, base, daemon_ns;
-	int a[2], d[2];
-	pid_t futex, lease, echo, relay;
+	enum { ROUNDS = 3000 };
+	static double took[KINDS][ROUNDS];
+	struct round *round = shared_page();
+	struct gpuarb_client *c = client_on("handover");
+	int up[2], down[2];
+	pid_t other, relay;
+	uint32_t n = 0;
 
-	g.word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (g.word == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM, 0, a) || socketpair(AF_UNIX, SOCK_STREAM, 0, d))
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, up) || socketpair(AF_UNIX, SOCK_STREAM, 0, down))
 		must(-errno, "set-up");
-	g.client = client_on("handover");
 	set("handover", "policy", "exclusive");
-	/* We hold it while the baseline is timed, without a heartbeat. */
 	set("handover", "grace_ms", "600000");
-	must(gpuarb_client_enter(g.client, NULL), "enter");
-	if ((futex = in_child()) == 0)
-		futex_partner(g.word);
-	if ((lease = in_child()) == 0)
-		lease_partner();
-	if ((relay = in_child()) == 0) {
-		close(a[0]);
-		close(d[1]);
-		socket_daemon(a[1], d[0]);
-	}
-	if ((echo = in_child()) == 0) {
-		close(a[0]);
-		close(a[1]);
-		close(d[0]);
-		socket_echo(d[1]);
-	}
-	g.socket = a[0];
-	bench_duel(lease_there_and_back, &g, futex_there_and_back, &g, 200, 60, &ns, &base);
-	bench_ratio(b, "handover", ns / 2, "ns", base / 2, 1.5);
-	bench_duel(socket_there_and_back, &g, futex_there_and_back, &g, 200, 30, &daemon_ns, &base);
-	bench_show(b, "handover_daemon", daemon_ns / 2, "ns", base / 2);
-	end(futex);
-	end(lease);
-	end(echo);
-	end(relay);
-	gpuarb_client_close(g.client);
+	if ((other = in_child()) == 0)
+		partner(round, down[1]);
+	if ((relay = in_child()) == 0)
+		daemon_between(up[1], down[0]);
+	for (int i = 0; i < ROUNDS; i++)
+		for (uint32_t kind = 0; kind < KINDS; kind++)
+			took[kind][i] = one_round(round, c, up[0], kind, ++n);
+	for (int kind = 0; kind < KINDS; kind++)
+		qsort(took[kind], ROUNDS, sizeof(double), by_size);
+	bench_ratio(b, "handover", took[LEASE][ROUNDS / 2], "ns", took[FUTEX][ROUNDS / 2], 1.5);
+	bench_show(b, "handover_daemon", took[DAEMON][ROUNDS / 2], "ns", took[FUTEX][ROUNDS / 2]);
+	kill(other, SIGKILL);
+	kill(relay, SIGKILL);
+	waitpid(other, NULL, 0);
+	waitpid(relay, NULL, 0);
+	gpuarb_client_close(c);
 }
 
 static void join_256(struct bench *b)

@@ -97,6 +97,40 @@ int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
 	return -EBUSY;
 }
 
+/* The words of a slot that is about to be in the set; they count once its bit is there. */
+static inline void open_bill(struct arb_slot *slot, const struct arb_snap *s, uint32_t weight)
+{
+	arb_fence_release(); /* SNAPSHOT_REUSE, for the slot's words */
+	arb_store64(&slot->weight, weight);
+	arb_store64(&slot->acc, arb_load64(&slot->total) - (uint64_t)weight * s->v);
+	arb_store64(&slot->wall_acc, arb_load64(&slot->wall_total) - s->busy);
+}
+
+/*
+ * The first attempt at a transition, for a plain record within one window: most are. False: not that simple,
+ * or the CAS was lost; nothing has happened.
+ */
+static inline bool plain_move(const struct arb_actor *me, const struct arb_move *move, const bool entering)
+{
+	uint64_t bit = 1ull << (me->slot % 64);
+	struct arb_snap s;
+
+	if (me->slot >= 64 || !snap_copy(me->seg, &s, true) || !(s.running[0] & bit) != entering ||
+		s.win_number != move->window || snap_too_far_ahead(&s, move->now) ||
+		(int64_t)(move->at - s.win_start - s.win_ticks) >= 0)
+		return false;
+	snap_count_on(&s, move->at);
+	if (entering) {
+		open_bill(&me->seg->slots[me->slot], &s, move->weight);
+		s.running[0] |= bit;
+		s.weight += move->weight;
+	} else {
+		arb_fence_release();
+		take_out(me->seg, &s, me->slot);
+	}
+	return snap_publish_as(me, &s, true);
+}
+
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	struct arb_segment *seg = me->seg;
@@ -106,6 +140,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 
 	move->reason = ARB_REASON_NONE;
 	move->next = ARB_NONE;
+	if (__builtin_expect(!move->admit && plain_move(me, move, true), 1))
+		return 0;
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(seg, s);
 
@@ -118,8 +154,11 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return r;
 			continue;
 		}
-		if (s->running[word] & bit)
-			return 0;
+		if (s->running[word] & bit) {
+			if (snap_unchanged(seg, s))
+				return 0;
+			continue;
+		}
 		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
 			if (snap_unchanged(seg, s))
 				return -EBADMSG;
@@ -147,10 +186,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EAGAIN;
 			continue;
 		}
-		arb_fence_release(); /* SNAPSHOT_REUSE, for the slot's words */
-		arb_store64(&slot->weight, move->weight);
-		arb_store64(&slot->acc, arb_load64(&slot->total) - (uint64_t)move->weight * s->v);
-		arb_store64(&slot->wall_acc, arb_load64(&slot->wall_total) - s->busy);
+		open_bill(slot, s, move->weight);
 		s->running[word] |= bit;
 		s->waiting[word] &= ~bit;
 		s->weight += move->weight;
@@ -171,13 +207,18 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 	uint64_t bit = 1ull << (me->slot % 64);
 
 	move->next = ARB_NONE;
+	if (__builtin_expect(plain_move(me, move, false), 1))
+		return 0;
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(seg, s);
 
 		if (r < 0)
 			return r;
-		if (word >= s->words || !((s->running[word] | s->evicted[word]) & bit))
-			return 0;
+		if (word >= s->words || !((s->running[word] | s->evicted[word]) & bit)) {
+			if (snap_unchanged(seg, s))
+				return 0;
+			continue;
+		}
 		if (__builtin_expect(s->evicted[word] & bit, 0))
 			return arb_running_settle(me, s) < 0 ? -EBADMSG : 0;
 		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {

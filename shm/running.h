@@ -87,7 +87,7 @@ uint64_t arb_running_wall_at(const struct arb_segment *seg, const struct arb_sna
  *   -EBADMSG garbage in the segment
  *   -EAGAIN  (enter) refused for move->reason; with move->queue it is registered now
  *   -EBUSY   lost a million races in a row
- * and leave the snapshot they published or refused by in *snap.
+ * and leave the snapshot they refused by in *snap; after a transition it is undefined.
  */
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
 int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);

@@ -154,7 +154,6 @@ void arb_slot_fill(struct arb_segment *seg, uint32_t slot, const struct arb_os_i
 	arb_store32(&s->flags, 0);
 	arb_store64(&s->heartbeat_ns, now);
 	arb_store64(&s->joined_ns, now);
-	arb_store64(&s->entered_ns, 0);
 	arb_store64(&s->wait_since_ns, 0);
 	arb_store64(&s->rank_ppm, 0);
 	arb_store64(&s->throttled_ns, 0);

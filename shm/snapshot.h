@@ -31,11 +31,18 @@ static inline struct arb_record *snap_record_of(const struct arb_segment *seg, u
 	return slot ? &slot->record[head & 1] : NULL;
 }
 
+/* Parts of a record that are rarely there. */
+#define SNAP_REST (ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING | ARB_SHAPE_EVICTED)
+
 /*
  * Copies the head's record. False if no client can have written this: a head that points nowhere, or a
  * record against its own invariants. What was copied may be torn; then the head has changed.
+ *
+ * A plain record has one word of running slots and none of the rare parts. With `plain` anything else is
+ * false as well; what is left for the compiler then stays in registers, which a launch after a pause feels.
  */
-static inline bool snap_copy_in(const struct arb_segment *seg, struct arb_snap *s)
+__attribute__((always_inline)) static inline bool snap_copy(
+	const struct arb_segment *seg, struct arb_snap *s, const bool plain)
 {
 	const struct arb_record *r;
 	uint64_t shape, overlap = 0, running = 0;
@@ -60,15 +67,17 @@ static inline bool snap_copy_in(const struct arb_segment *seg, struct arb_snap *
 	s->win_ticks = s->win_ms * ARB_TICKS_PER_MS;
 	s->reserved = s->reserved_until = 0;
 	s->any_waiting = s->any_evicted = 0;
+	if (plain && (s->words != 1 || shape & SNAP_REST))
+		return false;
 	if (__builtin_expect(s->words - 1 >= seg->nwords, 0)) {
 		s->words = 0;
 		return false;
 	}
-	for (uint32_t w = 0; w < s->words; w++) {
+	for (uint32_t w = 0; w < (plain ? 1 : s->words); w++) {
 		running |= s->running[w] = arb_load64(&r->running[w]);
 		s->waiting[w] = s->evicted[w] = 0;
 	}
-	if (__builtin_expect(shape & (ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING | ARB_SHAPE_EVICTED), 0)) {
+	if (__builtin_expect(!plain && shape & SNAP_REST, 0)) {
 		if (shape & ARB_SHAPE_RESERVED) {
 			s->reserved = arb_load64(&r->reserved);
 			s->reserved_until = arb_load64(&r->reserved_until);
@@ -81,12 +90,18 @@ static inline bool snap_copy_in(const struct arb_segment *seg, struct arb_snap *
 			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
 		}
 	}
-	if (s->words == seg->nwords &&
-		(s->running[s->words - 1] | s->waiting[s->words - 1] | s->evicted[s->words - 1]) & seg->beyond)
+	if (s->words == seg->nwords && (s->running[plain ? 0 : s->words - 1] | s->waiting[plain ? 0 : s->words - 1] |
+					       s->evicted[plain ? 0 : s->words - 1]) &
+					       seg->beyond)
 		return false;
 	return !overlap && (running != 0) == (s->weight != 0) && s->weight <= ARB_WEIGHT_ONE * 64 * s->words &&
 	       s->win_ms - 1 < ARB_WIN_MS_MAX &&
 	       (int64_t)(s->win_start - s->t) <= (int64_t)(ARB_WEIGHT_ONE * ARB_SLOTS_MAX);
+}
+
+static inline bool snap_copy_in(const struct arb_segment *seg, struct arb_snap *s)
+{
+	return snap_copy(seg, s, false);
 }
 
 static inline bool snap_unchanged(const struct arb_segment *seg, const struct arb_snap *s)
@@ -105,7 +120,8 @@ static inline int snap_load(const struct arb_segment *seg, struct arb_snap *s)
 }
 
 /* Publishes *s through the actor's buffer that is not the head. any_* say whether there is a rest to store. */
-static inline bool snap_publish(const struct arb_actor *me, struct arb_snap *s)
+__attribute__((always_inline)) static inline bool snap_publish_as(
+	const struct arb_actor *me, struct arb_snap *s, const bool plain)
 {
 	struct arb_segment *seg = me->seg;
 	uint32_t own = me->slot << ARB_HEAD_BUFFER_BITS;
@@ -116,7 +132,7 @@ static inline bool snap_publish(const struct arb_actor *me, struct arb_snap *s)
 	uint32_t shape = s->weight | s->words << ARB_SHAPE_WORDS_SHIFT;
 
 	arb_fence_release(); /* SNAPSHOT_REUSE: who sees one of these stores sees the head that we saw */
-	if (__builtin_expect((s->any_waiting | s->any_evicted | s->reserved) != 0, 0))
+	if (!plain && __builtin_expect((s->any_waiting | s->any_evicted | s->reserved) != 0, 0))
 		shape |= arb_snapshot_store_rest(r, s);
 	arb_store64(&r->t, s->t);
 	arb_store64(&r->v, s->v);
@@ -126,12 +142,17 @@ static inline bool snap_publish(const struct arb_actor *me, struct arb_snap *s)
 	arb_store64(&r->win_start, s->win_start);
 	arb_store64(&r->win_v, s->win_v);
 	arb_store64(&r->win_busy, s->win_busy);
-	for (uint32_t w = 0; w < s->words; w++)
+	for (uint32_t w = 0; w < (plain ? 1 : s->words); w++)
 		arb_store64(&r->running[w], s->running[w]);
 	if (!arb_cas64_full(&seg->header->head, s->head, next)) /* SNAPSHOT_PUBLISH */
 		return false;
 	s->head = next;
 	return true;
+}
+
+static inline bool snap_publish(const struct arb_actor *me, struct arb_snap *s)
+{
+	return snap_publish_as(me, s, false);
 }
 
 static inline void snap_count_on(struct arb_snap *s, uint64_t to)

@@ -171,7 +171,6 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 			struct arb_slot *s = arb_client_slot(c);
 
 			c->running = true;
-			arb_store64(&s->entered_ns, move->at / ARB_TICKS_PER_NS);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
 			mark_active(c);
@@ -276,7 +275,7 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	end = end > now_ns ? end - now_ns : 1;
 	/* Others may stop wanting their share before the window ends. */
 	if (c->terms.quota_ppm < c->terms.limit_ppm || c->rules.borrow)
-		return end < 2 * MS ? end : 2 * MS;
+		return end < arb_wait_sleep_ns(0) ? end : arb_wait_sleep_ns(0);
 	return end < 50 * MS ? end : 50 * MS;
 }
 

@@ -86,7 +86,7 @@ Test(client, a_leaver_wakes_the_waiter_it_reserved_the_place_for)
 	f.while_asleep = holder_leaves;
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
 	cr_assert_eq(f.nslept, 1);
-	cr_assert_eq(f.slept_ns[0], 2000000, "the first in the queue looks every 2 ms");
+	cr_assert_eq(f.slept_ns[0], 5000000, "the first in the queue looks every 5 ms");
 	cr_assert_eq(f.nwoken, 1);
 	cr_assert_eq(f.woken[0], &holder->seg.slots[waiter->me.slot].wake, "its own word");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);

@@ -180,7 +180,6 @@ struct arb_slot {
 	arb_u64 throttled_ns; /* time spent refused at the gate */
 	arb_u64 waited_ns;    /* time spent in the queue */
 	arb_u64 enters;
-	arb_u64 entered_ns;
 	arb_u64 joined_ns;
 	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
 	arb_u64 pid_ns;     /* inode of the PID namespace */
@@ -189,7 +188,7 @@ struct arb_slot {
 	arb_u64 command[2];                /* comm, 15 bytes and a NUL */
 	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
 	arb_u64 counter[ARB_COUNTERS];     /* what a client saw, by class: the preload's business */
-	arb_u64 pad2[6];
+	arb_u64 pad2[7];
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];
