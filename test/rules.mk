@@ -88,3 +88,9 @@ check-tsan: ## threads under the thread sanitizer
 check-asan: ## processes, threads and garbage under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 \
 		check-multi check-threads check-stress-short
+
+# The protocols themselves, without the code: every interleaving of a few clients, with spin.
+.PHONY: check-model
+check-model: ## check the models of the protocols with spin
+	@test/install-deps.sh spin gcc
+	@CC="$(CC)" test/model/run.sh $(BUILD)/model
