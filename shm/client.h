@@ -20,39 +20,39 @@ struct arb_guard {
 };
 
 struct gpuarb_client {
+	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
 	struct arb_guard *guard;
-	struct arb_segment seg;
-	struct arb_control_map control;
-	bool have_control;
-	char dir[PATH_MAX];
-	char gpu[ARB_UUID_BYTES];
-	void *lock_page; /* as long as it is mapped, the slot is ours */
 	struct arb_actor me;
 	uint32_t account;
-
-	char name[ARB_NAME_BYTES];
-	bool own_account;
-	unsigned core_pct; /* what this client asks for; 0: nothing */
-	uint64_t mem_bytes;
-	unsigned priority;
-
-	struct arb_rules rules;
-	struct arb_terms terms;
-	uint64_t mem_limit;
-	uint64_t control_epoch;
 	uint32_t epoch;
-	struct arb_move move; /* the next transition's, mostly the same every time */
-	uint64_t window; /* that the account has been rolled to, as far as we know */
+	uint64_t control_epoch;
+	uint64_t window;        /* that the account has been rolled to, as far as we know */
 	uint64_t active_window; /* in which the account was marked active last */
-	uint64_t quota_sum;
-	bool turns;
-
+	struct arb_move move;   /* the next transition's, mostly the same every time */
+	bool have_control;
 	bool running;
+	bool turns;
+	arb_u32 cancels;
+	struct arb_terms terms;
+	uint64_t quota_sum;
 	uint64_t outstanding;
 	uint64_t throttled_since;
 	uint64_t waiting_since;
 	uint64_t checked_ns;
-	arb_u32 cancels;
+	uint64_t mem_limit;
+	struct arb_rules rules;
+
+	unsigned core_pct; /* what this client asks for; 0: nothing */
+	uint64_t mem_bytes;
+	unsigned priority;
+	bool own_account;
+	char name[ARB_NAME_BYTES];
+
+	void *lock_page; /* as long as it is mapped, the slot is ours */
+	struct arb_segment seg;
+	struct arb_control_map control;
+	char gpu[ARB_UUID_BYTES];
+	char dir[PATH_MAX];
 };
 
 /* All of these under the lock. */

@@ -33,7 +33,6 @@ struct arb_file {
  * never believed again.
  */
 struct arb_segment {
-	struct arb_file file;
 	struct arb_state_header *header;
 	struct arb_slot *slots;
 	struct arb_account *accounts;
@@ -44,12 +43,13 @@ struct arb_segment {
 	uint32_t nwords; /* of bitmaps over nslots */
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
+	struct arb_file file; /* last: its path is long, and rarely looked at */
 };
 
 struct arb_control_map {
-	struct arb_file file;
 	struct arb_control *control;
 	bool writable;
+	struct arb_file file;
 };
 
 /* Can this be the name of a file in our directories? */

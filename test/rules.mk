@@ -1,5 +1,9 @@
 # Tests of the segment and its protocols.
 
+# What `make demo` shows.
+$(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lm
+
 # Each part by itself, with Criterion: tables, a clock and a futex by hand.
 UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
 CHECK      += check-unit
