@@ -263,7 +263,7 @@ inline leave(i)
 	   :: s.evicted & BIT(i) ->
 		settle(i);
 		/* Nothing to settle: the copy was torn, or the evictor lost its CAS. */
-#ifndef MUT_LEAVE_TORN
+#ifndef MUT_SETTLE_NOTHING
 		if
 		:: settled -> break
 		:: else -> skip

@@ -32,6 +32,7 @@ jobs() {
 	mutation|an evicted client enters without settling|billing|$bill -DMUT_NO_SETTLE|$safe|
 	mutation|enter stores acc on the word of a torn record|billing|$torn -DOPS=1 -DMUT_ENTER_TORN|$safe|
 	mutation|leave believes a torn record|billing|$torn -DOPS=1 -DMUT_LEAVE_TORN|$safe|
+	mutation|leave settles nothing and calls it left|billing|$torn -DOPS=1 -DMUT_SETTLE_NOTHING|$safe|
 	mutation|reclaim believes a torn record|billing|$torn -DOPS=0 -DCRASHES=1 -DMUT_DROP_TORN|$safe|
 	holds|memory adds up: 2 members, a crash|account|-DOPS=1 -DCRASHES=1|$safe|
 	mutation|the valid memory word is overwritten|account|-DMUT_SAME_WORD|$safe|
