@@ -25,9 +25,10 @@ ALL      += $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report $(
 PACKAGES += perl-base libcriterion-dev
 CHECK    += check-sim
 
+# The real one calls itself directly, whoever else defines its names.
 $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
+	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
 
 $(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
