@@ -1,0 +1,96 @@
+/*
+ * The seam between the layer that sees every call (wrappers, look-ups) and the layer that acts (gate,
+ * tracker, memory). The wrappers call what is declared here and know nothing of segments, quotas or time.
+ *
+ * GATED calls (work for the GPU) ask act_open() first. While it says yes, nothing else happens: the call
+ * is counted in the thread's own cache lines and goes on to the driver by a jump. It says no if the gate
+ * is closed, if the thread is new, or if its credit is used up; then the call takes the same way as a
+ * WATCHED one: act_before, the driver, act_after.
+ */
+#ifndef PRELOAD_ACT_H
+#define PRELOAD_ACT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda_abi.h"
+#include "hooks.h"
+
+/*
+ * One call, as far as it matters to anybody. Which facts a row of hooks.def gives depends on the call; what
+ * it does not give is zero. Pointers are the program's own and may be NULL or wrong: only `out` and `out2`
+ * may be read, after the driver has succeeded; `desc` may be read if it is not NULL.
+ */
+struct act_call {
+	enum hook_id id;
+	unsigned count;    /* elements of a batch, devices of a launch, levels of a mipmap */
+	CUstream stream;   /* where the work goes; NULL: the default stream of the row's variant */
+	uint64_t handle;   /* what it is about: function, graph, pointer, pool, event, context */
+	uint64_t bytes;    /* how much is moved or asked for */
+	void *out;         /* where the driver puts what it made: CUdeviceptr *, CUcontext *, size_t * ... */
+	void *out2;        /* the second of two: pitch, total */
+	const void *desc;  /* the description that the call was given: copy, properties, launch configuration */
+	CUdevice device;
+	uint64_t aux;      /* flags, attribute, height of a pitched allocation, second handle */
+	uint64_t token;    /* from act_before to act_after, for whoever acts */
+};
+
+/* Each thread's own counts, in cache lines that no other thread writes. */
+struct act_thread {
+	uint32_t credit;            /* gated calls until the next one that takes the long way; 0 takes it now */
+	uint32_t owned;             /* 1 while a thread has it; when it ends the next one goes on counting in it */
+	uint64_t seen[CAT_COUNT];   /* calls by category since the process began; only its thread writes */
+} __attribute__((aligned(128)));
+
+/* Read by every thread with every call, hence written seldom. */
+struct act_gate {
+	uint32_t open;
+} __attribute__((aligned(128)));
+
+extern struct act_gate act_gate __attribute__((visibility("hidden")));
+/* Never NULL: a thread begins with one that has no credit. */
+extern __thread struct act_thread *act_self __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+static inline bool act_open(enum hook_category category)
+{
+	struct act_thread *self = act_self;
+	uint32_t credit = self->credit;
+
+	if (__builtin_expect(!__atomic_load_n(&act_gate.open, __ATOMIC_RELAXED) || !credit, 0))
+		return false;
+	self->credit = credit - 1;
+	self->seen[category]++;
+	return true;
+}
+
+/*
+ * Before a call that is not let through at once. False: the call is refused, the program gets *result and
+ * act_after is not called. Counts the call.
+ */
+bool act_before(struct act_call *call, CUresult *result);
+/* After it: the driver's result, and what the program gets. Driver errors pass through unchanged. */
+CUresult act_after(struct act_call *call, CUresult result);
+
+/* Counts a call of a category that has wrappers of its own. */
+void act_count(enum hook_category category);
+/* What the device has, to be turned into what the account may see of it. */
+void act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used);
+
+/* Ways past the table that were noticed; never on a path that matters. */
+enum act_note {
+	NOTE_EXPORT_TABLE, /* cuGetExportTable: functions without a name */
+	NOTE_NAMESPACE,    /* dlmopen: a namespace that we are not in */
+	NOTE_DEEPBIND,     /* dlopen with RTLD_DEEPBIND */
+	NOTE_UNKNOWN,      /* cuGetProcAddress gave a newer variant than we know */
+	NOTE_OTHER_DRIVER, /* a second driver was looked up */
+	NOTE_COUNT
+};
+void act_note(enum act_note note);
+
+/*
+ * What was seen so far: CAT_COUNT counts by category, then NOTE_COUNT of what went past; at most n are
+ * written. Gives how many there are.
+ */
+__attribute__((visibility("default"))) unsigned gpuarb_preload_seen(uint64_t *counts, unsigned n);
+
+#endif

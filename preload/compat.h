@@ -1,0 +1,34 @@
+/*
+ * Symbols bound to the oldest version that every glibc since 2.17 has, so that one build loads everywhere.
+ * What libpthread had before glibc 2.34 is weak: a program without threads may not have it, and nothing
+ * of it is used before there is a CUDA context, hence a driver, hence threads. To be included before use.
+ */
+#ifndef PRELOAD_COMPAT_H
+#define PRELOAD_COMPAT_H
+
+#include <pthread.h>
+
+#ifdef __GLIBC__
+#if defined(__x86_64__)
+#define COMPAT_BASE "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define COMPAT_BASE "GLIBC_2.17"
+#elif defined(__powerpc64__)
+#define COMPAT_BASE "GLIBC_2.17"
+#endif
+#endif
+
+#ifdef COMPAT_BASE
+#define COMPAT_OLD(name) __asm__(".symver " #name ", " #name "@" COMPAT_BASE);
+#else
+#define COMPAT_OLD(name)
+#endif
+
+#define COMPAT_WEAK(name)                                                                                    \
+	COMPAT_OLD(name)                                                                                     \
+	extern __typeof__(name) name __attribute__((weak));
+
+COMPAT_WEAK(pthread_key_create)
+COMPAT_WEAK(pthread_setspecific)
+
+#endif

@@ -1,0 +1,178 @@
+/* The table, looked up by name; the driver's and NVML's own functions, found at first use. */
+#include "hooks.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "elf.h"
+#include "symbols.h"
+#include "wrappers.h"
+
+#define ROW(symbol_, base_, version_, variant_, category_, library_)                                         \
+	{                                                                                                    \
+		.symbol = #symbol_, .base = #base_, .wrapper = (void *)wrap_##symbol_, .version = version_,  \
+		.variant = VARIANT_##variant_, .category = CAT_##category_, .library = LIBRARY_##library_,   \
+	},
+
+const struct hook arb_hooks[HOOK_COUNT] = {
+#define HOOK(symbol, base, version, variant, category, params, args, facts)                                  \
+	ROW(symbol, base, version, variant, category, CUDA)
+#include "hooks.def"
+#undef HOOK
+#define NVML_HOOK(symbol, params, args) ROW(symbol, symbol, 0, LEGACY, NVML, NVML)
+#include "nvml.def"
+#undef NVML_HOOK
+};
+
+void *arb_real_table[HOOK_COUNT];
+void *arb_direct_table[HOOK_COUNT];
+
+const struct hook *arb_hook_base(const char *base, unsigned *count)
+{
+	unsigned low = 0, high = HOOK_CUDA_COUNT;
+
+	*count = 0;
+	while (low < high) {
+		unsigned middle = low + (high - low) / 2;
+
+		if (strcmp(arb_hooks[middle].base, base) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (high = low; high < HOOK_CUDA_COUNT && !strcmp(arb_hooks[high].base, base); high++)
+		++*count;
+	return *count ? &arb_hooks[low] : NULL;
+}
+
+/* cuMemcpyHtoD_v2_ptds is a row of cuMemcpyHtoD: what follows the first underscore says which. */
+static const struct hook *find_cuda(const char *symbol)
+{
+	char base[64];
+	size_t length = strcspn(symbol, "_");
+	const struct hook *row;
+	unsigned count;
+
+	if (length >= sizeof(base))
+		return NULL;
+	memcpy(base, symbol, length);
+	base[length] = 0;
+	row = arb_hook_base(base, &count);
+	for (; count; count--, row++)
+		if (!strcmp(row->symbol, symbol))
+			return row;
+	return NULL;
+}
+
+const struct hook *arb_hook_find(const char *symbol)
+{
+	if (symbol[0] == 'c')
+		return find_cuda(symbol);
+	for (unsigned i = HOOK_CUDA_COUNT; i < HOOK_COUNT; i++)
+		if (!strcmp(arb_hooks[i].symbol, symbol))
+			return &arb_hooks[i];
+	return NULL;
+}
+
+static const struct {
+	const char *prefix; /* of every name that the library goes by */
+	const char *file;
+} libraries[LIBRARY_COUNT] = {
+	[LIBRARY_CUDA] = {"libcuda.so", "libcuda.so.1"},
+	[LIBRARY_NVML] = {"libnvidia-ml.so", "libnvidia-ml.so.1"},
+};
+
+enum { UNKNOWN, BEING_WRITTEN, KNOWN };
+
+static struct {
+	int state;
+	struct elf_object object;
+} known[LIBRARY_COUNT];
+
+bool arb_library_loaded(enum hook_library library, struct elf_object *object)
+{
+	arb_dlopen_fn *open;
+	int unknown = UNKNOWN;
+
+	if (__atomic_load_n(&known[library].state, __ATOMIC_ACQUIRE) == KNOWN) {
+		*object = known[library].object;
+		return true;
+	}
+	if (!arb_elf_named(libraries[library].prefix, object))
+		return false;
+	/* It stays for good: its addresses are in our table, whatever the program closes. */
+	open = arb_libc_dlopen();
+	if (!open || !open(object->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
+		return false;
+	/* Whoever comes second goes on with what it found itself, which is the same; nobody waits. */
+	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false, __ATOMIC_RELAXED,
+		    __ATOMIC_RELAXED)) {
+		known[library].object = *object;
+		__atomic_store_n(&known[library].state, KNOWN, __ATOMIC_RELEASE);
+	}
+	return true;
+}
+
+/* A program may call what only we define, if the driver is not loaded yet. */
+static bool load(enum hook_library library, struct elf_object *object)
+{
+	arb_dlopen_fn *open;
+
+	if (arb_library_loaded(library, object))
+		return true;
+	open = arb_libc_dlopen();
+	return open && open(libraries[library].file, RTLD_LAZY) && arb_library_loaded(library, object);
+}
+
+void *arb_real_find(enum hook_id id)
+{
+	struct elf_object object;
+	void *real = NULL;
+	int saved = errno;
+
+	if (load(arb_hooks[id].library, &object))
+		real = arb_elf_symbol(&object, arb_hooks[id].symbol);
+	if (real)
+		__atomic_store_n(&arb_real_table[id], real, __ATOMIC_RELAXED);
+	errno = saved;
+	return real;
+}
+
+void arb_real_adopt(enum hook_id id, void *real)
+{
+	void *none = NULL;
+
+	__atomic_compare_exchange_n(
+		&arb_real_table[id], &none, real, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+bool arb_library_owns(enum hook_library library, const void *address)
+{
+	struct elf_object object;
+
+	return arb_elf_at(address, &object) && arb_elf_is(&object, libraries[library].prefix);
+}
+
+/*
+ * Calls of a program that was linked with the driver come to our exported names. If the next definition
+ * is not the driver's (another preloaded layer, a library with functions of its own by these names), the
+ * call is meant for that one, and comes back to us when that layer calls the driver.
+ */
+void *arb_direct_find(enum hook_id id)
+{
+	const struct hook *hook = &arb_hooks[id];
+	void *target = hook->wrapper, *next;
+	int saved = errno;
+
+	next = arb_elf_next((const void *)arb_direct_find, hook->symbol);
+	if (next && !arb_library_owns(hook->library, next)) {
+		/* Only what the dynamic linker would have chosen counts, not what is loaded locally. */
+		next = arb_libc_dlsym() ? arb_libc_dlsym()(RTLD_NEXT, hook->symbol) : NULL;
+		if (next && !arb_library_owns(hook->library, next))
+			target = next;
+	}
+	__atomic_store_n(&arb_direct_table[id], target, __ATOMIC_RELAXED);
+	errno = saved;
+	return target;
+}

@@ -1,0 +1,80 @@
+/*
+ * The table of hooked entry points and where the real ones are. Nothing here takes a lock or allocates:
+ * first use may come from a library's constructor, from many threads at once, before our own constructor.
+ */
+#ifndef PRELOAD_HOOKS_H
+#define PRELOAD_HOOKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nvml_abi.h"
+
+enum hook_category {
+#define CATEGORY(name, text) CAT_##name,
+#include "categories.def"
+#undef CATEGORY
+	CAT_COUNT
+};
+
+enum hook_id {
+#define HOOK(symbol, base, version, variant, category, params, args, facts) HOOK_##symbol,
+#include "hooks.def"
+#undef HOOK
+	HOOK_CUDA_COUNT,
+	HOOK_LAST_CUDA = HOOK_CUDA_COUNT - 1,
+#define NVML_HOOK(symbol, params, args) HOOK_##symbol,
+#include "nvml.def"
+#undef NVML_HOOK
+	HOOK_COUNT
+};
+
+enum hook_variant { VARIANT_LEGACY, VARIANT_PTSZ, VARIANT_PTDS };
+enum hook_library { LIBRARY_CUDA, LIBRARY_NVML, LIBRARY_COUNT };
+
+struct hook {
+	const char *symbol;
+	const char *base;
+	void *wrapper; /* what a program gets instead of the real function */
+	int version;   /* CUDA version from which cuGetProcAddress gives it */
+	uint8_t variant;
+	uint8_t category;
+	uint8_t library;
+};
+
+extern const struct hook arb_hooks[HOOK_COUNT];
+
+/* The real functions, filled in at first use. Written once each, always with the same value. */
+extern void *arb_real_table[HOOK_COUNT];
+/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that name. */
+extern void *arb_direct_table[HOOK_COUNT];
+
+/* The hook of an exported name, or NULL. */
+const struct hook *arb_hook_find(const char *symbol);
+/* The first of the rows with this base name, and how many there are. */
+const struct hook *arb_hook_base(const char *base, unsigned *count);
+
+static inline enum hook_id arb_hook_id(const struct hook *hook)
+{
+	return (enum hook_id)(hook - arb_hooks);
+}
+
+/* The real function, or NULL if the driver has none of that name or there is no driver. Keeps errno. */
+void *arb_real_find(enum hook_id id);
+/* What cuGetProcAddress gave although the driver exports no such name. */
+void arb_real_adopt(enum hook_id id, void *real);
+/* Fills in arb_direct_table[id] and gives it. */
+void *arb_direct_find(enum hook_id id);
+
+static inline void *arb_real_get(enum hook_id id)
+{
+	void *real = __atomic_load_n(&arb_real_table[id], __ATOMIC_RELAXED);
+
+	return __builtin_expect(real != NULL, 1) ? real : arb_real_find(id);
+}
+
+/* For our own calls of the driver: arb_real(cuStreamQuery)(stream). NULL if the driver has none. */
+#define arb_real(symbol) ((__typeof__(symbol) *)arb_real_get(HOOK_##symbol))
+
+#endif

@@ -1,0 +1,16 @@
+# The preload: one library that loads into any program, and needs nothing but an old libc.
+PRELOAD_SRC := $(wildcard preload/*.c)
+PRELOAD_OBJ := $(PRELOAD_SRC:%.c=$(BUILD)/obj/%.o)
+PRELOAD     := $(BUILD)/libgpuarb-preload.so
+
+ALL += $(PRELOAD)
+
+# It is there from the start, so that a thread's own word is one load away.
+$(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
+# The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones.
+$(BUILD)/obj/preload/symbols.o: CFLAGS += -foptimize-sibling-calls
+
+# The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
+$(PRELOAD): $(PRELOAD_OBJ) preload/preload.map
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb-preload.so -Wl,-z,defs -Wl,-z,nodelete \
+		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ)

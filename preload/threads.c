@@ -1,0 +1,129 @@
+#include "threads.h"
+
+#include "compat.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Of every thread that has not got its own; without credit, so that nobody counts in it on the short way. */
+static struct act_thread nobody;
+/* Of threads for which there was no memory: their counts may be a little low, nothing else suffers. */
+static struct act_thread crowd;
+
+__thread struct act_thread *act_self = &nobody;
+
+struct chunk {
+	struct chunk *older;
+	struct act_thread threads[31];
+};
+
+/* Chunks are pushed and never taken away. */
+static struct chunk *chunks;
+static pthread_key_t key;
+static int key_state; /* 0: none yet, 1: being made, 2: made, 3: not to be had */
+
+static void leave(void *argument)
+{
+	struct act_thread *self = argument;
+
+	act_self = &nobody;
+	self->credit = 0;
+	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
+}
+
+/* The other threads do not exist in the child, and what they did was not done by it. */
+static void forget_others(void)
+{
+	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
+			struct act_thread *t = &c->threads[i];
+
+			memset(t->seen, 0, sizeof(t->seen));
+			if (t != act_self) {
+				t->credit = 0;
+				t->owned = 0;
+			}
+		}
+}
+
+static void make_key(void)
+{
+	int none = 0, made = 3;
+
+	if (!__atomic_compare_exchange_n(&key_state, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		return;
+	pthread_atfork(NULL, NULL, forget_others);
+	if (pthread_key_create && pthread_setspecific && !pthread_key_create(&key, leave))
+		made = 2;
+	__atomic_store_n(&key_state, made, __ATOMIC_RELEASE);
+}
+
+static struct act_thread *take(struct chunk *c)
+{
+	for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
+		uint32_t nobodys = 0;
+
+		if (!__atomic_load_n(&c->threads[i].owned, __ATOMIC_RELAXED) &&
+			__atomic_compare_exchange_n(&c->threads[i].owned, &nobodys, 1, false, __ATOMIC_ACQUIRE,
+				__ATOMIC_RELAXED))
+			return &c->threads[i];
+	}
+	return NULL;
+}
+
+static struct chunk *add_chunk(void)
+{
+	struct chunk *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (c == MAP_FAILED)
+		return NULL;
+	c->older = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(
+		&chunks, &c->older, c, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+	return c;
+}
+
+static __attribute__((noinline, cold)) struct act_thread *enter(void)
+{
+	struct act_thread *self = NULL;
+	struct chunk *c;
+	int saved = errno;
+
+	make_key();
+	for (c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c && !self; c = c->older)
+		self = take(c);
+	while (!self && (c = add_chunk()))
+		self = take(c);
+	if (self) {
+		act_self = self;
+		if (__atomic_load_n(&key_state, __ATOMIC_ACQUIRE) == 2)
+			pthread_setspecific(key, self);
+	}
+	errno = saved;
+	return self ? self : &crowd;
+}
+
+struct act_thread *act_thread_get(void)
+{
+	struct act_thread *self = act_self;
+
+	return __builtin_expect(self != &nobody, 1) ? self : enter();
+}
+
+static void add(uint64_t sum[CAT_COUNT], const struct act_thread *t)
+{
+	for (unsigned i = 0; i < CAT_COUNT; i++)
+		sum[i] += __atomic_load_n(&t->seen[i], __ATOMIC_RELAXED);
+}
+
+void act_thread_sum(uint64_t sum[CAT_COUNT])
+{
+	memset(sum, 0, sizeof(*sum) * CAT_COUNT);
+	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++)
+			add(sum, &c->threads[i]);
+	add(sum, &crowd);
+}

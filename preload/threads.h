@@ -1,0 +1,12 @@
+/* Each thread's own counts: taken at its first call, left to the next thread at its end, never lost. */
+#ifndef PRELOAD_THREADS_H
+#define PRELOAD_THREADS_H
+
+#include "act.h"
+
+/* The calling thread's own, which it gets now if it has none. Never NULL; keeps errno. */
+struct act_thread *act_thread_get(void);
+/* Over all threads, also those that ended. */
+void act_thread_sum(uint64_t sum[CAT_COUNT]);
+
+#endif

@@ -1,0 +1,115 @@
+/*
+ * One wrapper for each row of hooks.def, and the exported name in front of it.
+ *
+ * The short way of a gated call is a few instructions and a jump, so that everything else is in a function
+ * of its own that is jumped to as well: neither needs a stack frame, and arguments stay where they are.
+ */
+#include "wrappers.h"
+
+#include "act.h"
+#include "hooks.h"
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define COLD        __attribute__((noinline, cold))
+
+#define LIST(...) __VA_ARGS__
+
+/* The names are such that no parameter of the driver has them. */
+#define CALL(symbol, args, facts)                                                                            \
+	struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                            \
+	__typeof__(symbol) *real_ = arb_real(symbol);                                                        \
+	CUresult result_;                                                                                    \
+                                                                                                             \
+	if (unlikely(!real_))                                                                                \
+		return CUDA_ERROR_NOT_FOUND;                                                                 \
+	if (unlikely(!act_before(&act_, &result_)))                                                          \
+		return result_;                                                                              \
+	return act_after(&act_, real_ args);
+
+#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
+	static COLD CUresult slow_##symbol params                                                            \
+	{                                                                                                    \
+		CALL(symbol, args, facts)                                                                    \
+	}                                                                                                    \
+	CUresult wrap_##symbol params                                                                        \
+	{                                                                                                    \
+		__typeof__(symbol) *real_ = (__typeof__(symbol) *)__atomic_load_n(                           \
+			&arb_real_table[HOOK_##symbol], __ATOMIC_RELAXED);                                   \
+                                                                                                             \
+		if (unlikely(!real_) || unlikely(!act_open(CAT_##category)))                                 \
+			return slow_##symbol args;                                                           \
+		return real_ args;                                                                           \
+	}
+
+#define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
+	CUresult wrap_##symbol params                                                                        \
+	{                                                                                                    \
+		CALL(symbol, args, facts)                                                                    \
+	}
+
+#define WRAP_OWN(symbol, category, params, args, facts)
+
+/*
+ * Which way a category goes: GATED is work for the GPU, one test and one count while the gate is open;
+ * WATCHED is seen before and after the call; the wrappers of OWN are in special.c.
+ */
+#define WAY_LAUNCH      WRAP_GATED
+#define WAY_GRAPH       WRAP_GATED
+#define WAY_COPY        WRAP_GATED
+#define WAY_COPY_SYNC   WRAP_GATED
+#define WAY_MEMSET      WRAP_GATED
+#define WAY_PREFETCH    WRAP_GATED
+#define WAY_HOSTFN      WRAP_GATED
+#define WAY_MEMOP       WRAP_GATED
+#define WAY_INTEROP     WRAP_GATED
+#define WAY_GRAPH_MAKE  WRAP_WATCHED
+#define WAY_GRAPH_MEM   WRAP_WATCHED
+#define WAY_ALLOC       WRAP_WATCHED
+#define WAY_FREE        WRAP_WATCHED
+#define WAY_ALLOC_ASYNC WRAP_WATCHED
+#define WAY_FREE_ASYNC  WRAP_WATCHED
+#define WAY_POOL        WRAP_WATCHED
+#define WAY_VMM         WRAP_WATCHED
+#define WAY_ARRAY       WRAP_WATCHED
+#define WAY_IMPORT      WRAP_WATCHED
+#define WAY_HOST_MEM    WRAP_WATCHED
+#define WAY_SYNC        WRAP_WATCHED
+#define WAY_STREAM      WRAP_WATCHED
+#define WAY_EVENT       WRAP_WATCHED
+#define WAY_CAPTURE     WRAP_WATCHED
+#define WAY_CONTEXT     WRAP_WATCHED
+#define WAY_QUERY       WRAP_WATCHED
+#define WAY_CODE        WRAP_WATCHED
+#define WAY_CHECKPOINT  WRAP_WATCHED
+#define WAY_INIT        WRAP_WATCHED
+#define WAY_RESOLVER    WRAP_OWN
+
+#define HOOK(symbol, base, version, variant, category, params, args, facts)                                  \
+	WAY_##category(symbol, category, params, args, facts)
+#include "hooks.def"
+#undef HOOK
+
+/* The names that a linked program binds to. Where they lead is found at the first call: arb_direct_find. */
+#define DIRECT(type, symbol, params, args)                                                                   \
+	static COLD type first_##symbol params                                                               \
+	{                                                                                                    \
+		return ((__typeof__(symbol) *)arb_direct_find(HOOK_##symbol)) args;                          \
+	}                                                                                                    \
+	type symbol params                                                                                   \
+	{                                                                                                    \
+		__typeof__(symbol) *target_ = (__typeof__(symbol) *)__atomic_load_n(                         \
+			&arb_direct_table[HOOK_##symbol], __ATOMIC_RELAXED);                                 \
+                                                                                                             \
+		if (unlikely(!target_))                                                                      \
+			return first_##symbol args;                                                          \
+		return target_ args;                                                                         \
+	}
+
+#define HOOK(symbol, base, version, variant, category, params, args, facts)                                  \
+	DIRECT(CUresult, symbol, params, args)
+#include "hooks.def"
+#undef HOOK
+
+#define NVML_HOOK(symbol, params, args) DIRECT(int, symbol, params, args)
+#include "nvml.def"
+#undef NVML_HOOK
