@@ -86,8 +86,11 @@ int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
 
 		if (r < 0)
 			return r;
-		if (me->slot / 64 >= s->words || !arb_bit_test(s->evicted, me->slot))
-			return 0;
+		if (me->slot / 64 >= s->words || !arb_bit_test(s->evicted, me->slot)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
 		arb_fence_release();
 		take_bill(me->seg, s, me->slot);
 		s->evicted[me->slot / 64] &= ~(1ull << (me->slot % 64));
@@ -121,6 +124,8 @@ static inline bool plain_move(const struct arb_actor *me, const struct arb_move 
 		return false;
 	snap_count_on(&s, move->at);
 	if (entering) {
+		if (!snap_unchanged(me->seg, &s))
+			return false; /* as in arb_running_enter */
 		open_bill(&me->seg->slots[me->slot], &s, move->weight);
 		s.running[0] |= bit;
 		s.weight += move->weight;
@@ -186,6 +191,10 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EAGAIN;
 			continue;
 		}
+		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to change.
+		 * One clean look is enough, because nobody else puts us in. */
+		if (!snap_unchanged(seg, s))
+			continue;
 		open_bill(slot, s, move->weight);
 		s->running[word] |= bit;
 		s->waiting[word] &= ~bit;
@@ -219,8 +228,14 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 				return 0;
 			continue;
 		}
-		if (__builtin_expect(s->evicted[word] & bit, 0))
-			return arb_running_settle(me, s) < 0 ? -EBADMSG : 0;
+		if (__builtin_expect(s->evicted[word] & bit, 0)) {
+			r = arb_running_settle(me, s);
+			if (r < 0)
+				return r;
+			if (r)
+				return 0;
+			continue; /* an eviction that was being tried, and was given up: we still run */
+		}
 		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
 			if (snap_unchanged(seg, s))
 				return -EBADMSG;
@@ -249,8 +264,11 @@ int arb_running_unqueue(const struct arb_actor *me, struct arb_move *move, struc
 
 		if (r < 0)
 			return r;
-		if (word >= s->words || !(s->waiting[word] & bit))
-			return 0;
+		if (word >= s->words || !(s->waiting[word] & bit)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
 		s->waiting[word] &= ~bit;
 		drop_reservation_of(s, me->slot);
 		choose(me->seg, move, s);
@@ -273,8 +291,11 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 			return r;
 		if (word >= s->words ||
 			(!((s->running[word] | s->waiting[word] | s->evicted[word]) & bit) &&
-				(uint32_t)s->reserved != me->slot + 1))
-			return 0;
+				(uint32_t)s->reserved != me->slot + 1)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
 		snap_advance(s, move->at, move->win_ms);
 		if (s->running[word] & bit && s->win_number != move->window)
 			return -EXDEV;

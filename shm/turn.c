@@ -214,13 +214,14 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 		arb_lock_give(&c->guard->lock);
 		return 0;
 	}
+	/* First: nobody here may launch when the place is no longer ours. */
+	arb_store32(&arb_client_slot(c)->gate, 0);
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
 		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
-			arb_store32(&arb_client_slot(c)->gate, 0);
 			wake_next(c, move);
 			break;
 		}
@@ -333,6 +334,9 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 			arb_lock_give(&c->guard->lock);
 		}
 	}
+	/* Whatever went wrong, places must not be kept for one who has stopped waiting. */
+	if (r < 0 && c->waiting_since && arb_load32(&c->guard->joined))
+		give_up(c, r, arb_os_now_ns() - c->waiting_since);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
