@@ -31,9 +31,9 @@ static void must(int result, const char *what)
 
 static struct gpuarb_client *client_on(const char *gpu)
 {
-	struct gpuarb_options options = { .gpu = gpu, .dir = directory, .conf = "/dev/null" };
+	struct gpuarb_options options = {.gpu = gpu, .dir = directory, .conf = "/dev/null"};
 	struct gpuarb_client *client;
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_error err = {0};
 
 	if (gpuarb_client_open(&options, &client, &err) < 0) {
 		fprintf(stderr, "bench_segment: %s\n", err.text);
@@ -44,8 +44,8 @@ static struct gpuarb_client *client_on(const char *gpu)
 
 static void set(const char *gpu, const char *key, const char *value)
 {
-	struct gpuarb_change change = { .key = key, .value = value };
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_change change = {.key = key, .value = value};
+	struct gpuarb_error err = {0};
 
 	if (gpuarb_control_change(directory, gpu, &change, 1, &err) < 0) {
 		fprintf(stderr, "bench_segment: %s\n", err.text);
@@ -113,7 +113,8 @@ static void enter_leave_256(struct bench *b)
  * told to go to sleep, and answers) is outside of what is timed.
  */
 struct round {
-	arb_u32 go, ready, answer, word; /* each on a line of its own would make no difference: nobody spins */
+	arb_u32 go, ready, answer,
+		word; /* each on a line of its own would make no difference: nobody spins */
 	arb_u64 began, ended;
 	arb_u32 kind; /* 0: lease, 1: futex, 2: daemon */
 };
@@ -171,7 +172,7 @@ static void daemon_between(int from, int to)
 
 static double one_round(struct round *round, struct gpuarb_client *c, int socket, uint32_t kind, uint32_t n)
 {
-	char message[64] = { 0 };
+	char message[64] = {0};
 
 	arb_store32(&round->kind, kind);
 	must(gpuarb_client_enter(c, NULL), "enter");
@@ -291,7 +292,7 @@ static void snapshot_read(struct bench *b)
 	struct gpuarb_client *c[256];
 	struct gpuarb_view *view;
 	static struct gpuarb_picture picture;
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_error err = {0};
 	double best = 0;
 
 	for (int i = 0; i < 256; i++)
@@ -322,13 +323,14 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(struct bench *b);
-	} cases[] = { { "enter_leave", enter_leave }, { "enter_leave_256", enter_leave_256 }, { "handover", handover },
-		{ "join_256", join_256 }, { "snapshot_read", snapshot_read } };
+	} cases[] = {{"enter_leave", enter_leave}, {"enter_leave_256", enter_leave_256},
+		{"handover", handover}, {"join_256", join_256}, {"snapshot_read", snapshot_read}};
 	char command[64];
 	struct bench b;
 
 	bench_begin(&b, "segment",
-		"Cases: enter_leave, enter_leave_256, handover, join_256, snapshot_read. Times are the fastest of many\n"
+		"Cases: enter_leave, enter_leave_256, handover, join_256, snapshot_read. Times are the "
+		"fastest of many\n"
 		"short turns, taken in turns with the baseline.",
 		argc, argv);
 	if (!mkdtemp(directory)) {

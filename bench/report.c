@@ -27,7 +27,8 @@ static void cpu_name(char *name, size_t size)
 	snprintf(name, size, "unknown CPU");
 	while (file && fgets(line, sizeof(line), file))
 		if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-			snprintf(name, size, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+			snprintf(name, size, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"),
+				strchr(line, ':') + 2);
 			break;
 		}
 	if (file)
@@ -39,7 +40,7 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 	char cpu[128];
 	struct utsname os;
 
-	*b = (struct bench){ .name = name };
+	*b = (struct bench){.name = name};
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--json") == 0) {
 			b->json = true;
@@ -55,8 +56,8 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 		return;
 	cpu_name(cpu, sizeof(cpu));
 	uname(&os);
-	printf("# bench_%s on %s, %s %s, %s, commit %s\n", name, cpu, os.sysname, os.release, "compiler " __VERSION__,
-		BENCH_COMMIT);
+	printf("# bench_%s on %s, %s %s, %s, commit %s\n", name, cpu, os.sysname, os.release,
+		"compiler " __VERSION__, BENCH_COMMIT);
 	printf("%-24s %12s %12s %-6s %8s %8s\n", "case", "value", "baseline", "unit", "ratio", "allowed");
 }
 
@@ -65,31 +66,32 @@ bool bench_wants(const struct bench *b, const char *name)
 	return !b->only || strcmp(b->only, name) == 0;
 }
 
-static void print(
-	struct bench *b, const char *name, double value, const char *unit, double baseline, bool limited, double allowed)
+static void print(struct bench *b, const char *name, double value, const char *unit, double baseline,
+	bool limited, double allowed)
 {
 	double ratio = baseline > 0 ? value / baseline : 0;
 	bool ok = !limited || ratio <= allowed;
 
 	b->failed += !ok;
 	if (b->json) {
-		json_t *o = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:o, s:b}", "bench", b->name, "case", name, "value",
-			value, "unit", unit, "baseline", baseline, "ratio", ratio, "allowed",
+		json_t *o = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:o, s:b}", "bench", b->name, "case",
+			name, "value", value, "unit", unit, "baseline", baseline, "ratio", ratio, "allowed",
 			limited ? json_real(allowed) : json_null(), "ok", ok);
 
 		json_dumpf(o, stdout, JSON_REAL_PRECISION(6) | JSON_PRESERVE_ORDER);
 		printf("\n");
 		json_decref(o);
 	} else if (limited) {
-		printf("%-24s %12.1f %12.1f %-6s %8.2f %8.2f  %s\n", name, value, baseline, unit, ratio, allowed,
-			ok ? "ok" : "NOT OK");
+		printf("%-24s %12.1f %12.1f %-6s %8.2f %8.2f  %s\n", name, value, baseline, unit, ratio,
+			allowed, ok ? "ok" : "NOT OK");
 	} else {
 		printf("%-24s %12.1f %12.1f %-6s %8.2f %8s\n", name, value, baseline, unit, ratio, "-");
 	}
 	fflush(stdout);
 }
 
-void bench_ratio(struct bench *b, const char *name, double value, const char *unit, double baseline, double allowed)
+void bench_ratio(
+	struct bench *b, const char *name, double value, const char *unit, double baseline, double allowed)
 {
 	print(b, name, value, unit, baseline, true, allowed);
 }

@@ -17,7 +17,8 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 bool bench_wants(const struct bench *b, const char *name);
 
 /* allowed: the largest ratio value / baseline that is good. */
-void bench_ratio(struct bench *b, const char *name, double value, const char *unit, double baseline, double allowed);
+void bench_ratio(
+	struct bench *b, const char *name, double value, const char *unit, double baseline, double allowed);
 /* A result that has no limit of its own: allowed is null, ok is true. */
 void bench_show(struct bench *b, const char *name, double value, const char *unit, double baseline);
 /* The process's exit status. */

@@ -161,7 +161,8 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 	grant = s.cap - s.start;
 	if ((int64_t)grant <= 0)
 		grant = 1;
-	return windows > 100000 || arb_policy_next_cap(usage, s.cap, grant, carryover_pct, windows) == usage + grant;
+	return windows > 100000 ||
+	       arb_policy_next_cap(usage, s.cap, grant, carryover_pct, windows) == usage + grant;
 }
 
 uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct)
@@ -285,8 +286,9 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a)
 				return 0;
 			continue;
 		}
-		/* Window 0 makes the next roll start afresh; members and their memory are what the slots say. */
-		s = (struct arb_account_snap){ .head = s.head, .limit_ppm = ARB_PPM, .quota_ppm = ARB_PPM };
+		/* Window 0 makes the next roll start afresh; members and their memory are what the slots say.
+		 */
+		s = (struct arb_account_snap){.head = s.head, .limit_ppm = ARB_PPM, .quota_ppm = ARB_PPM};
 		for (uint32_t slot = 0; slot < seg->nslots; slot++)
 			if (arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE &&
 				arb_load32(&seg->slots[slot].account) == a) {
@@ -306,9 +308,11 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a)
 }
 
 /* Another clock for the caps: what was left stays left. */
-static void change_clock(const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
+static void change_clock(
+	const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
 {
-	uint64_t shift = arb_account_usage(seg, run, s, wall, false) - arb_account_usage(seg, run, s, !wall, false);
+	uint64_t shift =
+		arb_account_usage(seg, run, s, wall, false) - arb_account_usage(seg, run, s, !wall, false);
 
 	s->cap += shift;
 	s->hard += shift;
@@ -334,14 +338,14 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 	}
 	s->cap = arb_policy_next_cap(
 		usage, s->cap, arb_policy_grant(s->quota_ppm, run->win_ticks), terms->carryover_pct, windows);
-	s->hard = arb_policy_next_cap(
-		usage, s->hard, arb_policy_grant(s->limit_ppm, run->win_ticks), terms->carryover_pct, windows);
+	s->hard = arb_policy_next_cap(usage, s->hard, arb_policy_grant(s->limit_ppm, run->win_ticks),
+		terms->carryover_pct, windows);
 	s->start = usage;
 	s->window = run->win_number;
 }
 
-int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run, const struct arb_terms *terms,
-	uint64_t now, struct arb_account_snap *s)
+int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run,
+	const struct arb_terms *terms, uint64_t now, struct arb_account_snap *s)
 {
 	struct arb_segment *seg = me->seg;
 	uint64_t end = run->win_start + run->win_ticks;
@@ -352,8 +356,9 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 
 		if (r < 0)
 			return r;
-		/* Somebody is ahead of this snapshot: it has been done, by a later one. With no later one, this window
-		 * is garbage (or the snapshot was, and its windows are counted anew): back to the snapshot's. */
+		/* Somebody is ahead of this snapshot: it has been done, by a later one. With no later one,
+		 * this window is garbage (or the snapshot was, and its windows are counted anew): back to the
+		 * snapshot's. */
 		if (s->window > run->win_number && arb_load64(&seg->header->head) != run->head)
 			return 0;
 		if (s->window == run->win_number && s->limit_ppm == terms->limit_ppm &&
@@ -380,7 +385,8 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 	return -EBUSY;
 }
 
-int arb_account_extend(const struct arb_actor *me, uint32_t a, uint64_t to, bool borrow, struct arb_account_snap *s)
+int arb_account_extend(
+	const struct arb_actor *me, uint32_t a, uint64_t to, bool borrow, struct arb_account_snap *s)
 {
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t until = to;
@@ -522,8 +528,9 @@ bool arb_account_others_short(const struct arb_segment *seg, const struct arb_sn
 		for (uint32_t w = 0; w < run->words; w++)
 			wants |= (s.attached[w] & (run->running[w] | run->waiting[w])) != 0;
 		/* One that has not rolled yet has a whole new quota before it. */
-		if (wants && (s.window < run->win_number ||
-				     arb_policy_before(arb_account_usage(seg, run, &s, s.wall, false), s.cap)))
+		if (wants &&
+			(s.window < run->win_number ||
+				arb_policy_before(arb_account_usage(seg, run, &s, s.wall, false), s.cap)))
 			return true;
 	}
 	return false;

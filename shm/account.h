@@ -27,9 +27,9 @@ struct arb_account_snap {
 /* What an account may have, as far as the caller knows. */
 struct arb_terms {
 	uint32_t limit_ppm;
-	uint32_t quota_ppm;     /* after scaling */
+	uint32_t quota_ppm; /* after scaling */
 	unsigned carryover_pct;
-	bool wall;              /* billing = full */
+	bool wall; /* billing = full */
 };
 
 int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *snap);
@@ -53,9 +53,10 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a);
  * By a member. roll: brings caps to the window of *run, and to changed terms, pro rata. Must come before
  * the member's first transition in a new window. `now` in ticks.
  */
-int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run, const struct arb_terms *terms,
-	uint64_t now, struct arb_account_snap *acct);
-/* Raises the cap to `to`, at most to the hard one unless `borrow`: what is used beyond the quota is no debt. */
+int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run,
+	const struct arb_terms *terms, uint64_t now, struct arb_account_snap *acct);
+/* Raises the cap to `to`, at most to the hard one unless `borrow`: what is used beyond the quota is no debt.
+ */
 int arb_account_extend(
 	const struct arb_actor *me, uint32_t a, uint64_t to, bool borrow, struct arb_account_snap *acct);
 /* Counts bytes (or gives them back). quota 0: none. -ENOMEM: nothing changed. */

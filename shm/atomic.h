@@ -16,31 +16,31 @@
 
 #ifdef ARB_ATOMIC_BUILTIN
 
-#define ARB_DEFINE(T, n)                                                                                    \
-	static inline T arb_load##n(const arb_u##n *p)                                                      \
-	{                                                                                                   \
-		return __atomic_load_n(&p->v, __ATOMIC_RELAXED);                                            \
-	}                                                                                                   \
-	static inline T arb_load##n##_acquire(const arb_u##n *p)                                            \
-	{                                                                                                   \
-		return __atomic_load_n(&p->v, __ATOMIC_ACQUIRE);                                            \
-	}                                                                                                   \
-	static inline void arb_store##n(arb_u##n *p, T v)                                                   \
-	{                                                                                                   \
-		__atomic_store_n(&p->v, v, __ATOMIC_RELAXED);                                               \
-	}                                                                                                   \
-	static inline void arb_store##n##_release(arb_u##n *p, T v)                                         \
-	{                                                                                                   \
-		__atomic_store_n(&p->v, v, __ATOMIC_RELEASE);                                               \
-	}                                                                                                   \
-	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                \
-	{                                                                                                   \
-		return __atomic_compare_exchange_n(                                                         \
-			&p->v, &old, new_value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);                     \
-	}                                                                                                   \
-	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                \
-	{                                                                                                   \
-		return __atomic_fetch_add(&p->v, by, __ATOMIC_SEQ_CST);                                     \
+#define ARB_DEFINE(T, n)                                                                                     \
+	static inline T arb_load##n(const arb_u##n *p)                                                       \
+	{                                                                                                    \
+		return __atomic_load_n(&p->v, __ATOMIC_RELAXED);                                             \
+	}                                                                                                    \
+	static inline T arb_load##n##_acquire(const arb_u##n *p)                                             \
+	{                                                                                                    \
+		return __atomic_load_n(&p->v, __ATOMIC_ACQUIRE);                                             \
+	}                                                                                                    \
+	static inline void arb_store##n(arb_u##n *p, T v)                                                    \
+	{                                                                                                    \
+		__atomic_store_n(&p->v, v, __ATOMIC_RELAXED);                                                \
+	}                                                                                                    \
+	static inline void arb_store##n##_release(arb_u##n *p, T v)                                          \
+	{                                                                                                    \
+		__atomic_store_n(&p->v, v, __ATOMIC_RELEASE);                                                \
+	}                                                                                                    \
+	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                 \
+	{                                                                                                    \
+		return __atomic_compare_exchange_n(                                                          \
+			&p->v, &old, new_value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);                      \
+	}                                                                                                    \
+	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                 \
+	{                                                                                                    \
+		return __atomic_fetch_add(&p->v, by, __ATOMIC_SEQ_CST);                                      \
 	}
 
 static inline void arb_fence_acquire(void)
@@ -54,39 +54,39 @@ static inline void arb_fence_release(void)
 
 #include <atomic_ops.h>
 
-#if !defined(AO_HAVE_compare_and_swap_full) || !defined(AO_HAVE_int_compare_and_swap_full) ||               \
+#if !defined(AO_HAVE_compare_and_swap_full) || !defined(AO_HAVE_int_compare_and_swap_full) ||                \
 	!defined(AO_HAVE_fetch_and_add_full) || !defined(AO_HAVE_int_fetch_and_add_full)
 #error "libatomic_ops has no compare-and-swap for this machine"
 #endif
 _Static_assert(sizeof(AO_t) == 8, "gpuarb needs a 64-bit machine");
 _Static_assert(sizeof(unsigned) == 4, "futex words are unsigned ints");
 
-#define ARB_DEFINE_AO(T, AT, n, pre)                                                                        \
-	static inline T arb_load##n(const arb_u##n *p)                                                      \
-	{                                                                                                   \
-		return (T)pre##_load((const volatile AT *)&p->v);                                           \
-	}                                                                                                   \
-	static inline T arb_load##n##_acquire(const arb_u##n *p)                                            \
-	{                                                                                                   \
-		return (T)pre##_load_acquire((const volatile AT *)&p->v);                                   \
-	}                                                                                                   \
-	static inline void arb_store##n(arb_u##n *p, T v)                                                   \
-	{                                                                                                   \
-		pre##_store((volatile AT *)&p->v, (AT)v);                                                   \
-	}                                                                                                   \
-	static inline void arb_store##n##_release(arb_u##n *p, T v)                                         \
-	{                                                                                                   \
-		pre##_store_release((volatile AT *)&p->v, (AT)v);                                           \
-	}                                                                                                   \
-	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                \
-	{                                                                                                   \
-		return pre##_compare_and_swap_full((volatile AT *)&p->v, (AT)old, (AT)new_value);           \
-	}                                                                                                   \
-	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                \
-	{                                                                                                   \
-		return (T)pre##_fetch_and_add_full((volatile AT *)&p->v, (AT)by);                           \
+#define ARB_DEFINE_AO(T, AT, n, pre)                                                                         \
+	static inline T arb_load##n(const arb_u##n *p)                                                       \
+	{                                                                                                    \
+		return (T)pre##_load((const volatile AT *)&p->v);                                            \
+	}                                                                                                    \
+	static inline T arb_load##n##_acquire(const arb_u##n *p)                                             \
+	{                                                                                                    \
+		return (T)pre##_load_acquire((const volatile AT *)&p->v);                                    \
+	}                                                                                                    \
+	static inline void arb_store##n(arb_u##n *p, T v)                                                    \
+	{                                                                                                    \
+		pre##_store((volatile AT *)&p->v, (AT)v);                                                    \
+	}                                                                                                    \
+	static inline void arb_store##n##_release(arb_u##n *p, T v)                                          \
+	{                                                                                                    \
+		pre##_store_release((volatile AT *)&p->v, (AT)v);                                            \
+	}                                                                                                    \
+	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                 \
+	{                                                                                                    \
+		return pre##_compare_and_swap_full((volatile AT *)&p->v, (AT)old, (AT)new_value);            \
+	}                                                                                                    \
+	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                 \
+	{                                                                                                    \
+		return (T)pre##_fetch_and_add_full((volatile AT *)&p->v, (AT)by);                            \
 	}
-#define ARB_DEFINE(T, n) ARB_DEFINE_AO_##n(T)
+#define ARB_DEFINE(T, n)    ARB_DEFINE_AO_##n(T)
 #define ARB_DEFINE_AO_64(T) ARB_DEFINE_AO(T, AO_t, 64, AO)
 #define ARB_DEFINE_AO_32(T) ARB_DEFINE_AO(T, unsigned, 32, AO_int)
 

@@ -52,7 +52,7 @@ struct sums {
 
 static struct sums add_up(const struct arb_segment *seg, const struct arb_snap *s)
 {
-	struct sums sums = { 0, 0 };
+	struct sums sums = {0, 0};
 
 	for (uint32_t i = 0; i < seg->nslots; i++) {
 		sums.usage += arb_running_usage(seg, s, i);
@@ -70,7 +70,8 @@ static int check_running(const struct arb_segment *seg, struct report *r, struct
 	do {
 		result = arb_running_read(seg, s);
 		if (result == -EBADMSG) {
-			wrong(r, "the head or its record is garbage (head %016llx)", (unsigned long long)s->head);
+			wrong(r, "the head or its record is garbage (head %016llx)",
+				(unsigned long long)s->head);
 			return result;
 		}
 		if (result < 0 || tries++ == TRIES)
@@ -84,7 +85,8 @@ static int check_running(const struct arb_segment *seg, struct report *r, struct
 			(unsigned long long)sums.weight);
 	if (sums.usage != s->busy)
 		wrong(r, "the law: bills add up to %llu ticks, the GPU was busy for %llu (difference %lld)",
-			(unsigned long long)sums.usage, (unsigned long long)s->busy, (long long)(sums.usage - s->busy));
+			(unsigned long long)sums.usage, (unsigned long long)s->busy,
+			(long long)(sums.usage - s->busy));
 	check_times(s, r);
 	if (s->reserved) {
 		uint32_t slot = (uint32_t)s->reserved - 1;
@@ -95,7 +97,8 @@ static int check_running(const struct arb_segment *seg, struct report *r, struct
 	return 0;
 }
 
-/* A member may move between two looks. Only if the one account stood still while the other was read is it in both. */
+/* A member may move between two looks. Only if the one account stood still while the other was read is it in
+ * both. */
 static bool in_both(const struct arb_segment *seg, uint32_t slot, uint32_t a, uint32_t b)
 {
 	struct arb_account_snap one, other;
@@ -108,7 +111,8 @@ static bool in_both(const struct arb_segment *seg, uint32_t slot, uint32_t a, ui
 }
 
 /* One account, read while its head stands still. seen: by slot, its account so far plus one. */
-static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t window, uint32_t *seen, struct report *r)
+static int check_account(
+	const struct arb_segment *seg, uint32_t a, uint64_t window, uint32_t *seen, struct report *r)
 {
 	struct arb_account_snap s;
 	uint64_t mem;
@@ -128,7 +132,8 @@ static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t win
 		for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
 			i = arb_bits_next(s.attached, seg->nwords, i + 1)) {
 			mem += arb_load64(&seg->slots[i].mem[arb_bit_test(s.parity, i)]);
-			if (arb_load32(&seg->slots[i].account) != a || arb_load32(&seg->slots[i].state) == ARB_SLOT_FREE)
+			if (arb_load32(&seg->slots[i].account) != a ||
+				arb_load32(&seg->slots[i].state) == ARB_SLOT_FREE)
 				stranger = i;
 		}
 		arb_fence_acquire();
@@ -136,8 +141,8 @@ static int check_account(const struct arb_segment *seg, uint32_t a, uint64_t win
 
 	head_index = (uint32_t)(s.head >> ARB_HEAD_BUFFER_BITS) & ((1u << ARB_HEAD_INDEX_BITS) - 1);
 	if (mem != s.mem_used)
-		wrong(r, "account %u: %llu bytes counted, its members have %llu", a, (unsigned long long)s.mem_used,
-			(unsigned long long)mem);
+		wrong(r, "account %u: %llu bytes counted, its members have %llu", a,
+			(unsigned long long)s.mem_used, (unsigned long long)mem);
 	if (stranger != ARB_NONE)
 		wrong(r, "account %u: slot %u is attached but belongs elsewhere", a, stranger);
 	if (head_index != ARB_HOME && (head_index >= seg->nslots || !arb_bit_test(s.attached, head_index)))
@@ -160,8 +165,9 @@ static void check_slots(const struct arb_segment *seg, const struct arb_snap *s,
 		uint32_t generation = arb_load32(&slot->generation), a = arb_load32(&slot->account);
 		uint32_t state = arb_load32_acquire(&slot->state); /* pairs SLOT_PUBLISH */
 		struct arb_account_snap acct;
-		bool in_set = i / 64 < s->words && (arb_bit_test(s->running, i) || arb_bit_test(s->waiting, i) ||
-							   arb_bit_test(s->evicted, i));
+		bool in_set =
+			i / 64 < s->words && (arb_bit_test(s->running, i) || arb_bit_test(s->waiting, i) ||
+						     arb_bit_test(s->evicted, i));
 		bool lost = state == ARB_SLOT_LIVE &&
 			    (arb_account_read(seg, a, &acct) < 0 || !arb_bit_test(acct.attached, i));
 
@@ -179,9 +185,9 @@ static void check_slots(const struct arb_segment *seg, const struct arb_snap *s,
 
 int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument)
 {
-	struct report r = { say, argument, 0 };
+	struct report r = {say, argument, 0};
 	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
-	uint32_t seen[ARB_SLOTS_MAX] = { 0 };
+	uint32_t seen[ARB_SLOTS_MAX] = {0};
 	struct arb_snap s;
 	int result = check_running(seg, &r, &s);
 

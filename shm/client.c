@@ -25,14 +25,14 @@
 #include "text.h"
 #include "wait.h"
 
-#define MS 1000000ull
+#define MS                    1000000ull
 #define DIRECTORY_PATIENCE_NS (2000 * MS)
 /* Which limits are in force: an administrator's, else what a member of the account asked for. */
 static void read_limits(struct gpuarb_client *c)
 {
 	struct arb_account *acct = &c->seg.accounts[c->account];
 	uint32_t asked = arb_load32(&acct->asked_ppm), old = c->terms.limit_ppm;
-	struct arb_config_limit set = { .set = 0 };
+	struct arb_config_limit set = {.set = 0};
 
 	if (c->have_control)
 		arb_settings_limit(c->control.control, c->name, &set);
@@ -40,11 +40,13 @@ static void read_limits(struct gpuarb_client *c)
 	if (set.set & ARB_LIMIT_CORE)
 		c->terms.limit_ppm = (uint32_t)set.core_pct * (ARB_PPM / 100);
 	c->mem_limit = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : arb_load64(&acct->asked_mem);
-	arb_store32(&arb_client_slot(c)->priority, set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
+	arb_store32(&arb_client_slot(c)->priority,
+		set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
 	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
 	arb_store64(&acct->mem_limit, c->mem_limit);
 	if (old && old != c->terms.limit_ppm) {
-		arb_events_write(&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, old, c->terms.limit_ppm);
+		arb_events_write(
+			&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, old, c->terms.limit_ppm);
 		arb_add32_full(&c->seg.header->epoch, 1);
 	}
 }
@@ -78,7 +80,8 @@ static void read_settings(struct gpuarb_client *c)
 	c->move.argument = c;
 }
 
-int arb_client_roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct)
+int arb_client_roll(
+	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct)
 {
 	for (int tries = 0; tries < 1000; tries++) {
 		struct arb_move *move = arb_client_move(c, at_ns);
@@ -109,8 +112,8 @@ int arb_client_roll(struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *sn
 			struct arb_lock directory;
 
 			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 2, 0);
-			r = arb_slot_lock_wait(
-				&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots), DIRECTORY_PATIENCE_NS, &directory);
+			r = arb_slot_lock_wait(&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots),
+				DIRECTORY_PATIENCE_NS, &directory);
 			if (r < 0)
 				return r;
 			r = arb_account_repair(&c->seg, c->account);
@@ -134,7 +137,8 @@ static int attach(struct gpuarb_client *c)
 {
 	struct arb_lock directory;
 	struct arb_snap snap;
-	int r = arb_slot_lock_wait(&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots), DIRECTORY_PATIENCE_NS, &directory);
+	int r = arb_slot_lock_wait(
+		&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots), DIRECTORY_PATIENCE_NS, &directory);
 
 	if (r < 0)
 		return r == -EAGAIN ? -EBUSY : r;
@@ -157,8 +161,8 @@ static int attach(struct gpuarb_client *c)
 
 static void own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
-	snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->command[0] ? id->command : "process", id->pid,
-		(unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
+	snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->command[0] ? id->command : "process",
+		id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
 	for (char *p = c->name; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
 			*p = '_';
@@ -279,7 +283,8 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 	return r;
 }
 
-int gpuarb_client_set_limits(struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
+int gpuarb_client_set_limits(
+	struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
 {
 	int r;
 
@@ -333,8 +338,10 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		else
 			status->debt_ns = (usage - acct.cap) / ARB_TICKS_PER_NS;
 		status->total_ns = usage / ARB_TICKS_PER_NS;
-		status->throttled_ns = arb_load64(&s->throttled_ns) + (c->throttled_since ? now - c->throttled_since : 0);
-		status->waited_ns = arb_load64(&s->waited_ns) + (c->waiting_since ? now - c->waiting_since : 0);
+		status->throttled_ns =
+			arb_load64(&s->throttled_ns) + (c->throttled_since ? now - c->throttled_since : 0);
+		status->waited_ns =
+			arb_load64(&s->waited_ns) + (c->waiting_since ? now - c->waiting_since : 0);
 		status->mem_used = acct.mem_used;
 		status->mem_limit = c->mem_limit;
 	}
@@ -366,7 +373,8 @@ void arb_client_find_control(struct gpuarb_client *c)
 /* Where there is none and we may not make one, our own settings do; garbage there is an error. */
 static int open_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
 {
-	struct arb_create create = { 0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP] };
+	struct arb_create create = {
+		0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
 	struct arb_control_copy *first;
 	int r = arb_control_map_open(&c->control, c->dir, c->gpu, false, NULL, NULL, err);
 
@@ -383,11 +391,11 @@ static int open_control(struct gpuarb_client *c, const struct arb_config *config
 }
 
 /* Both segments. The directory that the caller names stands above the environment. */
-static int open_segments(
-	struct gpuarb_client *c, const struct gpuarb_options *o, const struct arb_config *config, struct gpuarb_error *err)
+static int open_segments(struct gpuarb_client *c, const struct gpuarb_options *o,
+	const struct arb_config *config, struct gpuarb_error *err)
 {
-	struct arb_create create = { (uint32_t)config->value[ARB_KEY_SLOTS],
-		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP] };
+	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
+		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
 	const char *dir = o->dir;
 	int r;
 
@@ -422,7 +430,7 @@ static const char *why_not_joined(int r)
 int gpuarb_client_open(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err)
 {
-	struct gpuarb_options o = options ? *options : (struct gpuarb_options){ 0 };
+	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
 	struct arb_config config;
 	struct gpuarb_client *c;
 	const char *account = o.account;
@@ -441,15 +449,20 @@ int gpuarb_client_open(
 		account = secure_getenv("GPUARB_ACCOUNT");
 	c->own_account = !account || !*account;
 	if (!c->own_account && !arb_config_name_ok(account))
-		r = arb_fail(err, -EINVAL, "'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,
+		r = arb_fail(err, -EINVAL,
+			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,
 			ARB_NAME_BYTES - 1);
 	else if (o.core_pct > 100 || o.priority > 100)
-		r = arb_fail(err, -EINVAL, "core %u, priority %u: allowed are 1 to 100", o.core_pct, o.priority);
+		r = arb_fail(
+			err, -EINVAL, "core %u, priority %u: allowed are 1 to 100", o.core_pct, o.priority);
 	else if (arb_os_clock_init() < 0)
-		r = arb_fail(err, -ENOTSUP, "this time namespace's clock cannot be compared with that of other clients");
+		r = arb_fail(err, -ENOTSUP,
+			"this time namespace's clock cannot be compared with that of other clients");
 	if (r == 0 && !c->own_account)
 		snprintf(c->name, sizeof(c->name), "%s", account);
-	c->core_pct = o.core_pct ? o.core_pct : config.given[ARB_KEY_CORE] ? (unsigned)config.value[ARB_KEY_CORE] : 0;
+	c->core_pct = o.core_pct                   ? o.core_pct
+		      : config.given[ARB_KEY_CORE] ? (unsigned)config.value[ARB_KEY_CORE]
+						   : 0;
 	c->mem_bytes = o.mem_bytes ? o.mem_bytes : (uint64_t)config.value[ARB_KEY_MEM];
 	c->priority = o.priority ? o.priority : (unsigned)config.value[ARB_KEY_PRIORITY];
 	arb_settings_rules(config.value, &c->rules);
@@ -471,7 +484,7 @@ int gpuarb_client_open(
 	}
 	*client = c;
 	if (err)
-		*err = (struct gpuarb_error){ 0 };
+		*err = (struct gpuarb_error){0};
 	return 0;
 }
 
@@ -488,8 +501,8 @@ void gpuarb_client_close(struct gpuarb_client *c)
 
 			/* The same cleaning as after a death, so that there is one way out. */
 			if (arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &what) == 0)
-				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account, what.used_ticks,
-					what.freed_bytes);
+				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account,
+					what.used_ticks, what.freed_bytes);
 			arb_slot_release(&c->seg, c->me.slot, c->lock_page);
 		}
 		arb_os_unmap(c->guard, 0);

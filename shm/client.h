@@ -97,8 +97,9 @@ static inline int arb_client_ensure(struct gpuarb_client *c)
 {
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
 		return arb_client_join(c);
-	if (__builtin_expect(arb_load32(&c->seg.header->epoch) != c->epoch ||
-				     (c->have_control && arb_settings_epoch(c->control.control) != c->control_epoch),
+	if (__builtin_expect(
+		    arb_load32(&c->seg.header->epoch) != c->epoch ||
+			    (c->have_control && arb_settings_epoch(c->control.control) != c->control_epoch),
 		    0))
 		return arb_client_refresh(c);
 	return 0;

@@ -11,9 +11,9 @@
 #include "segment.h"
 
 const struct arb_key_info arb_keys[ARB_KEY_COUNT] = {
-#define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                           \
-	[ARB_KEY_##id] = { name, ARB_KIND_##kind, ARB_SCOPE_##scope, least, most, initial, unit, env, alias, choices,  \
-		help },
+#define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                    \
+	[ARB_KEY_##id] = {name, ARB_KIND_##kind, ARB_SCOPE_##scope, least, most, initial, unit, env, alias,  \
+		choices, help},
 #include "keys.def"
 #undef KEY
 };
@@ -75,8 +75,8 @@ int arb_config_unknown(const char *name, const char *where, struct gpuarb_error 
 {
 	const char *near = arb_config_nearest(name);
 
-	return arb_fail(err, -EINVAL, "%sthere is no setting '%.60s'%s%s%s", where, name, near ? "; did you mean '" : "",
-		near ? near : "", near ? "'?" : "");
+	return arb_fail(err, -EINVAL, "%sthere is no setting '%.60s'%s%s%s", where, name,
+		near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 bool arb_config_name_ok(const char *name)
@@ -177,7 +177,8 @@ static bool parse_group(const char *text, int64_t *value)
 		size_t n = strcspn(line, ":");
 		const char *id = line[n] ? strchr(line + n + 1, ':') : NULL;
 
-		if (n == strlen(text) && strncmp(line, text, n) == 0 && id && parse_number(id + 1, 10, value, &rest))
+		if (n == strlen(text) && strncmp(line, text, n) == 0 && id &&
+			parse_number(id + 1, 10, value, &rest))
 			break;
 		*value = -1;
 	}
@@ -210,12 +211,13 @@ static void describe(enum arb_key key, char *text, size_t size)
 		snprintf(text, size, "an octal mode from %s to %s", least, most);
 		break;
 	default:
-		snprintf(text, size, "%s%s to %s%s%s", k->kind == ARB_KIND_AUTO ? "auto or " : "", least, most,
-			*k->unit ? " " : "", k->unit);
+		snprintf(text, size, "%s%s to %s%s%s", k->kind == ARB_KIND_AUTO ? "auto or " : "", least,
+			most, *k->unit ? " " : "", k->unit);
 	}
 }
 
-int arb_config_parse(enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err)
+int arb_config_parse(
+	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err)
 {
 	const struct arb_key_info *k = &arb_keys[key];
 	const char *rest = "";
@@ -268,7 +270,7 @@ int arb_config_parse(enum arb_key key, const char *text, const char *where, int6
 void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size)
 {
 	const struct arb_key_info *k = &arb_keys[key];
-	static const char *const suffix[] = { "", "Ki", "Mi", "Gi", "Ti" };
+	static const char *const suffix[] = {"", "Ki", "Mi", "Gi", "Ti"};
 	const char *choice = k->choices;
 	int unit = 0;
 
@@ -315,10 +317,11 @@ void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size)
 int arb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err)
 {
 	if (value[ARB_KEY_LOW_WATER] > value[ARB_KEY_HIGH_WATER])
-		return arb_fail(err, -EINVAL, "%s: low_water (%lld) must not be above high_water (%lld)", where,
-			(long long)value[ARB_KEY_LOW_WATER], (long long)value[ARB_KEY_HIGH_WATER]);
+		return arb_fail(err, -EINVAL, "%s: low_water (%lld) must not be above high_water (%lld)",
+			where, (long long)value[ARB_KEY_LOW_WATER], (long long)value[ARB_KEY_HIGH_WATER]);
 	if (value[ARB_KEY_SWITCH_MIN_MS] > value[ARB_KEY_SWITCH_MAX_MS])
-		return arb_fail(err, -EINVAL, "%s: switch_min_ms (%lld) must not be above switch_max_ms (%lld)", where,
+		return arb_fail(err, -EINVAL,
+			"%s: switch_min_ms (%lld) must not be above switch_max_ms (%lld)", where,
 			(long long)value[ARB_KEY_SWITCH_MIN_MS], (long long)value[ARB_KEY_SWITCH_MAX_MS]);
 	return 0;
 }
@@ -358,13 +361,15 @@ static struct arb_config_limit *limit_of(struct arb_config *config, const char *
 	return grown;
 }
 
-static int account_value(struct parse *p, const char *where, const char *account, enum arb_key key, int64_t value)
+static int account_value(
+	struct parse *p, const char *where, const char *account, enum arb_key key, int64_t value)
 {
 	struct arb_config_limit *limit;
 
 	if (!arb_config_name_ok(account))
-		return arb_fail(p->err, -EINVAL, "%s: '%.70s' cannot be an account's name: 1 to %d characters, no spaces",
-			where, account, ARB_NAME_BYTES - 1);
+		return arb_fail(p->err, -EINVAL,
+			"%s: '%.70s' cannot be an account's name: 1 to %d characters, no spaces", where,
+			account, ARB_NAME_BYTES - 1);
 	if (p->config->nlimits >= ARB_CONTROL_LIMITS)
 		return arb_fail(p->err, -ENOSPC, "%s: more than %u accounts", where, ARB_CONTROL_LIMITS);
 	limit = limit_of(p->config, account);
@@ -403,12 +408,14 @@ static int on_value(void *user, const char *section, const char *name, const cha
 		return 1;
 	if (strncmp(section, "account ", 8) == 0) {
 		if (arb_keys[key].scope != ARB_SCOPE_ACCOUNT)
-			p->result = arb_fail(p->err, -EINVAL, "%s: %s is not a setting of an account; core, mem and priority are",
-				where, name);
+			p->result = arb_fail(p->err, -EINVAL,
+				"%s: %s is not a setting of an account; core, mem and priority are", where,
+				name);
 		else
 			p->result = account_value(p, where, section + 8, key, value);
 	} else if (*section && strcmp(section, "gpu") != 0) {
-		p->result = arb_fail(p->err, -EINVAL, "%s: there is no section [%.60s]; there are [gpu] and [account NAME]", where,
+		p->result = arb_fail(p->err, -EINVAL,
+			"%s: there is no section [%.60s]; there are [gpu] and [account NAME]", where,
 			section);
 	} else {
 		p->config->value[key] = value;
@@ -419,7 +426,7 @@ static int on_value(void *user, const char *section, const char *name, const cha
 
 static int load_file(struct arb_config *config, const char *path, bool must_exist, struct gpuarb_error *err)
 {
-	struct parse p = { .config = config, .path = path, .err = err };
+	struct parse p = {.config = config, .path = path, .err = err};
 	int saved = errno, line;
 
 	p.file = fopen(path, "re");
@@ -427,13 +434,16 @@ static int load_file(struct arb_config *config, const char *path, bool must_exis
 		int code = -errno;
 
 		errno = saved;
-		return code == -ENOENT && !must_exist ? 0 : arb_fail(err, code, "cannot read %s: %s", path, strerror(-code));
+		return code == -ENOENT && !must_exist
+			       ? 0
+			       : arb_fail(err, code, "cannot read %s: %s", path, strerror(-code));
 	}
 	line = ini_parse_stream(next_line, &p, on_value, &p);
 	fclose(p.file);
 	errno = saved;
 	if (p.result == 0 && line != 0)
-		return arb_fail(err, -EINVAL, "%s:%d: this is not 'name = value', [section] or a comment", path, line);
+		return arb_fail(err, -EINVAL, "%s:%d: this is not 'name = value', [section] or a comment",
+			path, line);
 	return p.result;
 }
 

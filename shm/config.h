@@ -19,8 +19,16 @@ enum arb_key {
 };
 _Static_assert(ARB_KEY_COUNT <= ARB_KEYS_MAX, "the control segment has no room for this many settings");
 
-enum arb_key_kind { ARB_KIND_INT, ARB_KIND_AUTO, ARB_KIND_BOOL, ARB_KIND_CHOICE, ARB_KIND_BYTES, ARB_KIND_RATIO,
-	ARB_KIND_MODE, ARB_KIND_GROUP };
+enum arb_key_kind {
+	ARB_KIND_INT,
+	ARB_KIND_AUTO,
+	ARB_KIND_BOOL,
+	ARB_KIND_CHOICE,
+	ARB_KIND_BYTES,
+	ARB_KIND_RATIO,
+	ARB_KIND_MODE,
+	ARB_KIND_GROUP
+};
 enum arb_key_scope { ARB_SCOPE_GPU, ARB_SCOPE_CREATE, ARB_SCOPE_ACCOUNT };
 
 struct arb_key_info {
@@ -56,7 +64,8 @@ const char *arb_config_nearest(const char *name);
 int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err);
 
 /* Reads one value; `where` begins the sentence if it is bad ("arbiter.conf:12", "GPUARB_CORE_LIMIT"). */
-int arb_config_parse(enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
+int arb_config_parse(
+	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
 /* The other way round, as arb_config_parse accepts it. */
 void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
 
@@ -67,8 +76,7 @@ bool arb_config_name_ok(const char *name);
  * Defaults, then the file (a missing one is no error unless it was asked for by name), then the
  * environment. Settings that contradict each other are an error as well.
  */
-int arb_config_load(
-	struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);
+int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);
 void arb_config_free(struct arb_config *config);
 /* Do the settings fit together? */
 int arb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err);

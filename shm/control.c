@@ -50,17 +50,21 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 	if (key == ARB_KEY_COUNT)
 		return arb_config_unknown(change->key, "", err);
 	if (arb_keys[key].scope == ARB_SCOPE_CREATE)
-		return arb_fail(err, -EINVAL, "%s counts when a segment is made; set it in arbiter.conf or as %s", change->key,
+		return arb_fail(err, -EINVAL,
+			"%s counts when a segment is made; set it in arbiter.conf or as %s", change->key,
 			arb_keys[key].env);
 	if ((arb_keys[key].scope == ARB_SCOPE_ACCOUNT) != (change->account != NULL))
-		return arb_fail(err, -EINVAL, change->account ? "%s is a setting of the GPU, not of an account"
-							      : "%s is a limit of an account: say which one",
+		return arb_fail(err, -EINVAL,
+			change->account ? "%s is a setting of the GPU, not of an account"
+					: "%s is a limit of an account: say which one",
 			change->key);
 	if (change->account && !arb_config_name_ok(change->account))
-		return arb_fail(err, -EINVAL, "'%.70s' cannot be an account's name: 1 to %d characters, no spaces",
-			change->account, ARB_NAME_BYTES - 1);
+		return arb_fail(err, -EINVAL,
+			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", change->account,
+			ARB_NAME_BYTES - 1);
 	if (change->value) {
-		r = arb_config_parse(key, change->value, change->account ? change->account : "GPU", &value, err);
+		r = arb_config_parse(
+			key, change->value, change->account ? change->account : "GPU", &value, err);
 		if (r < 0)
 			return r;
 	} else {
@@ -72,7 +76,8 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 	}
 	r = arb_settings_set_limit(draft, change->account, key, change->value ? &value : NULL);
 	if (r == -ENOSPC)
-		return arb_fail(err, r, "no room for limits of another account; there are %u", ARB_CONTROL_LIMITS);
+		return arb_fail(
+			err, r, "no room for limits of another account; there are %u", ARB_CONTROL_LIMITS);
 	return r;
 }
 
@@ -86,15 +91,16 @@ static int check_draft(const struct arb_control_copy *draft, struct gpuarb_error
 }
 
 /* Opens the control segment for writing; makes it, with the settings of arbiter.conf, if there is none. */
-static int open_for_writing(struct arb_control_map *map, const char *dir, const char *gpu, struct gpuarb_error *err)
+static int open_for_writing(
+	struct arb_control_map *map, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
 	struct arb_config config;
 	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
 	int r = first ? arb_config_load(&config, NULL, false, err) : arb_fail(err, -ENOMEM, "out of memory");
 
 	if (r == 0) {
-		struct arb_create create = { 0, (mode_t)config.value[ARB_KEY_CONTROL_MODE],
-			(gid_t)config.value[ARB_KEY_GROUP] };
+		struct arb_create create = {
+			0, (mode_t)config.value[ARB_KEY_CONTROL_MODE], (gid_t)config.value[ARB_KEY_GROUP]};
 
 		arb_settings_first(first, &config);
 		arb_config_free(&config);
@@ -102,8 +108,9 @@ static int open_for_writing(struct arb_control_map *map, const char *dir, const 
 	}
 	free(first);
 	if (r == -EACCES || r == -EPERM || r == -EROFS)
-		arb_fail(err, r, "limits of %s cannot be changed: only who may write %s/control may do that (%s)", gpu, dir,
-			strerror(-r));
+		arb_fail(err, r,
+			"limits of %s cannot be changed: only who may write %s/control may do that (%s)", gpu,
+			dir, strerror(-r));
 	return r;
 }
 
@@ -116,15 +123,16 @@ static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock)
 	lock->fd = arb_file_open(&map->file, O_RDWR);
 	if (lock->fd < 0)
 		return lock->fd;
-	while ((r = arb_os_lock(lock->fd, lock->byte)) == -EAGAIN && arb_os_now_ns() - began < WRITER_PATIENCE_NS)
+	while ((r = arb_os_lock(lock->fd, lock->byte)) == -EAGAIN &&
+		arb_os_now_ns() - began < WRITER_PATIENCE_NS)
 		arb_os_sleep_ns(1000000);
 	if (r < 0)
 		arb_os_close(lock->fd);
 	return r;
 }
 
-int gpuarb_control_change(
-	const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count, struct gpuarb_error *err)
+int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count,
+	struct gpuarb_error *err)
 {
 	struct arb_control_map map;
 	struct arb_control_copy *draft;
@@ -153,7 +161,8 @@ int gpuarb_control_change(
 	if (r == 0)
 		arb_settings_publish(map.control, draft);
 	arb_slot_unlock(&writer);
-	/* No state segment yet: nobody to wake. One that cannot be written: its clients look within a tick. */
+	/* No state segment yet: nobody to wake. One that cannot be written: its clients look within a tick.
+	 */
 	if (r == 0 && arb_segment_open(&seg, dir, gpu, true, NULL, NULL) == 0) {
 		wake_all(&seg);
 		arb_segment_close(&seg);
@@ -164,8 +173,8 @@ out:
 	return r;
 }
 
-int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *name, char *text, size_t size,
-	struct gpuarb_error *err)
+int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *name, char *text,
+	size_t size, struct gpuarb_error *err)
 {
 	enum arb_key key = arb_config_find(name);
 	struct arb_control_map map;
@@ -182,14 +191,18 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	if (!account) {
 		r = arb_settings_read(map.control, value, &epoch);
 	} else {
-		uint32_t flag = key == ARB_KEY_CORE ? ARB_LIMIT_CORE
+		uint32_t flag = key == ARB_KEY_CORE  ? ARB_LIMIT_CORE
 				: key == ARB_KEY_MEM ? ARB_LIMIT_MEM
 						     : ARB_LIMIT_PRIORITY;
 
 		r = arb_settings_limit(map.control, account, &limit);
 		if (r >= 0)
-			r = r == 1 && limit.set & flag ? 0 : arb_fail(err, -ENOENT, "account '%s' has no %s set", account, name);
-		value[key] = key == ARB_KEY_CORE ? limit.core_pct : key == ARB_KEY_MEM ? limit.mem_bytes : limit.priority;
+			r = r == 1 && limit.set & flag
+				    ? 0
+				    : arb_fail(err, -ENOENT, "account '%s' has no %s set", account, name);
+		value[key] = key == ARB_KEY_CORE  ? limit.core_pct
+			     : key == ARB_KEY_MEM ? limit.mem_bytes
+						  : limit.priority;
 	}
 	arb_control_map_close(&map);
 	if (r == 0)
@@ -216,7 +229,8 @@ int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t mo
 		if (!arb_segment_name_ok(entry->d_name))
 			continue;
 		if ((size_t)count < most)
-			memcpy(names[count], entry->d_name, strlen(entry->d_name) + 1); /* fits: its name is ok */
+			memcpy(names[count], entry->d_name,
+				strlen(entry->d_name) + 1); /* fits: its name is ok */
 		count++;
 	}
 	closedir(d);
@@ -241,7 +255,8 @@ void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules
 }
 
 int gpuarb_control_reap(const char *dir, const char *gpu,
-	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument, struct gpuarb_error *err)
+	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument,
+	struct gpuarb_error *err)
 {
 	struct arb_segment seg;
 	struct arb_rules rules;
@@ -261,9 +276,12 @@ int gpuarb_control_reap(const char *dir, const char *gpu,
 			continue;
 		count++;
 		if (each) {
-			struct gpuarb_reclaimed what = { .slot = i, .pid = found.pid, .pid_ns = found.pid_ns,
-				.used_ns = found.used_ticks / ARB_TICKS_PER_NS, .freed_bytes = found.freed_bytes,
-				.was_running = found.was_running };
+			struct gpuarb_reclaimed what = {.slot = i,
+				.pid = found.pid,
+				.pid_ns = found.pid_ns,
+				.used_ns = found.used_ticks / ARB_TICKS_PER_NS,
+				.freed_bytes = found.freed_bytes,
+				.was_running = found.was_running};
 
 			memcpy(what.command, found.command, sizeof(what.command));
 			memcpy(what.account, found.account, sizeof(what.account));
@@ -286,5 +304,6 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 		return r;
 	r = arb_check(&seg, say, argument);
 	arb_segment_close(&seg);
-	return r == -EBUSY ? arb_fail(err, r, "the segment of %s was too busy to be read as a whole", gpu) : r;
+	return r == -EBUSY ? arb_fail(err, r, "the segment of %s was too busy to be read as a whole", gpu)
+			   : r;
 }

@@ -18,15 +18,15 @@ static uint64_t checksum(uint64_t seq, const uint64_t *fields)
 	return h;
 }
 
-void arb_events_write(
-	struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account, uint64_t a, uint64_t b)
+void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account,
+	uint64_t a, uint64_t b)
 {
 	uint64_t position = arb_add64_full(&seg->header->event_next, 1);
 	struct arb_event *e = &seg->events[position % seg->nevents];
 	uint64_t done = 2 * position + 2;
 	uint32_t generation = slot < seg->nslots ? arb_load32(&seg->slots[slot].generation) : 0;
-	const uint64_t fields[5] = { arb_os_now_ns(),
-		(uint64_t)kind | (uint64_t)(slot & 0xffff) << 16 | (uint64_t)generation << 32, account, a, b };
+	const uint64_t fields[5] = {arb_os_now_ns(),
+		(uint64_t)kind | (uint64_t)(slot & 0xffff) << 16 | (uint64_t)generation << 32, account, a, b};
 
 	arb_store64(&e->seq, done - 1);
 	arb_fence_release(); /* EVENT_PUBLISH: readers who see a field see that it is being written */
@@ -49,8 +49,8 @@ int arb_events_read(const struct arb_segment *seg, uint64_t position, struct arb
 {
 	const struct arb_event *e = &seg->events[position % seg->nevents];
 	uint64_t seq = arb_load64_acquire(&e->seq); /* pairs EVENT_PUBLISH */
-	uint64_t fields[5] = { arb_load64(&e->time_ns), arb_load64(&e->what), arb_load64(&e->account),
-		arb_load64(&e->a), arb_load64(&e->b) };
+	uint64_t fields[5] = {arb_load64(&e->time_ns), arb_load64(&e->what), arb_load64(&e->account),
+		arb_load64(&e->a), arb_load64(&e->b)};
 	uint64_t check = arb_load64(&e->check);
 
 	arb_fence_acquire();
@@ -70,12 +70,20 @@ int arb_events_read(const struct arb_segment *seg, uint64_t position, struct arb
 
 const char *arb_events_name(enum arb_event_kind kind)
 {
-	static const char *const names[ARB_EVENT_COUNT] = { [ARB_EVENT_NONE] = "none",
-		[ARB_EVENT_JOINED] = "joined", [ARB_EVENT_LEFT] = "left", [ARB_EVENT_RECLAIMED] = "reclaimed",
-		[ARB_EVENT_THROTTLED] = "throttled", [ARB_EVENT_RESUMED] = "resumed", [ARB_EVENT_EVICTED] = "evicted",
-		[ARB_EVENT_RETURNED] = "returned", [ARB_EVENT_WAIT_TIMEOUT] = "wait-timeout",
-		[ARB_EVENT_LIMIT_CHANGED] = "limit-changed", [ARB_EVENT_MEM_REFUSED] = "memory-refused",
-		[ARB_EVENT_WINDOW] = "window", [ARB_EVENT_TAIL] = "tail", [ARB_EVENT_CORRUPT] = "corrupt" };
+	static const char *const names[ARB_EVENT_COUNT] = {[ARB_EVENT_NONE] = "none",
+		[ARB_EVENT_JOINED] = "joined",
+		[ARB_EVENT_LEFT] = "left",
+		[ARB_EVENT_RECLAIMED] = "reclaimed",
+		[ARB_EVENT_THROTTLED] = "throttled",
+		[ARB_EVENT_RESUMED] = "resumed",
+		[ARB_EVENT_EVICTED] = "evicted",
+		[ARB_EVENT_RETURNED] = "returned",
+		[ARB_EVENT_WAIT_TIMEOUT] = "wait-timeout",
+		[ARB_EVENT_LIMIT_CHANGED] = "limit-changed",
+		[ARB_EVENT_MEM_REFUSED] = "memory-refused",
+		[ARB_EVENT_WINDOW] = "window",
+		[ARB_EVENT_TAIL] = "tail",
+		[ARB_EVENT_CORRUPT] = "corrupt"};
 
 	return kind < ARB_EVENT_COUNT && names[kind] ? names[kind] : "unknown";
 }

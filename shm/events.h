@@ -16,8 +16,8 @@ struct arb_event_copy {
 	uint64_t a, b;
 };
 
-void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account, uint64_t a,
-	uint64_t b);
+void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account,
+	uint64_t a, uint64_t b);
 
 /* Positions [first, end) may still be there. */
 void arb_events_range(const struct arb_segment *seg, uint64_t *first, uint64_t *end);

@@ -49,7 +49,8 @@ static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuar
 	if (mkdir(temporary, 0700) != 0)
 		return arb_fail(err, -errno, "cannot make the directory %s: %s", path, strerror(errno));
 	if (gid != (gid_t)-1 && chown(temporary, (uid_t)-1, gid) != 0)
-		r = arb_fail(err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
+		r = arb_fail(
+			err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
 	else if (chmod(temporary, mode) != 0)
 		r = arb_fail(err, -errno, "cannot set the mode of %s: %s", path, strerror(errno));
 	else if ((r = place_directory(temporary, path)) < 0 && r != -EEXIST && r != -ENOTEMPTY)
@@ -59,7 +60,8 @@ static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuar
 	return r == -EEXIST || r == -ENOTEMPTY ? 0 : r;
 }
 
-int arb_file_directories(const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err)
+int arb_file_directories(
+	const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err)
 {
 	char path[PATH_MAX];
 	int saved = errno, r;
@@ -95,10 +97,11 @@ static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *e
 	int r = posix_fallocate(fd, 0, (off_t)plan->size);
 
 	if (r != 0)
-		return arb_fail(err, -r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(r));
+		return arb_fail(
+			err, -r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(r));
 	if (plan->gid != (gid_t)-1 && fchown(fd, (uid_t)-1, plan->gid) != 0)
-		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path, (unsigned)plan->gid,
-			strerror(errno));
+		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path,
+			(unsigned)plan->gid, strerror(errno));
 	base = mmap(NULL, plan->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
 		return arb_fail(err, -errno, "cannot map %s: %s", plan->path, strerror(errno));
@@ -123,8 +126,9 @@ static int create_by_name(const struct arb_file_plan *plan, struct gpuarb_error 
 		return arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
 	r = fill(fd, plan, err);
 	if (r == 0 && link(temporary, plan->path) != 0)
-		r = errno == EEXIST ? -EEXIST
-				    : arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+		r = errno == EEXIST
+			    ? -EEXIST
+			    : arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
 	unlink(temporary);
 	close(fd);
 	return r;
@@ -160,8 +164,9 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int saved = errno, r = 0;
 	int fd = arb_os_open(file->path, writable ? O_RDWR : O_RDONLY);
 	struct stat st;
-	/* The largest header; checked through a copy, before anything is mapped. As aligned as what it is read as. */
-	char header[512] __attribute__((aligned(4096))) = { 0 };
+	/* The largest header; checked through a copy, before anything is mapped. As aligned as what it is
+	 * read as. */
+	char header[512] __attribute__((aligned(4096))) = {0};
 
 	if (fd < 0)
 		return arb_fail(err, fd, "cannot open %s: %s", file->path, strerror(-fd));
@@ -171,7 +176,8 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 		r = arb_fail(err, -EINVAL, "%s is not a regular file", file->path);
 	} else if (header_size > sizeof(header) || (size_t)st.st_size < header_size ||
 		   pread(fd, header, header_size, 0) != (ssize_t)header_size) {
-		r = arb_fail(err, -EBADMSG, "%s is truncated: it has %lld bytes, too few for a header; it is left as it is",
+		r = arb_fail(err, -EBADMSG,
+			"%s is truncated: it has %lld bytes, too few for a header; it is left as it is",
 			file->path, (long long)st.st_size);
 	} else {
 		r = check(header, (size_t)st.st_size, file->path, err);
@@ -180,7 +186,8 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 		file->size = (size_t)st.st_size;
 		file->dev = st.st_dev;
 		file->ino = st.st_ino;
-		file->base = mmap(NULL, file->size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+		file->base = mmap(
+			NULL, file->size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
 		if (file->base == MAP_FAILED) {
 			r = arb_fail(err, -errno, "cannot map %s: %s", file->path, strerror(errno));
 			file->base = NULL;

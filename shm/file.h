@@ -15,7 +15,8 @@ struct arb_file_plan {
 };
 
 /* Makes `dir` and `dir/sub` where they are missing. */
-int arb_file_directories(const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err);
+int arb_file_directories(
+	const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err);
 
 /* -EEXIST: it is there already (somebody may have been faster). */
 int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);

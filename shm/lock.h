@@ -29,7 +29,8 @@ void arb_lock_take_slow(struct arb_process_lock *lock);
 
 static inline void arb_lock_take(struct arb_process_lock *lock)
 {
-	if (__builtin_expect(arb_load64(&lock->owner) == (uint64_t)(uintptr_t)__builtin_thread_pointer(), 1)) {
+	if (__builtin_expect(
+		    arb_load64(&lock->owner) == (uint64_t)(uintptr_t)__builtin_thread_pointer(), 1)) {
 		arb_store32(&lock->inside, 1);
 #ifdef ARB_ATOMIC_BUILTIN
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);

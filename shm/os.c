@@ -76,7 +76,7 @@ out:
 
 int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
 {
-	struct timespec ts = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
+	struct timespec ts = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
 	int saved = errno, result = 0;
 
 	if (arb_os_hooks && arb_os_hooks->futex_wait)
@@ -101,7 +101,7 @@ void arb_os_wake(arb_u32 *word)
 
 void arb_os_sleep_ns(uint64_t ns)
 {
-	struct timespec ts = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 	int saved = errno;
 
 	nanosleep(&ts, NULL);
@@ -242,7 +242,8 @@ void arb_os_identify(struct arb_os_identity *id)
 		snprintf(id->command, sizeof(id->command), "%.*s", (int)strcspn(text, "\n"), text);
 	/* The command in this file may hold anything, so count from its last parenthesis. */
 	if (read_text("/proc/self/stat", text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
-		sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		sscanf(after + 1,
+			" %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
 			&start);
 	id->start_time = start;
 	/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over

@@ -53,7 +53,8 @@ uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks)
 	return ticks / ARB_PPM * ppm + ticks % ARB_PPM * ppm / ARB_PPM;
 }
 
-uint64_t arb_policy_next_cap(uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows)
+uint64_t arb_policy_next_cap(
+	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows)
 {
 	uint64_t debt, paid;
 

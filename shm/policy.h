@@ -21,14 +21,14 @@ enum arb_policy {
 /* What is known when a client wants to enter the running set. */
 struct arb_policy_case {
 	enum arb_policy policy;
-	unsigned running;          /* how many run now, this client not among them */
-	bool reserved_for_other;   /* a live reservation that is not this client's */
-	uint64_t quota_sum_ppm;    /* limits of the active accounts */
-	uint64_t mem_running;      /* bytes of those that run */
-	uint64_t mem_mine;         /* bytes of this client */
-	uint64_t mem_total;        /* bytes the running set may have; 0: unknown */
-	uint64_t mem_per_client;   /* bytes set aside for each */
-	bool alone_may_exceed;     /* a single client larger than the GPU may run alone */
+	unsigned running;        /* how many run now, this client not among them */
+	bool reserved_for_other; /* a live reservation that is not this client's */
+	uint64_t quota_sum_ppm;  /* limits of the active accounts */
+	uint64_t mem_running;    /* bytes of those that run */
+	uint64_t mem_mine;       /* bytes of this client */
+	uint64_t mem_total;      /* bytes the running set may have; 0: unknown */
+	uint64_t mem_per_client; /* bytes set aside for each */
+	bool alone_may_exceed;   /* a single client larger than the GPU may run alone */
 };
 
 enum arb_verdict { ARB_RUN, ARB_WAIT_QUEUE, ARB_WAIT_MEMORY };
@@ -48,7 +48,8 @@ uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks);
  * The cap after `windows` boundaries, the last of which saw the account at `usage`: what was not used is
  * not saved, what was used too much is a debt of which `carryover_pct` percent remain.
  */
-uint64_t arb_policy_next_cap(uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows);
+uint64_t arb_policy_next_cap(
+	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows);
 
 /* The cap when the quota changes with `left` ticks of the window to go. */
 uint64_t arb_policy_move_cap(uint64_t cap, uint32_t old_ppm, uint32_t new_ppm, uint64_t left);
@@ -59,7 +60,8 @@ static inline bool arb_policy_before(uint64_t a, uint64_t b)
 	return (int64_t)(a - b) < 0;
 }
 
-/* May an account run, given its usage? Beyond `cap` it may as long as nobody else is short (see account.c). */
+/* May an account run, given its usage? Beyond `cap` it may as long as nobody else is short (see account.c).
+ */
 static inline bool arb_policy_below(uint64_t usage, uint64_t outstanding, uint64_t cap)
 {
 	return arb_policy_before(usage + outstanding, cap);

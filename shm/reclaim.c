@@ -31,15 +31,20 @@ static struct arb_move move_now(struct chooser *c)
 {
 	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
 
-	return (struct arb_move){ .now = now, .at = now, .win_ms = c->rules->win_ms,
-		.reserve_ns = c->rules->reserve_ns, .choose = choose, .argument = c, .next = ARB_NONE };
+	return (struct arb_move){.now = now,
+		.at = now,
+		.win_ms = c->rules->win_ms,
+		.reserve_ns = c->rules->reserve_ns,
+		.choose = choose,
+		.argument = c,
+		.next = ARB_NONE};
 }
 
 /* Out of the set, as the slot itself would leave it: the account rolls first, so that nothing is misdated. */
 static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, bool *was_running)
 {
-	struct chooser c = { seg, rules };
-	struct arb_actor me = { seg, slot };
+	struct chooser c = {seg, rules};
+	struct arb_actor me = {seg, slot};
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	uint32_t a = arb_load32(&seg->slots[slot].account);
@@ -61,7 +66,8 @@ static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rul
 		*was_running |= slot / 64 < snap.words && arb_bit_test(snap.running, slot);
 		/* On the terms it has: a dead member knows of no others. */
 		if (arb_account_read(seg, a, &acct) == 0 && arb_bit_test(acct.attached, slot)) {
-			struct arb_terms terms = { acct.limit_ppm, acct.quota_ppm, rules->carryover_pct, acct.wall };
+			struct arb_terms terms = {
+				acct.limit_ppm, acct.quota_ppm, rules->carryover_pct, acct.wall};
 
 			r = arb_account_roll(&me, a, &snap, &terms, move.now, &acct);
 			if (r < 0)
@@ -94,7 +100,8 @@ static int detach(struct arb_segment *seg, uint32_t slot, uint64_t *freed)
 	return r;
 }
 
-int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+int arb_reclaim_clean(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
 	struct arb_slot *s = &seg->slots[slot];
 	struct arb_account *acct = arb_segment_account(seg, arb_load32(&s->account));
@@ -131,18 +138,21 @@ static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 		return false;
 	if (arb_running_read(seg, &snap) < 0)
 		return false;
-	return slot / 64 >= snap.words || (!arb_bit_test(snap.running, slot) && !arb_bit_test(snap.waiting, slot) &&
-						  !arb_bit_test(snap.evicted, slot));
+	return slot / 64 >= snap.words ||
+	       (!arb_bit_test(snap.running, slot) && !arb_bit_test(snap.waiting, slot) &&
+		       !arb_bit_test(snap.evicted, slot));
 }
 
-int arb_reclaim_slot(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+int arb_reclaim_slot(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
 	uint64_t bit = 1ull << (slot % 64);
 	struct arb_lock lock;
 	uint32_t account;
 	int r;
 
-	/* One that is clean and looks taken is either about to be filled in, or its cleaner died at the last step. */
+	/* One that is clean and looks taken is either about to be filled in, or its cleaner died at the last
+	 * step. */
 	if (is_clean(seg, slot) && !(arb_load64(&seg->header->taken[slot / 64]) & bit))
 		return 0;
 	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
@@ -155,7 +165,8 @@ int arb_reclaim_slot(struct arb_segment *seg, uint32_t slot, const struct arb_ru
 	} else if ((r = arb_reclaim_clean(seg, slot, rules, what)) == 0) {
 		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		arb_add64_full(&seg->header->reclaimed, 1);
-		arb_events_write(seg, ARB_EVENT_RECLAIMED, slot, account, what->used_ticks, what->freed_bytes);
+		arb_events_write(
+			seg, ARB_EVENT_RECLAIMED, slot, account, what->used_ticks, what->freed_bytes);
 		r = 1;
 	}
 	arb_slot_unlock(&lock);
@@ -164,8 +175,8 @@ int arb_reclaim_slot(struct arb_segment *seg, uint32_t slot, const struct arb_ru
 
 int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, const struct arb_rules *rules)
 {
-	struct chooser c = { seg, rules };
-	struct arb_actor actor = { seg, me };
+	struct chooser c = {seg, rules};
+	struct arb_actor actor = {seg, me};
 	struct arb_slot *s = &seg->slots[victim];
 	struct arb_move move = move_now(&c);
 	uint64_t now_ns = move.now / ARB_TICKS_PER_NS;
@@ -190,7 +201,8 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 	return r;
 }
 
-int arb_reclaim_look(struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules)
+int arb_reclaim_look(
+	struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules)
 {
 	struct arb_reclaimed what;
 	int alive;
@@ -200,7 +212,8 @@ int arb_reclaim_look(struct arb_segment *seg, uint32_t me, uint32_t slot, bool r
 	alive = arb_slot_alive(seg, slot);
 	if (alive == 0)
 		return arb_reclaim_slot(seg, slot, rules, &what);
-	if (alive > 0 && runs && arb_load64(&seg->slots[slot].heartbeat_ns) + rules->grace_ns < arb_os_now_ns())
+	if (alive > 0 && runs &&
+		arb_load64(&seg->slots[slot].heartbeat_ns) + rules->grace_ns < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);
 	return alive < 0 ? alive : 0;
 }

@@ -172,7 +172,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		snap_advance(s, move->at, move->win_ms);
 		if (__builtin_expect(s->win_number != move->window, 0))
 			return -EXDEV;
-		if (move->admit && (move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
+		if (move->admit &&
+			(move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
 			/* Who lacks quota is in nobody's way: he does not stand in the queue. */
 			bool queue = move->queue && move->reason != ARB_REASON_QUOTA;
 
@@ -191,8 +192,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EAGAIN;
 			continue;
 		}
-		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to change.
-		 * One clean look is enough, because nobody else puts us in. */
+		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to
+		 * change. One clean look is enough, because nobody else puts us in. */
 		if (!snap_unchanged(seg, s))
 			continue;
 		open_bill(slot, s, move->weight);
@@ -289,9 +290,8 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 
 		if (r < 0)
 			return r;
-		if (word >= s->words ||
-			(!((s->running[word] | s->waiting[word] | s->evicted[word]) & bit) &&
-				(uint32_t)s->reserved != me->slot + 1)) {
+		if (word >= s->words || (!((s->running[word] | s->waiting[word] | s->evicted[word]) & bit) &&
+						(uint32_t)s->reserved != me->slot + 1)) {
 			if (snap_unchanged(me->seg, s))
 				return 0;
 			continue;
@@ -349,8 +349,10 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 
 		if (r < 0)
 			return r;
-		/* Still that owner, still silent: asked at every attempt, because it may just have woken up. */
-		if (word >= s->words || !(s->running[word] & bit) || arb_load32(&slot->generation) != generation ||
+		/* Still that owner, still silent: asked at every attempt, because it may just have woken up.
+		 */
+		if (word >= s->words || !(s->running[word] & bit) ||
+			arb_load32(&slot->generation) != generation ||
 			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)
 			return 0;
 		snap_advance(s, move->at, move->win_ms);
@@ -368,4 +370,3 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 	}
 	return -EBUSY;
 }
-

@@ -43,18 +43,18 @@ typedef uint32_t arb_admit_fn(void *argument, const struct arb_snap *snap, uint6
 struct arb_move {
 	uint64_t now;
 	uint64_t at;
-	uint32_t win_ms;     /* length that the next window gets */
-	uint64_t window;     /* number of the window that the actor's account has been rolled to */
-	uint32_t weight;     /* entering */
-	bool queue;          /* entering: if refused, register as waiting */
-	bool more;           /* entering: there may be room for another */
-	uint64_t reserve_ns; /* how long a reservation holds */
-	arb_admit_fn *admit; /* NULL: always */
+	uint32_t win_ms;       /* length that the next window gets */
+	uint64_t window;       /* number of the window that the actor's account has been rolled to */
+	uint32_t weight;       /* entering */
+	bool queue;            /* entering: if refused, register as waiting */
+	bool more;             /* entering: there may be room for another */
+	uint64_t reserve_ns;   /* how long a reservation holds */
+	arb_admit_fn *admit;   /* NULL: always */
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
-	void *argument;      /* of both */
+	void *argument;        /* of both */
 
-	uint32_t reason;     /* out: why it was refused */
-	uint32_t next;       /* out: who was chosen and must be woken, or ARB_NONE */
+	uint32_t reason; /* out: why it was refused */
+	uint32_t next;   /* out: who was chosen and must be woken, or ARB_NONE */
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
@@ -77,9 +77,11 @@ void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms);
 /* What slot i has been billed, as of this snapshot. Only valid if the head is still the same after. */
 uint64_t arb_running_usage(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i);
 /* The same when V was `v` (not later than the snapshot, not before the slot's last transition). */
-uint64_t arb_running_usage_at(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t v);
+uint64_t arb_running_usage_at(
+	const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t v);
 /* Time in the set, when the busy clock stood at `busy`. */
-uint64_t arb_running_wall_at(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t busy);
+uint64_t arb_running_wall_at(
+	const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t busy);
 
 /*
  * Transitions. All return 0 or

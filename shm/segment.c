@@ -26,22 +26,23 @@ _Static_assert(sizeof(struct arb_slot) + 2 * sizeof(struct arb_account) >= 4096,
 
 uint64_t arb_segment_fingerprint(void)
 {
-	static const uint64_t layout[] = { ARB_ABI_VERSION, ARB_TICKS_PER_NS, ARB_WEIGHT_ONE, ARB_WORDS,
-		ARB_HEAD_INDEX_BITS, ARB_SHAPE_WEIGHT_BITS, ARB_REASON_COUNT, ARB_EVENT_COUNT, sizeof(struct arb_record),
-		AT(arb_record, reserved), AT(arb_record, win_number), AT(arb_record, win_busy),
-		AT(arb_record, running), AT(arb_record, waiting), AT(arb_record, evicted),
-		sizeof(struct arb_account_record), AT(arb_account_record, quota), AT(arb_account_record, mem_used),
-		AT(arb_account_record, attached), AT(arb_account_record, parity), sizeof(struct arb_slot),
-		AT(arb_slot, total), AT(arb_slot, weight), AT(arb_slot, base), AT(arb_slot, wall_total),
-		AT(arb_slot, heartbeat_ns), AT(arb_slot, evicted_busy),
-		AT(arb_slot, wake), AT(arb_slot, gate), AT(arb_slot, evicted_v), AT(arb_slot, state),
-		AT(arb_slot, wait_since_ns), AT(arb_slot, mem), AT(arb_slot, throttled_ns), AT(arb_slot, pid),
-		AT(arb_slot, command), AT(arb_slot, container), AT(arb_slot, counter), AT(arb_slot, record),
+	static const uint64_t layout[] = {ARB_ABI_VERSION, ARB_TICKS_PER_NS, ARB_WEIGHT_ONE, ARB_WORDS,
+		ARB_HEAD_INDEX_BITS, ARB_SHAPE_WEIGHT_BITS, ARB_REASON_COUNT, ARB_EVENT_COUNT,
+		sizeof(struct arb_record), AT(arb_record, reserved), AT(arb_record, win_number),
+		AT(arb_record, win_busy), AT(arb_record, running), AT(arb_record, waiting),
+		AT(arb_record, evicted), sizeof(struct arb_account_record), AT(arb_account_record, quota),
+		AT(arb_account_record, mem_used), AT(arb_account_record, attached),
+		AT(arb_account_record, parity), sizeof(struct arb_slot), AT(arb_slot, total),
+		AT(arb_slot, weight), AT(arb_slot, base), AT(arb_slot, wall_total),
+		AT(arb_slot, heartbeat_ns), AT(arb_slot, evicted_busy), AT(arb_slot, wake),
+		AT(arb_slot, gate), AT(arb_slot, evicted_v), AT(arb_slot, state), AT(arb_slot, wait_since_ns),
+		AT(arb_slot, mem), AT(arb_slot, throttled_ns), AT(arb_slot, pid), AT(arb_slot, command),
+		AT(arb_slot, container), AT(arb_slot, counter), AT(arb_slot, record),
 		AT(arb_slot, account_record), sizeof(struct arb_account), AT(arb_account, active_window),
-		AT(arb_account, limit_ppm), AT(arb_account, name), AT(arb_account, home), sizeof(struct arb_event),
-		AT(arb_event, what), AT(arb_event, check), sizeof(struct arb_state_header),
-		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
-		AT(arb_state_header, taken) };
+		AT(arb_account, limit_ppm), AT(arb_account, name), AT(arb_account, home),
+		sizeof(struct arb_event), AT(arb_event, what), AT(arb_event, check),
+		sizeof(struct arb_state_header), AT(arb_state_header, head), AT(arb_state_header, epoch),
+		AT(arb_state_header, event_next), AT(arb_state_header, taken)};
 
 	return mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));
 }
@@ -49,9 +50,10 @@ uint64_t arb_segment_fingerprint(void)
 uint64_t arb_control_fingerprint(void)
 {
 	/* The settings themselves are part of it: their meaning goes by their place in keys.def. */
-	static const uint64_t layout[] = { ARB_ABI_VERSION, ARB_KEYS_MAX, ARB_CONTROL_LIMITS,
-		sizeof(struct arb_limit), AT(arb_limit, core_pct), AT(arb_limit, set), sizeof(struct arb_control_copy),
-		AT(arb_control_copy, limit), sizeof(struct arb_control), AT(arb_control, head), AT(arb_control, copy) };
+	static const uint64_t layout[] = {ARB_ABI_VERSION, ARB_KEYS_MAX, ARB_CONTROL_LIMITS,
+		sizeof(struct arb_limit), AT(arb_limit, core_pct), AT(arb_limit, set),
+		sizeof(struct arb_control_copy), AT(arb_control_copy, limit), sizeof(struct arb_control),
+		AT(arb_control, head), AT(arb_control, copy)};
 	static const char names[] =
 #define KEY(id, name, ...) name " "
 #include "keys.def"
@@ -89,7 +91,8 @@ static size_t events_at(uint32_t nslots, uint32_t naccounts)
 
 size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents)
 {
-	return (events_at(nslots, naccounts) + (size_t)nevents * sizeof(struct arb_event) + 4095) & ~(size_t)4095;
+	return (events_at(nslots, naccounts) + (size_t)nevents * sizeof(struct arb_event) + 4095) &
+	       ~(size_t)4095;
 }
 
 /* One for each slot, and as many again for those that have left with a debt. */
@@ -98,14 +101,17 @@ uint32_t arb_segment_accounts_for(uint32_t nslots)
 	return 2 * nslots;
 }
 
-static int path_of(char *path, size_t size, const char *dir, const char *sub, const char *gpu, struct gpuarb_error *err)
+static int path_of(
+	char *path, size_t size, const char *dir, const char *sub, const char *gpu, struct gpuarb_error *err)
 {
 	if (!arb_segment_name_ok(gpu))
 		return arb_fail(err, -EINVAL,
-			"'%.80s' cannot be a GPU's name: 1 to %d letters, digits, '-', '_' or '.', not beginning with '.'",
+			"'%.80s' cannot be a GPU's name: 1 to %d letters, digits, '-', '_' or '.', not "
+			"beginning with '.'",
 			gpu ? gpu : "", ARB_UUID_BYTES - 1);
 	if ((size_t)snprintf(path, size, "%s/%s/%s", dir, sub, gpu) >= size)
-		return arb_fail(err, -ENAMETOOLONG, "the path of the segment directory is too long: %.80s...", dir);
+		return arb_fail(
+			err, -ENAMETOOLONG, "the path of the segment directory is too long: %.80s...", dir);
 	return 0;
 }
 
@@ -149,20 +155,22 @@ static int wrong_kind(const void *header, const char *path, const char *kind, st
 	static const uint64_t zeros[8];
 
 	if (memcmp(header, zeros, sizeof(zeros)) == 0)
-		return arb_fail(err, -EBADMSG, "%s is empty (zeros), not a gpuarb %s segment; it is left as it is", path, kind);
+		return arb_fail(err, -EBADMSG,
+			"%s is empty (zeros), not a gpuarb %s segment; it is left as it is", path, kind);
 	return arb_fail(err, -EBADMSG, "%s is not a gpuarb %s segment; it is left as it is", path, kind);
 }
 
-static int wrong_version(
-	uint32_t version, bool fingerprint_ok, const char *path, struct gpuarb_error *err)
+static int wrong_version(uint32_t version, bool fingerprint_ok, const char *path, struct gpuarb_error *err)
 {
 	if (version != ARB_ABI_VERSION)
 		return arb_fail(err, -EPROTO,
-			"%s has layout version %u, this gpuarb has version %u; let its clients end and remove it, or use the same gpuarb",
+			"%s has layout version %u, this gpuarb has version %u; let its clients end and "
+			"remove it, or use the same gpuarb",
 			path, version, ARB_ABI_VERSION);
 	if (!fingerprint_ok)
 		return arb_fail(err, -EPROTO,
-			"%s has layout version %u like this gpuarb, but was laid out by a different build; use the same build",
+			"%s has layout version %u like this gpuarb, but was laid out by a different build; "
+			"use the same build",
 			path, version);
 	return 0;
 }
@@ -180,10 +188,11 @@ static int state_check(const void *header, size_t size, const char *path, struct
 	if (h->nslots < ARB_SLOTS_MIN || h->nslots > ARB_SLOTS_MAX ||
 		h->naccounts != arb_segment_accounts_for(h->nslots) || h->nevents != ARB_EVENTS ||
 		h->size != arb_segment_size(h->nslots, h->naccounts, h->nevents))
-		return arb_fail(err, -EBADMSG, "%s has a damaged header (%u slots); it is left as it is", path, h->nslots);
+		return arb_fail(err, -EBADMSG, "%s has a damaged header (%u slots); it is left as it is",
+			path, h->nslots);
 	if (size != h->size)
-		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %llu; it is left as it is", path, size,
-			(unsigned long long)h->size);
+		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %llu; it is left as it is", path,
+			size, (unsigned long long)h->size);
 	return 0;
 }
 
@@ -198,8 +207,8 @@ static int control_check(const void *header, size_t size, const char *path, stru
 	if (r < 0)
 		return r;
 	if (size != c->size || size != sizeof(struct arb_control))
-		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %zu; it is left as it is", path, size,
-			sizeof(struct arb_control));
+		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %zu; it is left as it is", path,
+			size, sizeof(struct arb_control));
 	return 0;
 }
 
@@ -230,8 +239,8 @@ static int open_or_create(struct arb_file *file, const char *dir, const char *su
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err)
 {
-	struct state_plan what = { 0 };
-	struct arb_file_plan plan = { .initialise = state_initialise, .argument = &what };
+	struct state_plan what = {0};
+	struct arb_file_plan plan = {.initialise = state_initialise, .argument = &what};
 	int r;
 
 	memset(seg, 0, sizeof(*seg));
@@ -240,22 +249,24 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 		return r;
 	if (create) {
 		if (create->nslots < ARB_SLOTS_MIN || create->nslots > ARB_SLOTS_MAX)
-			return arb_fail(err, -EINVAL, "%u slots: allowed are %u to %u", create->nslots, ARB_SLOTS_MIN,
-				ARB_SLOTS_MAX);
-		what = (struct state_plan){ create->nslots, arb_segment_accounts_for(create->nslots), ARB_EVENTS, gpu };
+			return arb_fail(err, -EINVAL, "%u slots: allowed are %u to %u", create->nslots,
+				ARB_SLOTS_MIN, ARB_SLOTS_MAX);
+		what = (struct state_plan){
+			create->nslots, arb_segment_accounts_for(create->nslots), ARB_EVENTS, gpu};
 		plan.size = arb_segment_size(what.nslots, what.naccounts, what.nevents);
 		plan.mode = create->mode;
 		plan.gid = create->gid;
 	}
-	r = open_or_create(&seg->file, dir, "state", writable, offsetof(struct arb_state_header, head), state_check,
-		create ? &plan : NULL, err);
+	r = open_or_create(&seg->file, dir, "state", writable, offsetof(struct arb_state_header, head),
+		state_check, create ? &plan : NULL, err);
 	if (r < 0)
 		return r;
 	seg->header = seg->file.base;
 	seg->writable = writable;
 	/* From the size that was checked, not from the header: that one may have changed since. */
 	seg->nslots = ARB_SLOTS_MIN;
-	while (arb_segment_size(seg->nslots, arb_segment_accounts_for(seg->nslots), ARB_EVENTS) < seg->file.size)
+	while (arb_segment_size(seg->nslots, arb_segment_accounts_for(seg->nslots), ARB_EVENTS) <
+		seg->file.size)
 		seg->nslots++;
 	seg->naccounts = arb_segment_accounts_for(seg->nslots);
 	seg->nevents = ARB_EVENTS;
@@ -294,9 +305,9 @@ static void control_initialise(void *base, const void *argument)
 int arb_control_map_open(struct arb_control_map *map, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, const struct arb_control_copy *first, struct gpuarb_error *err)
 {
-	struct control_plan what = { first, gpu };
-	struct arb_file_plan plan = { .size = sizeof(struct arb_control), .initialise = control_initialise,
-		.argument = &what };
+	struct control_plan what = {first, gpu};
+	struct arb_file_plan plan = {
+		.size = sizeof(struct arb_control), .initialise = control_initialise, .argument = &what};
 	int r;
 
 	memset(map, 0, sizeof(*map));
@@ -307,8 +318,8 @@ int arb_control_map_open(struct arb_control_map *map, const char *dir, const cha
 		plan.mode = create->mode;
 		plan.gid = create->gid;
 	}
-	r = open_or_create(&map->file, dir, "control", writable, offsetof(struct arb_control, head), control_check,
-		create ? &plan : NULL, err);
+	r = open_or_create(&map->file, dir, "control", writable, offsetof(struct arb_control, head),
+		control_check, create ? &plan : NULL, err);
 	if (r == 0) {
 		map->control = map->file.base;
 		map->writable = writable;

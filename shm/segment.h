@@ -1,4 +1,5 @@
-/* The two files of a GPU: made complete or not at all, checked before they are believed, never overwritten. */
+/* The two files of a GPU: made complete or not at all, checked before they are believed, never overwritten.
+ */
 #ifndef ARB_SEGMENT_H
 #define ARB_SEGMENT_H
 

@@ -160,10 +160,13 @@ int arb_settings_begin(const struct arb_control *control, struct arb_control_cop
 	return arb_load64(&draft->nlimits) <= ARB_CONTROL_LIMITS ? 0 : -EBADMSG;
 }
 
-int arb_settings_set_limit(struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value)
+int arb_settings_set_limit(
+	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value)
 {
 	uint32_t at = find(draft, name), n = limits_in(draft);
-	uint64_t flag = key == ARB_KEY_CORE ? ARB_LIMIT_CORE : key == ARB_KEY_MEM ? ARB_LIMIT_MEM : ARB_LIMIT_PRIORITY;
+	uint64_t flag = key == ARB_KEY_CORE  ? ARB_LIMIT_CORE
+			: key == ARB_KEY_MEM ? ARB_LIMIT_MEM
+					     : ARB_LIMIT_PRIORITY;
 	struct arb_limit *limit = &draft->limit[at];
 	uint64_t set;
 
@@ -177,7 +180,9 @@ int arb_settings_set_limit(struct arb_control_copy *draft, const char *name, enu
 		arb_store64(&draft->nlimits, n + 1);
 	}
 	if (value)
-		arb_store64(key == ARB_KEY_CORE ? &limit->core_pct : key == ARB_KEY_MEM ? &limit->mem_bytes : &limit->priority,
+		arb_store64(key == ARB_KEY_CORE  ? &limit->core_pct
+			    : key == ARB_KEY_MEM ? &limit->mem_bytes
+						 : &limit->priority,
 			(uint64_t)*value);
 	set = arb_load64(&limit->set);
 	set = value ? set | flag : set & ~flag;

@@ -44,7 +44,8 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
  */
 int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft);
 /* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
-int arb_settings_set_limit(struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
+int arb_settings_set_limit(
+	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
 void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);
 
 #endif

@@ -23,7 +23,8 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 	return 0;
 }
 
-int arb_slot_lock_wait(const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock)
+int arb_slot_lock_wait(
+	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock)
 {
 	uint64_t began = arb_os_now_ns(), pause = 20000;
 	int r;
@@ -141,7 +142,8 @@ void arb_slot_release(struct arb_segment *seg, uint32_t slot, void *page)
 	arb_os_unmap(page, 0);
 }
 
-void arb_slot_fill(struct arb_segment *seg, uint32_t slot, const struct arb_os_identity *id, uint32_t priority)
+void arb_slot_fill(
+	struct arb_segment *seg, uint32_t slot, const struct arb_os_identity *id, uint32_t priority)
 {
 	struct arb_slot *s = &seg->slots[slot];
 	uint64_t now = arb_os_now_ns();

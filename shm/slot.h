@@ -17,7 +17,8 @@ struct arb_lock {
 /* -EAGAIN: taken; -ESTALE: the file was removed or replaced. */
 int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock);
 /* The same, trying again for up to patience_ns. */
-int arb_slot_lock_wait(const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock);
+int arb_slot_lock_wait(
+	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock);
 void arb_slot_unlock(struct arb_lock *lock);
 
 /* 1: its owner lives, 0: nobody holds the byte, or -errno: cannot tell. */
@@ -31,7 +32,8 @@ int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page);
 void arb_slot_release(struct arb_segment *seg, uint32_t slot, void *page);
 
 /* Fills in a slot whose byte is held, and shows it (SLOT_PUBLISH). */
-void arb_slot_fill(struct arb_segment *seg, uint32_t slot, const struct arb_os_identity *id, uint32_t priority);
+void arb_slot_fill(
+	struct arb_segment *seg, uint32_t slot, const struct arb_os_identity *id, uint32_t priority);
 void arb_slot_show(struct arb_segment *seg, uint32_t slot);
 
 #endif

@@ -96,10 +96,12 @@ uint64_t arb_running_usage_at(const struct arb_segment *seg, const struct arb_sn
 {
 	const struct arb_slot *slot = &seg->slots[i];
 
-	return counted(s, i, &slot->acc, &slot->total, &slot->evicted_v, snap_clamp_weight(arb_load64(&slot->weight)), v);
+	return counted(s, i, &slot->acc, &slot->total, &slot->evicted_v,
+		snap_clamp_weight(arb_load64(&slot->weight)), v);
 }
 
-uint64_t arb_running_wall_at(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i, uint64_t busy)
+uint64_t arb_running_wall_at(
+	const struct arb_segment *seg, const struct arb_snap *s, uint32_t i, uint64_t busy)
 {
 	const struct arb_slot *slot = &seg->slots[i];
 
@@ -135,7 +137,8 @@ int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms
 				return 0;
 			continue;
 		}
-		/* Members keep their place where it can be read; who loses it finds out at his next transition. */
+		/* Members keep their place where it can be read; who loses it finds out at his next
+		 * transition. */
 		if (s.words == 0) {
 			uint64_t head = s.head;
 

@@ -14,7 +14,7 @@
 #define ARB_TRIES 1000000
 /* A time this far ahead of ours was not written by a client. */
 #define ARB_AHEAD_TICKS (60ull * 1000000000u * ARB_TICKS_PER_NS)
-#define ARB_WIN_MS_MAX 3600000u
+#define ARB_WIN_MS_MAX  3600000u
 
 /* The parts of a record that are rarely there; returns their flags. */
 uint32_t arb_snapshot_store_rest(struct arb_record *r, const struct arb_snap *s);
@@ -25,8 +25,8 @@ uint32_t arb_snapshot_weights(const struct arb_segment *seg, const struct arb_sn
 
 static inline struct arb_record *snap_record_of(const struct arb_segment *seg, uint64_t head)
 {
-	struct arb_slot *slot =
-		arb_segment_slot(seg, (uint32_t)(head >> ARB_HEAD_BUFFER_BITS) & ((1u << ARB_HEAD_INDEX_BITS) - 1));
+	struct arb_slot *slot = arb_segment_slot(
+		seg, (uint32_t)(head >> ARB_HEAD_BUFFER_BITS) & ((1u << ARB_HEAD_INDEX_BITS) - 1));
 
 	return slot ? &slot->record[head & 1] : NULL;
 }
@@ -47,7 +47,8 @@ __attribute__((always_inline)) static inline bool snap_copy(
 	const struct arb_record *r;
 	uint64_t shape, overlap = 0, running = 0;
 
-	s->head = arb_load64_acquire(&seg->header->head); /* pairs SNAPSHOT_PUBLISH: the record it names is complete */
+	s->head = arb_load64_acquire(
+		&seg->header->head); /* pairs SNAPSHOT_PUBLISH: the record it names is complete */
 	r = snap_record_of(seg, s->head);
 	if (__builtin_expect(!r, 0)) {
 		s->words = 0;
@@ -90,12 +91,13 @@ __attribute__((always_inline)) static inline bool snap_copy(
 			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
 		}
 	}
-	if (s->words == seg->nwords && (s->running[plain ? 0 : s->words - 1] | s->waiting[plain ? 0 : s->words - 1] |
-					       s->evicted[plain ? 0 : s->words - 1]) &
-					       seg->beyond)
+	if (s->words == seg->nwords &&
+		(s->running[plain ? 0 : s->words - 1] | s->waiting[plain ? 0 : s->words - 1] |
+			s->evicted[plain ? 0 : s->words - 1]) &
+			seg->beyond)
 		return false;
-	return !overlap && (running != 0) == (s->weight != 0) && s->weight <= ARB_WEIGHT_ONE * 64 * s->words &&
-	       s->win_ms - 1 < ARB_WIN_MS_MAX &&
+	return !overlap && (running != 0) == (s->weight != 0) &&
+	       s->weight <= ARB_WEIGHT_ONE * 64 * s->words && s->win_ms - 1 < ARB_WIN_MS_MAX &&
 	       (int64_t)(s->win_start - s->t) <= (int64_t)(ARB_WEIGHT_ONE * ARB_SLOTS_MAX);
 }
 
@@ -119,7 +121,8 @@ static inline int snap_load(const struct arb_segment *seg, struct arb_snap *s)
 	return 0;
 }
 
-/* Publishes *s through the actor's buffer that is not the head. any_* say whether there is a rest to store. */
+/* Publishes *s through the actor's buffer that is not the head. any_* say whether there is a rest to store.
+ */
 __attribute__((always_inline)) static inline bool snap_publish_as(
 	const struct arb_actor *me, struct arb_snap *s, const bool plain)
 {
@@ -167,7 +170,7 @@ static inline void snap_count_on(struct arb_snap *s, uint64_t to)
 	}
 	/* t grows by exactly W * dV; the remainder waits for the next transition. Mostly one runs, or two. */
 	steps = to - s->t;
-	steps = s->weight == ARB_WEIGHT_ONE	  ? steps / ARB_WEIGHT_ONE
+	steps = s->weight == ARB_WEIGHT_ONE       ? steps / ARB_WEIGHT_ONE
 		: s->weight == 2 * ARB_WEIGHT_ONE ? steps / (2 * ARB_WEIGHT_ONE)
 						  : steps / s->weight;
 	s->v += steps;

@@ -12,7 +12,8 @@ static inline void arb_text_store(arb_u64 *words, size_t nwords, const char *tex
 
 	while (length < 8 * nwords - 1 && text[length])
 		length++;
-	/* The first word goes first and comes last: a death in between leaves an empty text, not half of one. */
+	/* The first word goes first and comes last: a death in between leaves an empty text, not half of one.
+	 */
 	arb_store64(&words[0], 0);
 	for (size_t i = nwords; i-- > 0;) {
 		uint64_t word = 0;

@@ -15,7 +15,7 @@
 #include "slot.h"
 #include "wait.h"
 
-#define MS 1000000ull
+#define MS             1000000ull
 #define STALE_CHECK_NS (1000 * MS)
 /* How far an account may go beyond its scaled quota at a time, while nobody else is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
@@ -57,13 +57,16 @@ static bool within_quota(struct gpuarb_client *c, const struct arb_snap *snap, u
 	usage = arb_account_usage(&c->seg, snap, &acct, acct.wall, false);
 	if (arb_policy_below(usage, outstanding, acct.cap))
 		return true;
-	if (arb_policy_below(usage, outstanding, acct.hard) && !arb_account_others_short(&c->seg, snap, c->account))
-		return arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, false, &acct) == 0;
+	if (arb_policy_below(usage, outstanding, acct.hard) &&
+		!arb_account_others_short(&c->seg, snap, c->account))
+		return arb_account_extend(
+			       &c->me, c->account, usage + outstanding + EXTEND_TICKS, false, &acct) == 0;
 	if (!c->rules.borrow)
 		return false;
 	for (uint32_t w = 0; w < snap->words; w++)
 		alone &= !((snap->running[w] | snap->waiting[w]) & ~acct.attached[w]);
-	return alone && arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, true, &acct) == 0;
+	return alone &&
+	       arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, true, &acct) == 0;
 }
 
 static uint64_t memory_of_running(struct gpuarb_client *c, const struct arb_snap *snap)
@@ -80,9 +83,12 @@ static uint64_t memory_of_running(struct gpuarb_client *c, const struct arb_snap
 uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
-	struct arb_policy_case facts = { .policy = c->rules.policy, .quota_sum_ppm = c->quota_sum,
-		.running = arb_bits_count(snap->running, snap->words), .mem_total = c->rules.mem_total,
-		.mem_per_client = c->rules.mem_per_client, .alone_may_exceed = c->rules.alone_may_exceed };
+	struct arb_policy_case facts = {.policy = c->rules.policy,
+		.quota_sum_ppm = c->quota_sum,
+		.running = arb_bits_count(snap->running, snap->words),
+		.mem_total = c->rules.mem_total,
+		.mem_per_client = c->rules.mem_per_client,
+		.alone_may_exceed = c->rules.alone_may_exceed};
 
 	if (!within_quota(c, snap, c->outstanding))
 		return ARB_REASON_QUOTA;
@@ -111,7 +117,8 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 
 	if (c->throttled_since && reason != ARB_REASON_QUOTA) {
 		arb_store64(&s->throttled_ns, arb_load64(&s->throttled_ns) + now - c->throttled_since);
-		arb_events_write(&c->seg, ARB_EVENT_RESUMED, c->me.slot, c->account, now - c->throttled_since, reason);
+		arb_events_write(
+			&c->seg, ARB_EVENT_RESUMED, c->me.slot, c->account, now - c->throttled_since, reason);
 		c->throttled_since = 0;
 	}
 	if (c->waiting_since && reason != ARB_REASON_QUEUE && reason != ARB_REASON_MEMORY) {
@@ -121,8 +128,8 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 	}
 	if (reason == ARB_REASON_QUOTA && !c->throttled_since) {
 		c->throttled_since = now;
-		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account, snap->busy - snap->win_busy,
-			(snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
+		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account,
+			snap->busy - snap->win_busy, (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
 	}
 	arb_store32(&s->reason, reason);
 }
@@ -163,7 +170,8 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 		move->queue = queue;
 		if (queue && c->turns)
 			prepare_to_wait(c);
-		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and evicts. */
+		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and
+		 * evicts. */
 		arb_store64(&arb_client_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
 		r = arb_running_enter(&c->me, move, snap);
 		wake_next(c, move);
@@ -248,7 +256,8 @@ static int patrol(struct gpuarb_client *c)
 	if (snap.reserved)
 		worst = arb_reclaim_look(&c->seg, c->me.slot, (uint32_t)snap.reserved - 1, false, &c->rules);
 	/* From our own place on, a few at a time: others look as well. */
-	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0; looked++) {
+	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0;
+		looked++) {
 		if (i == ARB_NONE)
 			i = arb_bits_next(snap.running, snap.words, 0);
 		if (i == ARB_NONE || i == c->me.slot)
@@ -318,7 +327,8 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 		if (!began)
 			began = now;
 		if (now - began >= max_wait_ns || arb_load32(&c->cancels) != cancels) {
-			r = give_up(c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT, now - began);
+			r = give_up(
+				c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT, now - began);
 			break;
 		}
 		sleep = sleep_time(c, &snap, now);
@@ -383,11 +393,11 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 		if (r >= 0)
 			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
 	}
-	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were back. */
+	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were
+	 * back. */
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != c->running, 0))
 		arb_store32(&arb_client_slot(c)->gate, c->running);
 out:
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
-

@@ -91,7 +91,8 @@ static void look_at_accounts(struct gpuarb_view *v, const struct arb_snap *run, 
 		if (!to->clients && !to->active)
 			continue;
 		usage = arb_account_usage(&v->seg, run, &s, s.wall, false);
-		start = s.window == run->win_number ? s.start : arb_account_usage(&v->seg, run, &s, s.wall, true);
+		start = s.window == run->win_number ? s.start
+						    : arb_account_usage(&v->seg, run, &s, s.wall, true);
 		to->limit_ppm = s.limit_ppm;
 		to->quota_ppm = s.quota_ppm;
 		to->used_ns = usage / ARB_TICKS_PER_NS;
@@ -127,7 +128,9 @@ static void look_at_clients(struct gpuarb_view *v, const struct arb_snap *run, s
 		arb_text_load(s->command, 2, to->command);
 		arb_text_load(s->container, ARB_NAME_WORDS, to->container);
 		account = arb_load32(&s->account);
-		to->account = account < v->seg.naccounts && v->place[account] != UINT16_MAX ? v->place[account] : ARB_NONE;
+		to->account = account < v->seg.naccounts && v->place[account] != UINT16_MAX
+				      ? v->place[account]
+				      : ARB_NONE;
 		to->priority = arb_load32(&s->priority);
 		to->reason = arb_load32(&s->reason);
 		to->running = i / 64 < run->words && arb_bit_test(run->running, i);
@@ -221,7 +224,7 @@ int gpuarb_view_events(struct gpuarb_view *v, uint64_t *position, struct gpuarb_
 		*position = first;
 	for (; *position < end && n < most; (*position)++)
 		if (arb_events_read(&v->seg, *position, &e) == 0)
-			events[n++] = (struct gpuarb_event){ e.position, e.time_ns, arb_events_name(e.kind), e.kind, e.slot,
-				e.generation, e.account, e.a, e.b };
+			events[n++] = (struct gpuarb_event){e.position, e.time_ns, arb_events_name(e.kind),
+				e.kind, e.slot, e.generation, e.account, e.a, e.b};
 	return (int)n;
 }

@@ -12,8 +12,8 @@ static struct arb_candidate candidate(const struct arb_segment *seg, uint32_t i)
 {
 	const struct arb_slot *s = &seg->slots[i];
 
-	return (struct arb_candidate){ arb_load32(&s->priority), arb_load64(&s->rank_ppm),
-		arb_load64(&s->wait_since_ns) };
+	return (struct arb_candidate){
+		arb_load32(&s->priority), arb_load64(&s->rank_ppm), arb_load64(&s->wait_since_ns)};
 }
 
 uint32_t arb_wait_choose(
@@ -36,8 +36,8 @@ uint32_t arb_wait_choose(
 	return best;
 }
 
-uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me, uint64_t now_ns,
-	uint64_t max_wait_ns)
+uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
+	uint64_t now_ns, uint64_t max_wait_ns)
 {
 	struct arb_candidate mine = candidate(seg, me), other;
 	uint32_t rank = 0;

@@ -38,14 +38,14 @@ struct crash_op {
 	unsigned slots;        /* 6 if 0 */
 	enum crash_sleep sleep, corpse_sleep;
 	unsigned corpse_steps; /* it dies at random, at most this many instructions after its stepper_begin */
-	bool forgets;    /* accounts are given other names, and what the old ones used is in none */
-	bool waits;      /* the second survivor waits for the lease while the victim is killed */
-	bool is_long;    /* to be tried only where time does not matter */
-	bool has_many;   /* tens of thousands of instructions: likewise, unless it is to be killed */
-	bool borrows;    /* borrow = idle */
-	bool creates;    /* there is no segment before, and no survivor */
-	bool real;       /* real clock and futex */
-	bool asleep;     /* killed at any time while it goes on freely, mostly inside the kernel */
+	bool forgets;          /* accounts are given other names, and what the old ones used is in none */
+	bool waits;            /* the second survivor waits for the lease while the victim is killed */
+	bool is_long;          /* to be tried only where time does not matter */
+	bool has_many;         /* tens of thousands of instructions: likewise, unless it is to be killed */
+	bool borrows;          /* borrow = idle */
+	bool creates;          /* there is no segment before, and no survivor */
+	bool real;             /* real clock and futex */
+	bool asleep;           /* killed at any time while it goes on freely, mostly inside the kernel */
 	void (*arrange)(struct world *w);
 	void (*corpse)(struct world *w);
 	void (*between)(struct world *w);
@@ -112,7 +112,8 @@ uint64_t world_clock_now(void);
 void world_clock_set(uint64_t ns);
 
 /* Opens a client of this world. In the victim and in corpses failing is fatal. */
-struct gpuarb_client *world_client(struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes);
+struct gpuarb_client *world_client(
+	struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes);
 void world_must(int r, const char *what);
 
 void world_open(struct world *w);

@@ -86,7 +86,8 @@ void after_event(struct world *w)
 	for (uint64_t i = w->events_before > first ? w->events_before : first; i < end; i++)
 		if (arb_events_read(seg, i, &event) < 0)
 			lost++;
-		else if (event.kind == ARB_EVENT_NONE || (event.kind == ARB_EVENT_TAIL && (event.a != 1 || event.b != 2)))
+		else if (event.kind == ARB_EVENT_NONE ||
+			 (event.kind == ARB_EVENT_TAIL && (event.a != 1 || event.b != 2)))
 			world_wrong(w, "an event that was half written is shown");
 	if (lost > 1)
 		world_wrong(w, "%llu events were lost by one death", (unsigned long long)lost);
@@ -102,7 +103,8 @@ void after_eviction(struct world *w)
 	MUST(arb_running_read(&b->seg, &snap));
 	if (arb_load32(&b->seg.slots[b->me.slot].gate) != arb_bit_test(snap.running, b->me.slot))
 		world_wrong(w, "the gate of slot %u is %s", b->me.slot,
-			arb_bit_test(snap.running, b->me.slot) ? "closed while it runs" : "open after it was evicted");
+			arb_bit_test(snap.running, b->me.slot) ? "closed while it runs"
+							       : "open after it was evicted");
 	MUST(gpuarb_client_leave(b, 0));
 }
 
@@ -112,7 +114,8 @@ void after_memory(struct world *w)
 	int r = gpuarb_client_mem_reserve(w->b, 3000);
 
 	if (r < 0)
-		world_wrong(w, "a member of the dead one's account does not get its memory: %s", strerror(-r));
+		world_wrong(
+			w, "a member of the dead one's account does not get its memory: %s", strerror(-r));
 	else
 		MUST(gpuarb_client_mem_release(w->b, 3000));
 }
@@ -139,8 +142,9 @@ void after_limits(struct world *w)
 	MUST(gpuarb_client_status(c, &one));
 	MUST(gpuarb_client_status(w->b, &other));
 	if (one.core_pct != other.core_pct || one.mem_limit != other.mem_limit)
-		world_wrong(w, "one member has limits of %u %% and %llu bytes, another of %u %% and %llu", one.core_pct,
-			(unsigned long long)one.mem_limit, other.core_pct, (unsigned long long)other.mem_limit);
+		world_wrong(w, "one member has limits of %u %% and %llu bytes, another of %u %% and %llu",
+			one.core_pct, (unsigned long long)one.mem_limit, other.core_pct,
+			(unsigned long long)other.mem_limit);
 	gpuarb_client_close(c);
 }
 

@@ -58,7 +58,8 @@ static void check_rest(struct world *w, struct arb_segment *seg, uint32_t surviv
 		return;
 	for (uint32_t i = 0; i < s.words; i++)
 		if (s.running[i] | s.waiting[i] | s.evicted[i])
-			world_wrong(w, "somebody is left in the set: running %llx, waiting %llx, evicted %llx",
+			world_wrong(w,
+				"somebody is left in the set: running %llx, waiting %llx, evicted %llx",
 				(unsigned long long)s.running[i], (unsigned long long)s.waiting[i],
 				(unsigned long long)s.evicted[i]);
 	if (s.reserved || s.weight)
@@ -66,10 +67,11 @@ static void check_rest(struct world *w, struct arb_segment *seg, uint32_t surviv
 			(unsigned long long)s.reserved);
 	for (uint32_t i = 0; i < seg->nslots; i++)
 		if (!(survivors >> i & 1) && arb_load32(&seg->slots[i].state) != ARB_SLOT_FREE)
-			world_wrong(w, "slot %u has not been freed: its state is %u", i, arb_load32(&seg->slots[i].state));
+			world_wrong(w, "slot %u has not been freed: its state is %u", i,
+				arb_load32(&seg->slots[i].state));
 	if (memory_counted(seg) != bytes)
-		world_wrong(w, "%llu bytes are counted, the survivors have %llu", (unsigned long long)memory_counted(seg),
-			(unsigned long long)bytes);
+		world_wrong(w, "%llu bytes are counted, the survivors have %llu",
+			(unsigned long long)memory_counted(seg), (unsigned long long)bytes);
 }
 
 static void sweep(struct world *w, struct arb_segment *seg, const struct arb_rules *rules)
@@ -87,9 +89,12 @@ static void sweep(struct world *w, struct arb_segment *seg, const struct arb_rul
 /* One who comes after: it finds a place, gets the lease and memory, and leaves. */
 static void check_newcomer(struct world *w)
 {
-	struct gpuarb_options o = { .gpu = w->gpu, .dir = w->dir, .conf = "/dev/null", .account = "late",
-		.ignore_env = !w->op->creates };
-	struct gpuarb_error err = { 0, "" };
+	struct gpuarb_options o = {.gpu = w->gpu,
+		.dir = w->dir,
+		.conf = "/dev/null",
+		.account = "late",
+		.ignore_env = !w->op->creates};
+	struct gpuarb_error err = {0, ""};
 	struct gpuarb_client *c;
 	int r = gpuarb_client_open(&o, &c, &err);
 
@@ -179,7 +184,7 @@ void world_disturb(struct world *w)
 
 void world_recover_copy(struct world *w)
 {
-	struct arb_create create = { w->a->seg.nslots, 0600, (gid_t)-1 };
+	struct arb_create create = {w->a->seg.nslots, 0600, (gid_t)-1};
 	size_t from = offsetof(struct arb_state_header, head);
 	uint64_t now = world_clock_now();
 	char gpu[80];

@@ -31,7 +31,7 @@ static struct options {
 	unsigned seed;
 	unsigned jobs;
 	const char *only;
-} options = { .kills = 60, .states = 250, .jobs = 2 };
+} options = {.kills = 60, .states = 250, .jobs = 2};
 
 static struct world world;
 static struct stepper_path path;
@@ -83,7 +83,7 @@ static void strike(struct world *w)
 	if (phase == WARMING_UP) {
 		w->step = 0;
 	} else if (w->op->asleep) {
-		struct timespec ts = { 0, 100000 * (1 + rand() % 30) };
+		struct timespec ts = {0, 100000 * (1 + rand() % 30)};
 
 		stepper_release(victim);
 		nanosleep(&ts, NULL);
@@ -217,10 +217,10 @@ static int run_all(const char *dir, struct crash_tally *tally)
 {
 	pid_t *pid = calloc(crash_nops, sizeof(*pid));
 	unsigned next = 0, running = 0;
-	struct crash_tally sum = { 0 };
+	struct crash_tally sum = {0};
 
-	printf("%-32s %9s %9s %9s %9s %10s\n", "operation", "points",
-		options.pause ? "paused" : "killed", "drifted", "copies", "violations");
+	printf("%-32s %9s %9s %9s %9s %10s\n", "operation", "points", options.pause ? "paused" : "killed",
+		"drifted", "copies", "violations");
 	fflush(stdout);
 	while (!interrupted && (next < crash_nops || running)) {
 		while (next < crash_nops && running < options.jobs) {
@@ -263,19 +263,19 @@ static int run_all(const char *dir, struct crash_tally *tally)
 		}
 	free(pid);
 	printf("crash: %llu copies of a segment recovered\ncrash: %llu %s points, %llu violations\n",
-		(unsigned long long)sum.states, (unsigned long long)sum.kills, options.pause ? "pause" : "kill",
-		(unsigned long long)sum.violations);
+		(unsigned long long)sum.states, (unsigned long long)sum.kills,
+		options.pause ? "pause" : "kill", (unsigned long long)sum.violations);
 	return sum.violations || interrupted ? 1 : 0;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = { { "all", no_argument, NULL, 'a' },
-		{ "pause", no_argument, NULL, 'p' },
-		{ "kills", required_argument, NULL, 'k' }, { "states", required_argument, NULL, 's' },
-		{ "seed", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
-		{ "only", required_argument, NULL, 'o' }, { NULL, 0, NULL, 0 } };
-	struct sigaction on_signal = { .sa_handler = interrupt };
+	static const struct option longs[] = {{"all", no_argument, NULL, 'a'},
+		{"pause", no_argument, NULL, 'p'}, {"kills", required_argument, NULL, 'k'},
+		{"states", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'r'},
+		{"jobs", required_argument, NULL, 'j'}, {"only", required_argument, NULL, 'o'},
+		{NULL, 0, NULL, 0}};
+	struct sigaction on_signal = {.sa_handler = interrupt};
 	const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("TMPDIR");
 	struct crash_tally *tally;
 	char dir[200];
@@ -306,8 +306,9 @@ int main(int argc, char **argv)
 			options.only = optarg;
 			break;
 		default:
-			fprintf(stderr, "usage: crash_kill [--all] [--pause] [--kills N] [--states N] [--seed N] "
-					"[--jobs N] [--only NAME]\n");
+			fprintf(stderr,
+				"usage: crash_kill [--all] [--pause] [--kills N] [--states N] [--seed N] "
+				"[--jobs N] [--only NAME]\n");
 			return 2;
 		}
 	if (!options.kills || !options.jobs)
@@ -319,7 +320,8 @@ int main(int argc, char **argv)
 		printf("crash: skipped, processes may not be traced here\n");
 		return 77;
 	}
-	tally = mmap(NULL, crash_nops * sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	tally = mmap(
+		NULL, crash_nops * sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (tally == MAP_FAILED || !mkdtemp(dir)) {
 		fprintf(stderr, "crash: cannot begin: %s\n", strerror(errno));
 		return 1;

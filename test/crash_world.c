@@ -59,7 +59,7 @@ static int clock_sleep(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
 
 void world_clock_start(void)
 {
-	static const struct arb_os_hooks hooks = { .now_ns = clock_now, .futex_wait = clock_sleep };
+	static const struct arb_os_hooks hooks = {.now_ns = clock_now, .futex_wait = clock_sleep};
 
 	shared_clock = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared_clock == MAP_FAILED)
@@ -109,11 +109,17 @@ void world_must(int r, const char *what)
 	_exit(99);
 }
 
-struct gpuarb_client *world_client(struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes)
+struct gpuarb_client *world_client(
+	struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes)
 {
-	struct gpuarb_options o = { .gpu = w->gpu, .dir = w->dir, .conf = "/dev/null", .account = account,
-		.core_pct = core_pct, .mem_bytes = mem_bytes, .ignore_env = !w->op->creates };
-	struct gpuarb_error err = { 0, "" };
+	struct gpuarb_options o = {.gpu = w->gpu,
+		.dir = w->dir,
+		.conf = "/dev/null",
+		.account = account,
+		.core_pct = core_pct,
+		.mem_bytes = mem_bytes,
+		.ignore_env = !w->op->creates};
+	struct gpuarb_error err = {0, ""};
 	struct gpuarb_client *c = NULL;
 	int r = gpuarb_client_open(&o, &c, &err);
 
@@ -125,7 +131,7 @@ struct gpuarb_client *world_client(struct world *w, const char *account, unsigne
 
 void world_open(struct world *w)
 {
-	struct gpuarb_options o = { .gpu = w->gpu, .dir = w->dir, .conf = "/dev/null", .account = "alpha" };
+	struct gpuarb_options o = {.gpu = w->gpu, .dir = w->dir, .conf = "/dev/null", .account = "alpha"};
 	char slots[16];
 
 	snprintf(w->gpu, sizeof(w->gpu), "gpu-%u", w->serial++);

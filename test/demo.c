@@ -30,8 +30,8 @@ struct player {
 	char story[96];
 };
 
-static struct player players[] = { { .name = "web", .limit = 30, .new_limit = 50 }, { .name = "batch", .limit = 20 },
-	{ .name = "doomed", .limit = 25 } };
+static struct player players[] = {{.name = "web", .limit = 30, .new_limit = 50},
+	{.name = "batch", .limit = 20}, {.name = "doomed", .limit = 25}};
 enum { WEB, BATCH, DOOMED, PLAYERS };
 
 static struct gpuarb_picture picture;
@@ -56,8 +56,8 @@ __attribute__((noreturn)) static void fail(const char *what, const char *why)
 /* Wants the GPU all the time: waits for its turn, uses it until its quota is gone, waits again. */
 static void play(const struct player *p)
 {
-	struct gpuarb_options options = { .gpu = GPU, .dir = directory, .conf = "/dev/null", .account = p->name,
-		.core_pct = p->limit };
+	struct gpuarb_options options = {
+		.gpu = GPU, .dir = directory, .conf = "/dev/null", .account = p->name, .core_pct = p->limit};
 	struct gpuarb_client *client;
 	struct gpuarb_error err;
 	int r;
@@ -142,14 +142,15 @@ static void change_limit(struct gpuarb_view *view)
 {
 	struct player *p = &players[WEB];
 	char value[16];
-	struct gpuarb_change change = { .account = p->name, .key = "core", .value = value };
+	struct gpuarb_change change = {.account = p->name, .key = "core", .value = value};
 	struct gpuarb_error err;
 
 	snprintf(value, sizeof(value), "%u", p->new_limit);
 	if (gpuarb_control_change(directory, GPU, &change, 1, &err) < 0)
 		fail("the new limit", err.text);
 	printf("     %s: limit %u -> %u, while it runs\n", p->name, p->limit, p->new_limit);
-	snprintf(p->story, sizeof(p->story), "limit changed from %u to %u while it ran", p->limit, p->new_limit);
+	snprintf(p->story, sizeof(p->story), "limit changed from %u to %u while it ran", p->limit,
+		p->new_limit);
 	p->limit = p->new_limit;
 	look(view);
 	mark(p, false);
@@ -191,7 +192,8 @@ static int result(void)
 		/* A loose bound for busy machines; build/bench_limits is the place for exact figures. */
 		bad += fabs(got - p->limit) > 5;
 	}
-	printf("\nlaw: bills %.3f s = busy %.3f s\n", (double)picture.billed_ns / 1e9, (double)picture.busy_ns / 1e9);
+	printf("\nlaw: bills %.3f s = busy %.3f s\n", (double)picture.billed_ns / 1e9,
+		(double)picture.busy_ns / 1e9);
 	return bad || picture.billed_ns != picture.busy_ns;
 }
 
@@ -204,7 +206,8 @@ int main(void)
 
 	if (!mkdtemp(directory))
 		fail(directory, strerror(errno));
-	printf("Three processes that each want the whole GPU: web may have 30 %%, batch 20 %%, doomed 25 %%.\n");
+	printf("Three processes that each want the whole GPU: web may have 30 %%, batch 20 %%, doomed 25 "
+	       "%%.\n");
 	printf("The GPU's time is simulated by the clock; what is shown are the bills in its segment.\n\n");
 	fflush(stdout);
 	for (int i = 0; i < PLAYERS; i++)

@@ -46,14 +46,16 @@ struct result {
 /* The driver's calls that are used, looked up by dlsym. */
 #define SIMLOAD_CALLS(X)                                                                                     \
 	X(cuInit)                                                                                            \
-	X(cuDeviceGet) X(cuCtxCreate_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData) X(       \
-		cuModuleGetFunction) X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamQuery)               \
-		X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuLaunchKernel)    \
-			X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel)              \
-				X(cuLaunchHostFunc) X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemHostAlloc)  \
-					X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2)                      \
-						X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)             \
-							X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
+	X(cuDeviceGet)                                                                                       \
+	X(cuCtxCreate_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData) X(cuModuleGetFunction)  \
+		X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamQuery) X(cuEventCreate) X(cuEventRecord)  \
+			X(cuEventQuery) X(cuEventSynchronize) X(cuLaunchKernel) X(cuLaunchKernel_ptsz)       \
+				X(cuLaunchKernelEx) X(cuLaunchCooperativeKernel) X(cuLaunchHostFunc)         \
+					X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemHostAlloc)              \
+						X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2)              \
+							X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)     \
+								X(cuGraphInstantiateWithFlags)               \
+									X(cuGraphLaunch)
 
 struct api {
 #define X(name) __typeof__(&name) name;

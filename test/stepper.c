@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RIP offsetof(struct user_regs_struct, rip)
+#define RIP           offsetof(struct user_regs_struct, rip)
 #define CHILD_SECONDS 120
 
 extern const char stepper_begin_at[], stepper_end_at[];

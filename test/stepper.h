@@ -38,7 +38,8 @@ pid_t stepper_spawn(void (*body)(void *argument), void *argument);
 int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
 	void (*each)(void *argument, size_t n), void *argument);
 
-/* Goes to boundary n. Returns the boundary's address, 0 if the child went another way and is at its end or gone. */
+/* Goes to boundary n. Returns the boundary's address, 0 if the child went another way and is at its end or
+ * gone. */
 uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n);
 /* By single steps alone. */
 uint64_t stepper_walk(pid_t child, size_t n);

@@ -192,8 +192,7 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[i], "--processes") == 0)
 			stress.processes = (unsigned)atoi(argv[i + 1]);
 	}
-	T_CHECK(stress.processes > 0 && stress.processes <= WORKERS_MAX, "1 to %d processes",
-		WORKERS_MAX);
+	T_CHECK(stress.processes > 0 && stress.processes <= WORKERS_MAX, "1 to %d processes", WORKERS_MAX);
 	printf("stress_random --seconds %u --seed %llu --processes %u\n", stress.seconds,
 		(unsigned long long)stress.seed, stress.processes);
 	fflush(stdout);

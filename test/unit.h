@@ -25,12 +25,12 @@ static uint64_t u_now(void)
 	return u_clock_ns;
 }
 
-static const struct arb_os_hooks u_hooks = { .now_ns = u_now };
+static const struct arb_os_hooks u_hooks = {.now_ns = u_now};
 
 static inline void u_open(uint32_t nslots)
 {
-	struct arb_create create = { nslots, 0600, (gid_t)-1 };
-	struct gpuarb_error err = { 0 };
+	struct arb_create create = {nslots, 0600, (gid_t)-1};
+	struct gpuarb_error err = {0};
 
 	arb_os_hooks = &u_hooks;
 	t_dir_make(&u_dir, NULL);
@@ -53,15 +53,20 @@ static inline struct arb_move u_move(void)
 	struct arb_snap s;
 
 	cr_assert_eq(arb_running_read(&u_seg, &s), 0);
-	return (struct arb_move){ .now = u_ticks(), .at = u_ticks(), .win_ms = 100, .window = s.win_number,
-		.weight = ARB_WEIGHT_ONE, .reserve_ns = 5000000, .next = ARB_NONE };
+	return (struct arb_move){.now = u_ticks(),
+		.at = u_ticks(),
+		.win_ms = 100,
+		.window = s.win_number,
+		.weight = ARB_WEIGHT_ONE,
+		.reserve_ns = 5000000,
+		.next = ARB_NONE};
 }
 
 /* The transitions with the window taken as rolled: what clients do after they rolled their account. */
-static inline int u_step(int (*step)(const struct arb_actor *, struct arb_move *, struct arb_snap *), uint32_t slot,
-	struct arb_move *m, struct arb_snap *s)
+static inline int u_step(int (*step)(const struct arb_actor *, struct arb_move *, struct arb_snap *),
+	uint32_t slot, struct arb_move *m, struct arb_snap *s)
 {
-	struct arb_actor me = { &u_seg, slot };
+	struct arb_actor me = {&u_seg, slot};
 	int r = step(&me, m, s);
 
 	if (r == -EXDEV) {

@@ -22,8 +22,8 @@ TestSuite(account, .init = open_with_account, .fini = u_close);
 /* Rolls as slot 0 does, on the given terms; returns the account as it is then. */
 static struct arb_account_snap roll(uint32_t limit_pct, uint32_t quota_pct)
 {
-	struct arb_terms terms = { limit_pct * 10000, quota_pct * 10000, 100, false };
-	struct arb_actor me = { &u_seg, 0 };
+	struct arb_terms terms = {limit_pct * 10000, quota_pct * 10000, 100, false};
+	struct arb_actor me = {&u_seg, 0};
 	struct arb_move m = u_move();
 	struct arb_account_snap acct;
 	struct arb_snap s;
@@ -118,7 +118,7 @@ Test(account, a_changed_limit_holds_for_the_rest_of_the_window)
 Test(account, going_beyond_the_scaled_quota_is_no_debt)
 {
 	struct arb_account_snap acct = roll(80, 40);
-	struct arb_actor me = { &u_seg, 0 };
+	struct arb_actor me = {&u_seg, 0};
 
 	cr_assert_eq(arb_account_extend(&me, web, 60 * U_MS, false, &acct), 0);
 	cr_assert_eq(acct.cap, 60 * U_MS);
@@ -135,8 +135,8 @@ Test(account, going_beyond_the_scaled_quota_is_no_debt)
 
 Test(account, another_clock_leaves_what_was_left)
 {
-	struct arb_terms full = { 400000, 400000, 100, true };
-	struct arb_actor me = { &u_seg, 0 };
+	struct arb_terms full = {400000, 400000, 100, true};
+	struct arb_actor me = {&u_seg, 0};
 	struct arb_account_snap acct = roll(40, 40);
 	struct arb_snap s;
 
@@ -154,7 +154,7 @@ Test(account, another_clock_leaves_what_was_left)
 
 Test(account, memory_is_counted_and_the_last_byte_goes_to_one)
 {
-	struct arb_actor a = { &u_seg, 0 }, b = { &u_seg, 1 };
+	struct arb_actor a = {&u_seg, 0}, b = {&u_seg, 1};
 	struct arb_account_snap acct;
 	uint64_t freed;
 

@@ -33,7 +33,7 @@ static int fake_wake(arb_u32 *word)
 	return 0;
 }
 
-static const struct arb_os_hooks hooks = { u_now, fake_wait, fake_wake };
+static const struct arb_os_hooks hooks = {u_now, fake_wait, fake_wake};
 
 static void open_dir(void)
 {
@@ -53,7 +53,7 @@ static struct gpuarb_client *client(const char *account, unsigned core_pct)
 {
 	struct gpuarb_options o = t_options(&u_dir, account);
 	struct gpuarb_client *c;
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_error err = {0};
 
 	o.core_pct = core_pct;
 	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
@@ -62,8 +62,8 @@ static struct gpuarb_client *client(const char *account, unsigned core_pct)
 
 static void set(const char *account, const char *key, const char *value)
 {
-	struct gpuarb_change change = { account, key, value };
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_change change = {account, key, value};
+	struct gpuarb_error err = {0};
 
 	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
 }
@@ -145,7 +145,8 @@ Test(client, a_silent_holder_loses_its_place_to_the_waiter)
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
 	cr_assert_eq(gpuarb_client_status(holder, &status), 0);
 	cr_assert_not(status.running);
-	cr_assert(status.total_ns >= 100000000 && status.total_ns <= 106000000, "%lu", (unsigned long)status.total_ns);
+	cr_assert(status.total_ns >= 100000000 && status.total_ns <= 106000000, "%lu",
+		(unsigned long)status.total_ns);
 	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "which it may find out late");
 	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -188,8 +189,8 @@ Test(client, a_limit_holds_over_many_windows)
 		snprintf(name, sizeof(name), "limit-%u", pct);
 		c = client(name, pct);
 		used = saturate(c, 10000, 700);
-		cr_assert(used <= pct * 100000000ull + 2000000 && used >= pct * 100000000ull - 10000000, "%u %%: %.3f", pct,
-			(double)used / 1e8);
+		cr_assert(used <= pct * 100000000ull + 2000000 && used >= pct * 100000000ull - 10000000,
+			"%u %%: %.3f", pct, (double)used / 1e8);
 		cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0);
 		gpuarb_client_close(c);
 	}
@@ -286,9 +287,9 @@ Test(client, priority_decides_who_is_next)
 Test(client, changes_come_together_or_not_at_all)
 {
 	struct gpuarb_client *c = client("web", 0);
-	struct gpuarb_change changes[] = { { NULL, "window_ms", "200" }, { "web", "core", "30" }, { NULL, "policy", "fair" },
-		{ NULL, "windw_ms", "5" } };
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_change changes[] = {{NULL, "window_ms", "200"}, {"web", "core", "30"},
+		{NULL, "policy", "fair"}, {NULL, "windw_ms", "5"}};
+	struct gpuarb_error err = {0};
 	char text[64];
 
 	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, changes, 4, &err), -EINVAL);
@@ -301,7 +302,7 @@ Test(client, changes_come_together_or_not_at_all)
 	cr_assert_str_eq(text, "fair");
 	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "core", text, sizeof(text), &err), 0);
 	cr_assert_str_eq(text, "30");
-	changes[0] = (struct gpuarb_change){ NULL, "core", "5" };
+	changes[0] = (struct gpuarb_change){NULL, "core", "5"};
 	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, changes, 1, &err), -EINVAL);
 	cr_assert_str_eq(err.text, "core is a limit of an account: say which one");
 	gpuarb_client_close(c);
@@ -312,7 +313,7 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	struct gpuarb_client *c = client("web", 10);
 	struct gpuarb_view *view;
 	struct gpuarb_event events[64];
-	struct gpuarb_error err = { 0 };
+	struct gpuarb_error err = {0};
 	static struct gpuarb_picture picture;
 	uint64_t position = 0;
 	unsigned seen = 0;

@@ -34,7 +34,7 @@ static int load(const char *text, struct arb_config *config, struct gpuarb_error
 Test(config, every_default_is_a_value_that_would_be_accepted)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		struct gpuarb_error err = { 0 };
+		struct gpuarb_error err = {0};
 		char text[64];
 		int64_t value = -77;
 
@@ -49,7 +49,7 @@ Test(config, ends_of_every_range_are_accepted_and_one_beyond_is_not)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		const struct arb_key_info *k = &arb_keys[key];
-		struct gpuarb_error err = { 0 };
+		struct gpuarb_error err = {0};
 		char text[64];
 		int64_t value;
 
@@ -58,7 +58,8 @@ Test(config, ends_of_every_range_are_accepted_and_one_beyond_is_not)
 		arb_config_format((enum arb_key)key, k->most, text, sizeof(text));
 		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), 0, "%s", k->name);
 		arb_config_format((enum arb_key)key, k->most + 1, text, sizeof(text));
-		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), -EINVAL, "%s=%s", k->name, text);
+		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), -EINVAL, "%s=%s",
+			k->name, text);
 		cr_assert(strstr(err.text, "allowed"), "%s", err.text);
 	}
 }
@@ -68,10 +69,11 @@ Test(config, bytes_are_read_with_every_suffix)
 	static const struct {
 		const char *text;
 		int64_t bytes;
-	} good[] = { { "4Gi", 4ll << 30 }, { "512Mi", 512ll << 20 }, { "1Ki", 1024 }, { "2Ti", 2ll << 40 },
-		{ "4G", 4000000000 }, { "1K", 1000 }, { "3M", 3000000 }, { "1T", 1000000000000 }, { "4294967296", 4ll << 30 },
-		{ "4GiB", 4ll << 30 }, { "0", 0 } };
-	static const char *bad[] = { "", "Gi", "4Xi", "4 Gi", "-1", "99999999999999999999", "9000000Ti", "4Gi4" };
+	} good[] = {{"4Gi", 4ll << 30}, {"512Mi", 512ll << 20}, {"1Ki", 1024}, {"2Ti", 2ll << 40},
+		{"4G", 4000000000}, {"1K", 1000}, {"3M", 3000000}, {"1T", 1000000000000},
+		{"4294967296", 4ll << 30}, {"4GiB", 4ll << 30}, {"0", 0}};
+	static const char *bad[] = {
+		"", "Gi", "4Xi", "4 Gi", "-1", "99999999999999999999", "9000000Ti", "4Gi4"};
 	int64_t value;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -123,7 +125,8 @@ Test(config, a_file_is_read_whole_or_not_at_all)
 	struct arb_config config;
 	struct gpuarb_error err;
 
-	cr_assert_eq(load("# comment\nwindow_ms = 200\n[gpu]\npolicy = exclusive ; why\n[account web]\ncore = 30\nmem = 2Gi\n"
+	cr_assert_eq(load("# comment\nwindow_ms = 200\n[gpu]\npolicy = exclusive ; why\n[account web]\ncore "
+			  "= 30\nmem = 2Gi\n"
 			  "[account batch]\npriority=10\n",
 			     &config, &err),
 		0, "%s", err.text);
@@ -137,7 +140,8 @@ Test(config, a_file_is_read_whole_or_not_at_all)
 	arb_config_free(&config);
 
 	cr_assert_eq(load("window_ms = 200\nwindw_ms = 5\n", &config, &err), -EINVAL);
-	cr_assert(strstr(err.text, ":2: there is no setting 'windw_ms'; did you mean 'window_ms'?"), "%s", err.text);
+	cr_assert(strstr(err.text, ":2: there is no setting 'windw_ms'; did you mean 'window_ms'?"), "%s",
+		err.text);
 	cr_assert_eq(load("\n\nwindow_ms = 5\n", &config, &err), -EINVAL);
 	cr_assert(strstr(err.text, ":3: window_ms cannot be '5'; allowed: 10 to 60000 ms"), "%s", err.text);
 	cr_assert_eq(load("[acount x]\ncore = 5\n", &config, &err), -EINVAL);
@@ -156,19 +160,19 @@ Test(config, the_environment_stands_above_the_file_and_knows_the_old_names)
 	static const struct {
 		const char *variable, *value, *key;
 		int64_t expected;
-	} cases[] = { { "NVSHARE_COMPUTE_WINDOW_MS", "2000", "window_ms", 2000 },
-		{ "NVSHARE_QUOTA_SAMPLE_INTERVAL_MS", "50", "sample_interval_ms", 50 },
-		{ "NVSHARE_QUOTA_CARRYOVER_PERCENT", "25", "carryover_percent", 25 },
-		{ "NVSHARE_DROP_TAIL_BILLING_PERCENT", "70", "tail_billing", 70 },
-		{ "NVSHARE_SWITCH_TIME_MODE", "fixed", "switch_time", 1 },
-		{ "NVSHARE_SWITCH_TIME_FIXED", "90", "switch_fixed_s", 90 },
-		{ "NVSHARE_SWITCH_TIME_MULTIPLIER", "7", "switch_multiplier", 7 },
-		{ "NVSHARE_MEMORY_RESERVE_PERCENT", "10", "memory_reserve_percent", 10 },
-		{ "NVSHARE_GPU_MEMORY_LIMIT", "4Gi", "mem", 4ll << 30 },
-		{ "NVSHARE_GPU_MEMORY_OVERSUB_RATIO", "1.5", "oversub_ratio", 1500 },
-		{ "NVSHARE_GPU_PHYSICAL_MEMORY_MB", "16384", "physical_memory_mb", 16384 },
-		{ "GPUARB_CORE_LIMIT", "40", "core", 40 }, { "GPUARB_MEM_LIMIT", "512Mi", "mem", 512ll << 20 },
-		{ "GPUARB_PRIORITY", "9", "priority", 9 } };
+	} cases[] = {{"NVSHARE_COMPUTE_WINDOW_MS", "2000", "window_ms", 2000},
+		{"NVSHARE_QUOTA_SAMPLE_INTERVAL_MS", "50", "sample_interval_ms", 50},
+		{"NVSHARE_QUOTA_CARRYOVER_PERCENT", "25", "carryover_percent", 25},
+		{"NVSHARE_DROP_TAIL_BILLING_PERCENT", "70", "tail_billing", 70},
+		{"NVSHARE_SWITCH_TIME_MODE", "fixed", "switch_time", 1},
+		{"NVSHARE_SWITCH_TIME_FIXED", "90", "switch_fixed_s", 90},
+		{"NVSHARE_SWITCH_TIME_MULTIPLIER", "7", "switch_multiplier", 7},
+		{"NVSHARE_MEMORY_RESERVE_PERCENT", "10", "memory_reserve_percent", 10},
+		{"NVSHARE_GPU_MEMORY_LIMIT", "4Gi", "mem", 4ll << 30},
+		{"NVSHARE_GPU_MEMORY_OVERSUB_RATIO", "1.5", "oversub_ratio", 1500},
+		{"NVSHARE_GPU_PHYSICAL_MEMORY_MB", "16384", "physical_memory_mb", 16384},
+		{"GPUARB_CORE_LIMIT", "40", "core", 40}, {"GPUARB_MEM_LIMIT", "512Mi", "mem", 512ll << 20},
+		{"GPUARB_PRIORITY", "9", "priority", 9}};
 	char path[] = "/tmp/gpuarb-conf-XXXXXX";
 	struct arb_config config;
 	struct gpuarb_error err;
@@ -177,11 +181,13 @@ Test(config, the_environment_stands_above_the_file_and_knows_the_old_names)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		setenv(cases[i].variable, cases[i].value, 1);
 		cr_assert_eq(arb_config_load(&config, path, false, &err), 0, "%s", err.text);
-		cr_assert_eq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "%s", cases[i].variable);
+		cr_assert_eq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "%s",
+			cases[i].variable);
 		cr_assert(config.given[arb_config_find(cases[i].key)]);
 		arb_config_free(&config);
 		cr_assert_eq(arb_config_load(&config, path, true, &err), 0);
-		cr_assert_neq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "ignored: %s", cases[i].variable);
+		cr_assert_neq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "ignored: %s",
+			cases[i].variable);
 		arb_config_free(&config);
 		unsetenv(cases[i].variable);
 	}
@@ -228,6 +234,7 @@ Test(config, the_example_documents_every_setting)
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		arb_config_format((enum arb_key)key, arb_keys[key].initial, value, sizeof(value));
 		snprintf(entry, sizeof(entry), "\n#%s = %s\n", arb_keys[key].name, value);
-		cr_assert(strstr(text, entry), "arbiter.conf.example has no line '#%s = %s'", arb_keys[key].name, value);
+		cr_assert(strstr(text, entry), "arbiter.conf.example has no line '#%s = %s'",
+			arb_keys[key].name, value);
 	}
 }

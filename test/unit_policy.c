@@ -7,8 +7,10 @@
 
 Test(policy, concurrent_always_lets_in)
 {
-	struct arb_policy_case c = { .policy = ARB_POLICY_CONCURRENT, .running = 7, .reserved_for_other = true,
-		.quota_sum_ppm = 5 * ARB_PPM };
+	struct arb_policy_case c = {.policy = ARB_POLICY_CONCURRENT,
+		.running = 7,
+		.reserved_for_other = true,
+		.quota_sum_ppm = 5 * ARB_PPM};
 
 	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
 }
@@ -16,7 +18,7 @@ Test(policy, concurrent_always_lets_in)
 Test(policy, exclusive_and_fair_let_in_one_at_a_time)
 {
 	for (int fair = 0; fair < 2; fair++) {
-		struct arb_policy_case c = { .policy = fair ? ARB_POLICY_FAIR : ARB_POLICY_EXCLUSIVE };
+		struct arb_policy_case c = {.policy = fair ? ARB_POLICY_FAIR : ARB_POLICY_EXCLUSIVE};
 
 		cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
 		c.reserved_for_other = true;
@@ -29,7 +31,7 @@ Test(policy, exclusive_and_fair_let_in_one_at_a_time)
 
 Test(policy, auto_takes_turns_only_above_a_hundred_percent)
 {
-	struct arb_policy_case c = { .policy = ARB_POLICY_AUTO, .running = 1, .quota_sum_ppm = ARB_PPM };
+	struct arb_policy_case c = {.policy = ARB_POLICY_AUTO, .running = 1, .quota_sum_ppm = ARB_PPM};
 
 	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
 	c.quota_sum_ppm = ARB_PPM + 1;
@@ -40,7 +42,7 @@ Test(policy, auto_takes_turns_only_above_a_hundred_percent)
 
 Test(policy, memory_lets_in_what_fits_together)
 {
-	struct arb_policy_case c = { .policy = ARB_POLICY_MEMORY, .mem_total = 16 * GI, .mem_per_client = GI };
+	struct arb_policy_case c = {.policy = ARB_POLICY_MEMORY, .mem_total = 16 * GI, .mem_per_client = GI};
 
 	c.running = 1;
 	c.mem_running = 7 * GI;
@@ -103,7 +105,8 @@ Test(policy, windows_that_pass_unused_pay_a_debt)
 	cr_assert_eq(arb_policy_next_cap(350, 100, 100, 100, 3), 400);
 	cr_assert_eq(arb_policy_next_cap(350, 100, 100, 100, 4), 450, "paid: a full grant");
 	cr_assert_eq(arb_policy_next_cap(350, 100, 100, 100, 1000000000ull), 450);
-	cr_assert_eq(arb_policy_next_cap(350, 100, 0, 100, 5), 350, "a grant of nothing pays nothing, and does not hang");
+	cr_assert_eq(arb_policy_next_cap(350, 100, 0, 100, 5), 350,
+		"a grant of nothing pays nothing, and does not hang");
 }
 
 Test(policy, several_rolls_at_once_are_the_same_as_one_by_one)
@@ -115,7 +118,8 @@ Test(policy, several_rolls_at_once_are_the_same_as_one_by_one)
 			for (int n = 2; n < 12; n++) {
 				step = arb_policy_next_cap(usage, step, 90, carry, 1);
 				cr_assert_eq(arb_policy_next_cap(usage, 100, 90, carry, n), step,
-					"carry-over %u, usage %lu, %d windows", carry, (unsigned long)usage, n);
+					"carry-over %u, usage %lu, %d windows", carry, (unsigned long)usage,
+					n);
 			}
 		}
 }
@@ -133,7 +137,8 @@ Test(policy, changing_a_limit_back_and_forth_gains_nothing)
 {
 	uint64_t cap = 1000, before = cap;
 
-	/* 20 -> 80 with 500 to go, back with 500 to go: nothing; back with 400 to go: 60 % of the 100 between. */
+	/* 20 -> 80 with 500 to go, back with 500 to go: nothing; back with 400 to go: 60 % of the 100
+	 * between. */
 	cap = arb_policy_move_cap(cap, 200000, 800000, 500);
 	cr_assert_eq(cap, before + 300);
 	cr_assert_eq(arb_policy_move_cap(cap, 800000, 200000, 500), before);
@@ -142,7 +147,7 @@ Test(policy, changing_a_limit_back_and_forth_gains_nothing)
 
 Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 {
-	struct arb_candidate a = { 50, 1000, 100 }, b = { 50, 1000, 200 };
+	struct arb_candidate a = {50, 1000, 100}, b = {50, 1000, 200};
 
 	cr_assert(arb_policy_goes_first(&a, &b, 300, 10000), "waited longer");
 	b.rank_ppm = 10;
@@ -153,5 +158,6 @@ Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 	b.since_ns = 50;
 	cr_assert(arb_policy_goes_first(&b, &a, 20000, 10000));
 	a.since_ns = 15000;
-	cr_assert(arb_policy_goes_first(&b, &a, 20000, 10000), "nobody starves: too long a wait beats priority");
+	cr_assert(arb_policy_goes_first(&b, &a, 20000, 10000),
+		"nobody starves: too long a wait beats priority");
 }

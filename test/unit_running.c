@@ -80,7 +80,7 @@ Test(running, an_end_in_the_past_is_billed_to_that_moment_but_not_before_others)
 Test(running, the_law_holds_through_random_transitions)
 {
 	struct t_random random = t_seeded(4711);
-	bool in[128] = { false };
+	bool in[128] = {false};
 
 	for (int i = 0; i < 20000; i++) {
 		uint32_t slot = t_below(&random, 128);
@@ -99,7 +99,7 @@ Test(running, the_law_holds_through_random_transitions)
 
 Test(running, a_transition_in_a_new_window_wants_the_account_rolled_first)
 {
-	struct arb_actor me = { &u_seg, 0 };
+	struct arb_actor me = {&u_seg, 0};
 	struct arb_move m = u_move();
 	struct arb_snap s;
 
@@ -119,7 +119,7 @@ Test(running, a_transition_in_a_new_window_wants_the_account_rolled_first)
 
 Test(running, a_new_length_holds_from_the_next_window_on)
 {
-	struct arb_actor me = { &u_seg, 0 };
+	struct arb_actor me = {&u_seg, 0};
 	struct arb_move m = u_move();
 	struct arb_snap s;
 
@@ -206,7 +206,7 @@ Test(running, who_stops_waiting_gives_his_reservation_to_the_next)
 
 static void evict(uint32_t victim, uint64_t stale_before_ns, int expected)
 {
-	struct arb_actor evictor = { &u_seg, 1 };
+	struct arb_actor evictor = {&u_seg, 1};
 	struct arb_move m = u_move();
 	struct arb_snap s;
 
@@ -217,7 +217,7 @@ static void evict(uint32_t victim, uint64_t stale_before_ns, int expected)
 
 Test(running, a_silent_holder_is_evicted_and_pays_up_to_then)
 {
-	struct arb_actor owner = { &u_seg, 0 };
+	struct arb_actor owner = {&u_seg, 0};
 	struct arb_snap s;
 
 	u_enter(0, ARB_WEIGHT_ONE);
@@ -277,25 +277,29 @@ Test(running, garbage_is_refused_and_can_be_repaired)
 		const char *what;
 		size_t offset;
 		uint64_t value;
-	} garbage[] = { { "more weight than members can have", offsetof(struct arb_record, shape),
-				100ull << 32 | 1u << ARB_SHAPE_WORDS_SHIFT | 0xfffff },
-		{ "too many words", offsetof(struct arb_record, shape), 100ull << 32 | 31u << ARB_SHAPE_WORDS_SHIFT | 256 },
-		{ "no words", offsetof(struct arb_record, shape), 100ull << 32 | 256 },
-		{ "a window without length", offsetof(struct arb_record, shape), 1u << ARB_SHAPE_WORDS_SHIFT | 256 },
-		{ "a window that begins after the time", offsetof(struct arb_record, win_start), 1ull << 62 },
-		{ "a time far ahead", offsetof(struct arb_record, t), 1ull << 62 },
-		{ "members without weight", offsetof(struct arb_record, shape), 100ull << 32 | 1u << ARB_SHAPE_WORDS_SHIFT } };
+	} garbage[] = {{"more weight than members can have", offsetof(struct arb_record, shape),
+			       100ull << 32 | 1u << ARB_SHAPE_WORDS_SHIFT | 0xfffff},
+		{"too many words", offsetof(struct arb_record, shape),
+			100ull << 32 | 31u << ARB_SHAPE_WORDS_SHIFT | 256},
+		{"no words", offsetof(struct arb_record, shape), 100ull << 32 | 256},
+		{"a window without length", offsetof(struct arb_record, shape),
+			1u << ARB_SHAPE_WORDS_SHIFT | 256},
+		{"a window that begins after the time", offsetof(struct arb_record, win_start), 1ull << 62},
+		{"a time far ahead", offsetof(struct arb_record, t), 1ull << 62},
+		{"members without weight", offsetof(struct arb_record, shape),
+			100ull << 32 | 1u << ARB_SHAPE_WORDS_SHIFT}};
 
 	for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
-		struct arb_actor me = { &u_seg, 2 };
+		struct arb_actor me = {&u_seg, 2};
 		struct arb_move m;
 		struct arb_snap s;
 		uint64_t head;
 
 		u_enter(0, ARB_WEIGHT_ONE);
 		head = arb_load64(&u_seg.header->head);
-		memcpy((char *)&u_seg.slots[head >> 1 & 2047].record[head & 1] + garbage[i].offset, &garbage[i].value, 8);
-		m = (struct arb_move){ .now = u_ticks(), .at = u_ticks(), .win_ms = 100, .weight = 256 };
+		memcpy((char *)&u_seg.slots[head >> 1 & 2047].record[head & 1] + garbage[i].offset,
+			&garbage[i].value, 8);
+		m = (struct arb_move){.now = u_ticks(), .at = u_ticks(), .win_ms = 100, .weight = 256};
 		cr_assert_eq(arb_running_enter(&me, &m, &s), -EBADMSG, "%s", garbage[i].what);
 		cr_assert_eq(arb_running_repair(&me, u_ticks(), 100), 1, "%s", garbage[i].what);
 		cr_assert_eq(arb_running_repair(&me, u_ticks(), 100), 0);
@@ -304,7 +308,7 @@ Test(running, garbage_is_refused_and_can_be_repaired)
 		u_check();
 	}
 	arb_store64(&u_seg.header->head, ~0ull);
-	cr_assert_eq(arb_running_read(&u_seg, &(struct arb_snap){ 0 }), -EBADMSG, "a head that points nowhere");
-	cr_assert_eq(arb_running_repair(&(struct arb_actor){ &u_seg, 2 }, u_ticks(), 100), 1);
+	cr_assert_eq(arb_running_read(&u_seg, &(struct arb_snap){0}), -EBADMSG, "a head that points nowhere");
+	cr_assert_eq(arb_running_repair(&(struct arb_actor){&u_seg, 2}, u_ticks(), 100), 1);
 	u_check();
 }

@@ -27,14 +27,14 @@ struct gpuarb_error {
 
 /* Zero or NULL means: from the environment, else from arbiter.conf, else the default. */
 struct gpuarb_options {
-	const char *gpu;      /* UUID, the name of the segment; required */
-	const char *dir;      /* GPUARB_DIR, /dev/shm/gpuarb */
-	const char *conf;     /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
-	const char *account;  /* GPUARB_ACCOUNT, else an account of this process's own */
-	unsigned core_pct;    /* 1..100 */
-	uint64_t mem_bytes;   /* quota of the account */
-	unsigned priority;    /* 1..100, higher goes first */
-	bool ignore_env;      /* for programs with raised privileges */
+	const char *gpu;     /* UUID, the name of the segment; required */
+	const char *dir;     /* GPUARB_DIR, /dev/shm/gpuarb */
+	const char *conf;    /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
+	const char *account; /* GPUARB_ACCOUNT, else an account of this process's own */
+	unsigned core_pct;   /* 1..100 */
+	uint64_t mem_bytes;  /* quota of the account */
+	unsigned priority;   /* 1..100, higher goes first */
+	bool ignore_env;     /* for programs with raised privileges */
 };
 
 GPUARB_API int gpuarb_client_open(
@@ -59,7 +59,8 @@ GPUARB_API int gpuarb_client_enter(struct gpuarb_client *client, const struct gp
 GPUARB_API int gpuarb_client_wait(
 	struct gpuarb_client *client, const struct gpuarb_work *work, uint64_t max_wait_ns);
 
-/* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run. */
+/* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run.
+ */
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
 /* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
@@ -83,10 +84,10 @@ struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;
 	bool running;
-	unsigned reason;       /* enum arb_reason: why not */
-	unsigned core_pct;     /* the limit in force */
-	unsigned quota_ppm;    /* effective, after scaling */
-	uint64_t window_ns;    /* length */
+	unsigned reason;    /* enum arb_reason: why not */
+	unsigned core_pct;  /* the limit in force */
+	unsigned quota_ppm; /* effective, after scaling */
+	uint64_t window_ns; /* length */
 	uint64_t window_end_ns;
 	uint64_t used_ns;      /* by the account in this window */
 	uint64_t left_ns;      /* until its cap; 0: used up */

@@ -27,12 +27,12 @@ struct gpuarb_change {
  * All of the changes or none: checked first, then published together, and every client is woken. Makes the
  * control segment if there is none. -EACCES: only who may write it may change limits.
  */
-GPUARB_API int gpuarb_control_change(
-	const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count, struct gpuarb_error *err);
+GPUARB_API int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
+	size_t count, struct gpuarb_error *err);
 
 /* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none. */
-GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key, char *text,
-	size_t size, struct gpuarb_error *err);
+GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key,
+	char *text, size_t size, struct gpuarb_error *err);
 
 /* Names of the GPUs that have a segment; `names` is filled up to `most`. Returns how many there are. */
 GPUARB_API int gpuarb_control_list(
@@ -51,11 +51,12 @@ struct gpuarb_reclaimed {
 
 /* Cleans up behind every dead client, and repairs a damaged record; returns how many there were. */
 GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
-	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument, struct gpuarb_error *err);
+	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument,
+	struct gpuarb_error *err);
 
 /* Calls `say` with a sentence for each violated invariant; returns their number. */
-GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *argument, const char *sentence),
-	void *argument, struct gpuarb_error *err);
+GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
+	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
 /* An observer. Maps both segments read-only; any number of observers costs the clients nothing. */
 struct gpuarb_view;
@@ -69,7 +70,7 @@ struct gpuarb_view_client {
 	unsigned account; /* index into accounts[], or ARB_NONE */
 	unsigned priority, reason;
 	bool running, waiting, evicted;
-	uint64_t used_ns;      /* billed since it joined */
+	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;
 	uint64_t mem_bytes;
 	uint64_t enters, evictions;
@@ -83,8 +84,8 @@ struct gpuarb_view_account {
 	unsigned clients;
 	bool active;
 	unsigned limit_ppm, quota_ppm;
-	uint64_t used_ns;       /* since the account exists */
-	uint64_t window_ns;     /* used in this window */
+	uint64_t used_ns;   /* since the account exists */
+	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;
 	uint64_t mem_used, mem_peak, mem_limit;
 };
@@ -98,7 +99,7 @@ struct gpuarb_picture {
 	uint64_t billed_ns; /* all bills together: the same number */
 	uint64_t window_number, window_start_ns, window_ns, window_busy_ns;
 	uint64_t reclaimed;
-	int reserved_slot; /* -1: none */
+	int reserved_slot;             /* -1: none */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
 	unsigned nclients, naccounts;
 	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
@@ -119,7 +120,8 @@ struct gpuarb_event {
 	uint64_t a, b;
 };
 
-/* The events from *position on (0: the oldest there is); moves *position on. Returns how many, up to `most`. */
+/* The events from *position on (0: the oldest there is); moves *position on. Returns how many, up to `most`.
+ */
 GPUARB_API int gpuarb_view_events(
 	struct gpuarb_view *view, uint64_t *position, struct gpuarb_event *events, size_t most);
 
