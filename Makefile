@@ -11,7 +11,13 @@ ifdef WERROR
 WARN    += -Werror
 endif
 CPPFLAGS += -Iinclude -D_GNU_SOURCE
+ifdef DEBUG
+CPPFLAGS += -DARB_DEBUG
+endif
 ALL_CFLAGS = -std=gnu11 $(OPT) $(WARN) -fno-strict-aliasing -fvisibility=hidden -fPIC $(CFLAGS)
+
+# `make V=1` shows the commands.
+Q := $(if $(V),,@)
 
 ALL      :=
 CHECK    :=
@@ -52,6 +58,7 @@ help: ## show the targets
 # One rule compiles every object; the folder structure is kept below build/obj.
 $(BUILD)/obj/%.o: %.c $(RULES) Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
+	@echo "  CC    $<"
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -10,4 +10,5 @@ $(BUILD)/obj/bench/report.o: CPPFLAGS += -DBENCH_COMMIT='"$(shell git describe -
 $(BENCH_SRC:%.c=$(BUILD)/obj/%.o): CPPFLAGS += -Ishm
 
 $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(BUILD)/libgpuarb.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread

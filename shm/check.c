@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "account.h"
@@ -206,3 +207,17 @@ int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument)
 		check_slots(seg, &s, &r);
 	return r.violations;
 }
+
+#ifdef ARB_DEBUG
+static void say_to_stderr(void *argument, const char *sentence)
+{
+	(void)argument;
+	fprintf(stderr, "gpuarb: invariant violated: %s\n", sentence);
+}
+
+void arb_check_debug(const struct arb_segment *seg)
+{
+	if (arb_check(seg, say_to_stderr, NULL) > 0)
+		abort();
+}
+#endif

@@ -13,4 +13,14 @@ typedef void arb_check_say(void *argument, const char *sentence);
  */
 int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument);
 
+/* In debug builds (make DEBUG=1): says what is wrong, and stops there. Else nothing. */
+#ifdef ARB_DEBUG
+void arb_check_debug(const struct arb_segment *seg);
+#else
+static inline void arb_check_debug(const struct arb_segment *seg)
+{
+	(void)seg;
+}
+#endif
+
 #endif

@@ -13,6 +13,7 @@
 
 #include "account.h"
 #include "atomic.h"
+#include "check.h"
 #include "client.h"
 #include "error.h"
 #include "events.h"
@@ -125,6 +126,8 @@ int arb_client_roll(
 		if (r < 0)
 			return r;
 		if (acct->window == snap->win_number) {
+			if (c->window != snap->win_number)
+				arb_check_debug(&c->seg);
 			c->window = snap->win_number;
 			return 0;
 		}
@@ -223,6 +226,7 @@ int arb_client_join(struct gpuarb_client *c)
 	c->throttled_since = c->waiting_since = 0;
 	arb_lock_bias(&c->guard->lock);
 	arb_store32_release(&c->guard->joined, 1);
+	arb_check_debug(&c->seg);
 	return 0;
 }
 
@@ -504,6 +508,7 @@ void gpuarb_client_close(struct gpuarb_client *c)
 				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account,
 					what.used_ticks, what.freed_bytes);
 			arb_slot_release(&c->seg, c->me.slot, c->lock_page);
+			arb_check_debug(&c->seg);
 		}
 		arb_os_unmap(c->guard, 0);
 	}

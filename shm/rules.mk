@@ -7,9 +7,10 @@ SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)
 ALL += $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 
 $(BUILD)/libgpuarb.a: $(SHM_OBJ)
-	rm -f $@
-	$(AR) rcs $@ $^
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libgpuarb.so: $(SHM_OBJ)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -o $@ $^ -l:libinih.a
-	ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -o $@ $^ -l:libinih.a
+	$(Q)ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1

@@ -2,7 +2,13 @@
 
 # What `make demo` shows.
 $(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lm
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lm
+
+.PHONY: check-tree
+CHECK += check-tree
+check-tree: ## headers compile alone, includes go downwards, no file has grown too long
+	@CC="$(CC)" test/check-tree.sh
 
 # Each part by itself, with Criterion: tables, a clock and a futex by hand.
 UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
@@ -13,7 +19,8 @@ $(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
 
 $(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-unit
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
@@ -26,7 +33,8 @@ SECONDS        ?= 300
 
 $(BUILD)/test/stress_%: $(BUILD)/obj/test/stress_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
 
 $(BUILD)/test/stress_random: $(BUILD)/obj/test/workers.o
 $(BUILD)/test/stress_fuzz: $(BUILD)/obj/test/garble.o
@@ -47,7 +55,8 @@ PACKAGES    += libcriterion-dev
 
 $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-multi
 check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
@@ -61,7 +70,8 @@ CHECK += check-crash-sample
 
 $(CRASH): $(patsubst %,$(BUILD)/obj/test/%.o,crash_kill crash_ops crash_after crash_world crash_check stepper) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl
 
 .PHONY: check-crash check-crash-sample
 check-crash-sample: $(CRASH) ## kill, or hold up, a client at evenly spread instructions of every operation
@@ -79,7 +89,8 @@ TSAN := -O2 -g -fsanitize=thread
 
 $(BUILD)/test/threads_main: $(BUILD)/obj/test/threads_main.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
 
 .PHONY: check-threads check-tsan check-asan
 CHECK += check-tsan check-asan
@@ -91,10 +102,19 @@ check-tsan: ## threads under the thread sanitizer
 
 check-asan: ## processes, threads and garbage under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 \
-		check-multi check-threads check-stress-short
+		check-unit check-multi check-threads check-stress-short
 
 # The protocols themselves, without the code: every interleaving of a few clients, with spin.
 .PHONY: check-model
 check-model: ## check the models of the protocols with spin
 	@test/install-deps.sh spin gcc
 	@CC="$(CC)" test/model/run.sh $(BUILD)/model
+
+.PHONY: check-debug
+CHECK += check-debug
+check-debug: ## a debug build, whose clients check every invariant when they join, roll a window and leave
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/debug OPT="-O1 -g" DEBUG=1 STRESS_SECONDS=4 check-threads check-random
+
+.PHONY: check-random
+check-random: $(BUILD)/test/stress_random
+	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)

@@ -1,0 +1,50 @@
+#!/bin/sh
+# What the house asks of the tree itself: headers that compile alone, includes that go downwards only, each
+# third-party header in its one home, no hand-written file that has grown too long, no path of one machine.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+CC=${CC:-cc}
+bad=0
+say() {
+	echo "tree: $*" >&2
+	bad=$((bad + 1))
+}
+
+for h in include/gpuarb/*.h shm/*.h test/*.h bench/*.h; do
+	echo "#include \"$h\"" | $CC -std=gnu11 -D_GNU_SOURCE -Iinclude -Ishm -I. -fsyntax-only -x c - 2>/dev/null ||
+		say "$h does not compile alone"
+done
+if command -v g++ >/dev/null; then
+	for h in client control; do
+		echo "#include \"gpuarb/$h.h\"" | g++ -Iinclude -fsyntax-only -x c++ - 2>/dev/null ||
+			say "gpuarb/$h.h does not compile as C++"
+	done
+fi
+
+# below FILES what-they-must-not-include
+below() {
+	grep -nE "#include \"($2)\.h\"" $1 && say "an include that goes upwards: $1"
+}
+l1='shm/atomic.h shm/os.c shm/os.h shm/text.h shm/lock.c shm/lock.h shm/config.c shm/config.h shm/error.h'
+l2='shm/segment.c shm/file.c shm/slot.c shm/snapshot.c shm/running.c shm/account.c shm/wait.c shm/events.c shm/settings.c'
+below "$l1" 'slot|snapshot|running|account|wait|events|settings|client|reclaim|control|check'
+below "$l2" 'client|reclaim|control|check'
+below 'shm/policy.c' 'atomic|os|segment|slot|running|account|config|settings'
+below 'shm/snapshot.c shm/running.c shm/wait.c' 'account|settings|slot'
+
+only() {
+	for f in $(grep -lE "#include <$1>" shm/*.[ch] preload/*.[ch] tools/*.[ch] 2>/dev/null); do
+		[ "$f" = "$2" ] || say "$f includes <$1>, whose home is $2"
+	done
+}
+only 'atomic_ops\.h' shm/atomic.h
+only 'ini\.h' shm/config.c
+
+for f in $(git ls-files '*.c' '*.h' 2>/dev/null); do
+	n=$(wc -l <"$f")
+	[ "$n" -le 600 ] || say "$f has $n lines: divide it"
+done
+git grep -nIE '/(work|farm)/|/tmp/agents' -- . ':!test/check-tree.sh' 2>/dev/null && say "a path of one machine"
+
+[ "$bad" = 0 ] || exit 1
+echo "tree: headers compile alone, includes go downwards"
