@@ -28,32 +28,38 @@ CHECK    += check-sim
 # The real one calls itself directly, whoever else defines its names.
 $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
+	@echo "  LINK  $@"
+	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
 
 $(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread
+	@echo "  LINK  $@"
+	$(Q)$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread
 	@ln -sf libnvidia-ml.so.1 $(SIM)/libnvidia-ml.so
 
 $(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/%.o) test/sim/cudart.map
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/cudart.map $(LDFLAGS) -o $@ \
+	@echo "  LINK  $@"
+	$(Q)$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/cudart.map $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -lpthread -ldl
 
 $(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lpthread
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
 # The load generator finds the driver by dlopen; simload-linked is the same, bound at link time.
 ALL += $(BUILD)/simload $(BUILD)/simload-linked
 SIMLOAD_OBJ := $(BUILD)/obj/test/simload.o $(BUILD)/obj/test/simload_work.o
 
 $(BUILD)/simload: $(SIMLOAD_OBJ)
-	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
 
 $(BUILD)/simload-linked: $(SIMLOAD_OBJ) | $(SIM)/libcuda.so.1
-	$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl
 
 # Our own header against NVIDIA's, where a toolkit is installed.
 $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard test/sim/cudart*.def) test/sim/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
@@ -64,14 +70,16 @@ SIM_TESTS := procaddr nvml nvml_load zeros
 
 $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
 
 # Tests that are linked with the driver, and read the ground truth by a reader of their own.
 SIM_MODEL_TESTS := order share memory graph errors ipc module
 SIM_TESTS       += $(SIM_MODEL_TESTS)
 $(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ)/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lcriterion -lpthread -lm
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lcriterion -lpthread -lm
 
 .PHONY: check-sim check-clients sim-readme
 check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
