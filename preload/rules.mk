@@ -12,5 +12,6 @@ $(BUILD)/obj/preload/symbols.o: CFLAGS += -foptimize-sibling-calls
 
 # The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
 $(PRELOAD): $(PRELOAD_OBJ) preload/preload.map
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb-preload.so -Wl,-z,defs -Wl,-z,nodelete \
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb-preload.so -Wl,-z,defs -Wl,-z,nodelete \
 		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ)
