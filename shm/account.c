@@ -220,6 +220,7 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 	for (int i = 0; i < TRIES; i++) {
 		int r = load(seg, a, &acct);
+		bool first = r == 0 && !arb_bits_count(acct.attached, seg->nwords);
 
 		if (r < 0)
 			return r;
@@ -233,8 +234,14 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
 		acct.attached[slot / 64] |= bit;
 		acct.parity[slot / 64] &= ~bit;
-		if (publish(seg, a, ARB_HOME, &acct))
-			return 0;
+		if (!publish(seg, a, ARB_HOME, &acct))
+			continue;
+		/* What members asked for themselves goes with the last of them; what an administrator set stays. */
+		if (first) {
+			arb_store32(&seg->accounts[a].asked_ppm, 0);
+			arb_store64(&seg->accounts[a].asked_mem, 0);
+		}
+		return 0;
 	}
 	return -EBUSY;
 }

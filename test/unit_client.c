@@ -366,3 +366,18 @@ Test(client, a_control_segment_that_is_replaced_is_followed)
 	cr_assert_eq(status.core_pct, 70, "made anew: found within a second");
 	gpuarb_client_close(c);
 }
+
+Test(client, what_a_member_asked_for_goes_with_the_last_member)
+{
+	struct gpuarb_client *a = client("job", 30), *b = client("job", 0);
+	struct gpuarb_client_status status;
+
+	gpuarb_client_close(a);
+	cr_assert_eq(gpuarb_client_status(b, &status), 0);
+	cr_assert_eq(status.core_pct, 30, "the account is still there");
+	gpuarb_client_close(b);
+	a = client("job", 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.core_pct, 100);
+	gpuarb_client_close(a);
+}
