@@ -11,8 +11,13 @@
 
 #define ROW(symbol_, base_, version_, variant_, category_, library_)                                         \
 	{                                                                                                    \
-		.symbol = #symbol_, .base = #base_, .wrapper = (void *)wrap_##symbol_, .version = version_,  \
-		.variant = VARIANT_##variant_, .category = CAT_##category_, .library = LIBRARY_##library_,   \
+		.symbol = #symbol_,                                                                          \
+		.base = #base_,                                                                              \
+		.wrapper = (void *)wrap_##symbol_,                                                           \
+		.version = version_,                                                                         \
+		.variant = VARIANT_##variant_,                                                               \
+		.category = CAT_##category_,                                                                 \
+		.library = LIBRARY_##library_,                                                               \
 	},
 
 const struct hook arb_hooks[HOOK_COUNT] = {
@@ -106,8 +111,8 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 	if (!open || !open(object->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
 		return false;
 	/* Whoever comes second goes on with what it found itself, which is the same; nobody waits. */
-	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false, __ATOMIC_RELAXED,
-		    __ATOMIC_RELAXED)) {
+	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false,
+		    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
 		known[library].object = *object;
 		__atomic_store_n(&known[library].state, KNOWN, __ATOMIC_RELEASE);
 	}

@@ -47,7 +47,8 @@ extern const struct hook arb_hooks[HOOK_COUNT];
 
 /* The real functions, filled in at first use. Written once each, always with the same value. */
 extern void *arb_real_table[HOOK_COUNT];
-/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that name. */
+/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that
+ * name. */
 extern void *arb_direct_table[HOOK_COUNT];
 
 /* The hook of an exported name, or NULL. */

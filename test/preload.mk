@@ -15,6 +15,12 @@ $(RECORD)/libcuda.so.1: test/preload_record.c test/preload_record.h $(PRELOAD_TE
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
 		-Wl,--version-script=test/preload_record.map -o $@ $(filter %.c %.o,$^)
 
+# A driver whose functions do nothing, for the benchmark.
+$(PRELOAD_TEST)/empty/libcuda.so.1: $(SIM_OBJ)/defaults.o $(SIM_OBJ)/procaddr.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions -o $@ $^
+
 # The same library with an acting layer that says which wrapper was called.
 TRACING := $(PRELOAD_TEST)/libtracing.so
 $(TRACING): $(filter-out %/act.o %/threads.o,$(PRELOAD_OBJ)) $(BUILD)/obj/test/preload_trace.o
