@@ -118,3 +118,16 @@ check-debug: ## a debug build, whose clients check every invariant when they joi
 .PHONY: check-random
 check-random: $(BUILD)/test/stress_random
 	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
+
+# The command-line tools from outside.
+TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
+CHECK      += check-tools
+
+$(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+
+.PHONY: check-tools
+check-tools: $(TOOLS) $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
+	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
