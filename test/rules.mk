@@ -107,7 +107,7 @@ check-asan: ## processes, threads and garbage under the address and undefined-be
 # The protocols themselves, without the code: every interleaving of a few clients, with spin.
 .PHONY: check-model
 check-model: ## check the models of the protocols with spin
-	@test/install-deps.sh spin gcc
+	@test/install-deps.sh spin gcc libc6-dev
 	@CC="$(CC)" test/model/run.sh $(BUILD)/model
 
 .PHONY: check-debug
