@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "error.h"
-#include "segment.h"
 
 const struct arb_key_info arb_keys[ARB_KEY_COUNT] = {
 #define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                    \
