@@ -123,6 +123,8 @@ check-random: $(BUILD)/test/stress_random
 TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
 CHECK      += check-tools
 
+$(BUILD)/test/tools_set: $(BUILD)/obj/tools/conf_edit.o
+
 $(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"

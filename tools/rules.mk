@@ -2,6 +2,9 @@
 TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
 ALL   += $(TOOLS)
 
+$(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CPPFLAGS += -Ishm
+$(BUILD)/gpuarb-set: $(BUILD)/obj/tools/conf_edit.o
+
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
