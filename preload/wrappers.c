@@ -131,7 +131,10 @@ typedef long words_fn(WORDS);
 #define DIRECT(type, symbol, params, args)                                                                   \
 	static COLD type first_##symbol params                                                               \
 	{                                                                                                    \
-		return ((__typeof__(symbol) *)arb_direct_find(HOOK_##symbol))args;                           \
+		__typeof__(symbol) *target_ =                                                                \
+			(__typeof__(symbol) *)arb_direct_find(HOOK_##symbol, __builtin_return_address(0));   \
+                                                                                                             \
+		return target_ args;                                                                         \
 	}                                                                                                    \
 	type symbol params                                                                                   \
 	{                                                                                                    \

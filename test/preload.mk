@@ -36,7 +36,28 @@ $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked: test/preload_coverage.
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload -I$(PRELOAD_TEST) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $< \
 		$(if $(filter %-linked,$@),-L$(RECORD) -l:libcuda.so.1) -ldl
 
+# Libraries that get at the driver in odd ways, and the program that tries them.
+PRELOAD_LIBS := linked own constructor marker1 marker2
+PRELOAD_LIB  = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -o $@ $<
+
+$(PRELOAD_TEST)/lib%.so: test/preload_lib.c $(RECORD)/libcuda.so.1
+	@echo "  LINK  $@"
+	@mkdir -p $(@D)/hidden $(@D)/other
+	$(Q)$(PRELOAD_LIB) $(LIB_$*) -ldl
+LIB_linked      := -DLIB_LINKED -L$(RECORD) -l:libcuda.so.1
+LIB_own         := -DLIB_OWN
+LIB_constructor := -DLIB_CONSTRUCTOR
+LIB_marker1     := -DLIB_MARKER=1 -Wl,-rpath,$(abspath $(PRELOAD_TEST))/hidden
+LIB_marker2     := -DLIB_MARKER=2
+
+$(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) $(PRELOAD_LIBS:%=$(PRELOAD_TEST)/lib%.so)
+	@echo "  LINK  $@"
+	$(Q)cp $(RECORD)/libcuda.so.1 $(PRELOAD_TEST)/other/
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -DLIB_MARKER=3 -o $(PRELOAD_TEST)/hidden/libhidden.so test/preload_lib.c -ldl
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload $(LDFLAGS) -o $@ $< -Wl,--no-as-needed -L$(PRELOAD_TEST) -lmarker1 -lmarker2 \
+		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
+
 .PHONY: check-preload
-check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(TRACING) ## every entry point by every way, and nothing felt
-	@for t in coverage coverage-linked; do for p in $(TRACING) $(PRELOAD); do \
+check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(TRACING) ## every entry point by every way, and nothing felt
+	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
 		LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
