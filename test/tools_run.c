@@ -68,7 +68,7 @@ Test(run, mistakes_get_a_sentence)
 	expect("", "--priority 1000 true", 2, "--priority: priority cannot be '1000'");
 	expect("", "--account 'two words' true", 2, "cannot be an account's name");
 	expect("", "", 2, "no program to run");
-	expect("", "--help", 0, "the exit status is the program");
+	expect("", "--help", 0, "It becomes the program");
 }
 
 Test(run, without_the_library_nothing_is_started)
