@@ -236,7 +236,8 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		acct.parity[slot / 64] &= ~bit;
 		if (!publish(seg, a, ARB_HOME, &acct))
 			continue;
-		/* What members asked for themselves goes with the last of them; what an administrator set stays. */
+		/* What members asked for themselves goes with the last of them; what an administrator set
+		 * stays. */
 		if (first) {
 			arb_store32(&seg->accounts[a].asked_ppm, 0);
 			arb_store64(&seg->accounts[a].asked_mem, 0);
@@ -477,6 +478,11 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 				return -EINVAL;
 			continue;
 		}
+		/* A torn copy may have the wrong parity, if its buffer has gone to another account meanwhile:
+		 * then the word that counts would be overwritten. One clean look is enough, because nobody
+		 * else changes our parity. */
+		if (!unchanged(me->seg, a, &s))
+			continue;
 		arb_fence_release();
 		arb_store64(&slot->mem[!odd], mine + (uint64_t)bytes);
 		s.mem_used += (uint64_t)bytes;
