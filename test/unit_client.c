@@ -344,6 +344,38 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	gpuarb_view_close(view);
 }
 
+/* Whatever reservation garbage says: nobody waits for it for ever. */
+Test(client, a_reservation_that_nobody_made_is_passed)
+{
+	static const struct {
+		const char *what;
+		uint32_t slot;
+		uint64_t until_ns;
+	} garbage[] = {{"for no slot at all", 5000, ~0ull}, {"for a slot that does not wait", 7, ~0ull},
+		{"for one that waits, for ever", 1, ~0ull}};
+
+	set(NULL, "policy", "exclusive");
+	for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
+		struct gpuarb_client *c = client("a", 0), *w = client("b", 0);
+		struct arb_record *r;
+		uint64_t head;
+
+		cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+		cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+		head = arb_load64(&c->seg.header->head);
+		r = &c->seg.slots[head >> 1 & 2047].record[head & 1];
+		cr_assert_eq(w->me.slot, 1);
+		arb_store64(&r->waiting[0], 2);
+		arb_store64(&r->reserved, garbage[i].slot + 1);
+		arb_store64(&r->reserved_until, garbage[i].until_ns);
+		arb_store64(&r->shape, arb_load64(&r->shape) | ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING);
+		f.nslept = 0;
+		cr_assert_eq(gpuarb_client_wait(c, NULL, 1000000000), 0, "%s", garbage[i].what);
+		gpuarb_client_close(w);
+		gpuarb_client_close(c);
+	}
+}
+
 Test(client, a_control_segment_that_is_replaced_is_followed)
 {
 	struct gpuarb_client *c = client("web", 0);
