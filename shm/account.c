@@ -315,13 +315,20 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a)
 	return -EBUSY;
 }
 
-/* Another clock for the caps: what was left stays left. */
+/*
+ * Another clock for the caps: what was left stays left. Only if no member has come or gone since the
+ * snapshot: its words would belong to another one, and the account's own CAS does not see that. If so, at the
+ * next roll.
+ */
 static void change_clock(
 	const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
 {
 	uint64_t shift =
 		arb_account_usage(seg, run, s, wall, false) - arb_account_usage(seg, run, s, !wall, false);
 
+	arb_fence_acquire(); /* pairs SNAPSHOT_REUSE */
+	if (arb_load64(&seg->header->head) != run->head)
+		return;
 	s->cap += shift;
 	s->hard += shift;
 	s->start += shift;
@@ -339,8 +346,11 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 		s->cap = usage;
 	if ((int64_t)(usage - s->hard) > (int64_t)DEBT_TICKS_MAX)
 		s->hard = usage;
-	/* Whoever was away for a whole window comes back on today's terms, with a full quota. */
-	if (windows > 1) {
+	/* Without a limit there is nothing to owe, though members that pay in full use more than there is. */
+	if (s->limit_ppm >= ARB_PPM)
+		s->cap = s->hard = usage;
+	/* Whoever was away for a whole window, or is new, comes on today's terms, with a full quota. */
+	if (windows > 1 || s->window == 0) {
 		s->quota_ppm = terms->quota_ppm;
 		s->limit_ppm = terms->limit_ppm;
 	}
