@@ -284,6 +284,19 @@ Test(client, priority_decides_who_is_next)
 		gpuarb_client_close(c[i]);
 }
 
+Test(client, what_does_not_belong_to_an_account_is_not_read_as_if_it_did)
+{
+	struct gpuarb_error err = {0};
+	char text[64];
+
+	set("web", "priority", "70");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "priority", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "70");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "window_ms", text, sizeof(text), &err),
+		-EINVAL, "%s", text);
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, NULL, "core", text, sizeof(text), &err), -EINVAL);
+}
+
 Test(client, changes_come_together_or_not_at_all)
 {
 	struct gpuarb_client *c = client("web", 0);
