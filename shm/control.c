@@ -265,6 +265,18 @@ void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules
 	arb_settings_rules(value, rules);
 }
 
+/* For those who compare times with the clients', or write some: they may have another clock. */
+static int open_by_the_clock(
+	struct arb_segment *seg, const char *dir, const char *gpu, bool writable, struct gpuarb_error *err)
+{
+	int r = arb_os_clock_init();
+
+	if (r < 0)
+		return arb_fail(
+			err, r, "this time namespace's clock cannot be compared with that of the clients");
+	return arb_segment_open(seg, dir, gpu, writable, NULL, err);
+}
+
 int gpuarb_control_reap(const char *dir, const char *gpu,
 	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument,
 	struct gpuarb_error *err)
@@ -275,7 +287,7 @@ int gpuarb_control_reap(const char *dir, const char *gpu,
 	int count = 0, r, worst = 0;
 
 	dir = arb_control_dir(dir);
-	r = arb_segment_open(&seg, dir, gpu, true, NULL, err);
+	r = open_by_the_clock(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;
 	arb_control_rules(dir, gpu, &rules);
@@ -309,7 +321,7 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 	void *argument, struct gpuarb_error *err)
 {
 	struct arb_segment seg;
-	int r = arb_segment_open(&seg, arb_control_dir(dir), gpu, false, NULL, err);
+	int r = open_by_the_clock(&seg, arb_control_dir(dir), gpu, false, err);
 
 	if (r < 0)
 		return r;

@@ -5,6 +5,7 @@
 #include "../shm/events.h"
 #include "gpuarb/control.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct {
@@ -257,6 +258,25 @@ Test(client, limits_that_exceed_the_gpu_are_scaled_for_the_active_alone)
 	cr_assert_eq(status.quota_ppm, 800000, "alone again");
 	gpuarb_client_close(a);
 	gpuarb_client_close(b);
+}
+
+Test(client, a_forked_child_is_active_from_its_first_launch_on)
+{
+	struct gpuarb_client *c = client(NULL, 40);
+	int status;
+	pid_t pid;
+
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		status = gpuarb_client_enter(c, NULL);
+		if (status == 0)
+			status = arb_load64(&c->seg.accounts[c->account].active_window) != c->window + 1;
+		_exit(status ? 1 : 0);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert_eq(status, 0, "the limits of an account that nobody takes for active are not added up");
+	gpuarb_client_close(c);
 }
 
 Test(client, priority_decides_who_is_next)
