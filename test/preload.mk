@@ -2,7 +2,7 @@
 PRELOAD_TEST := $(BUILD)/test/preload
 RECORD       := $(PRELOAD_TEST)/record
 CHECK        += check-preload
-PACKAGES     += perl-base
+PACKAGES     += perl-base strace
 
 $(PRELOAD_TEST)/preload_%.inc: test/preload_gen.pl include/cuda_abi/calls.def
 	@mkdir -p $(@D)
@@ -57,7 +57,17 @@ $(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) 
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload $(LDFLAGS) -o $@ $< -Wl,--no-as-needed -L$(PRELOAD_TEST) -lmarker1 -lmarker2 \
 		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
 
+# All of the segment's library in it must not make it need more.
+$(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) \
+		-Wl,--whole-archive $(BUILD)/libgpuarb.a -Wl,--no-whole-archive -l:libinih.a
+
 .PHONY: check-preload
-check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(TRACING) ## every entry point by every way, and nothing felt
+check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(PRELOAD_TEST)/libwhole.so $(TRACING) ## every entry point by every way, and nothing felt
 	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
 		LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
+	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
+	@test/preload_loads.sh $(PRELOAD)

@@ -1,0 +1,55 @@
+/*
+ * What the segment's library asks of libc and what libc had not got, or had elsewhere, before glibc 2.33:
+ * defined here for this library alone, so that one build loads into programs with any glibc since 2.17.
+ */
+#include "compat.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33) && defined(__LP64__)
+
+/* On 64-bit machines struct stat is the kernel's own. */
+__attribute__((visibility("hidden"))) int fstat(int fd, struct stat *buffer)
+{
+	return (int)syscall(SYS_fstat, fd, buffer);
+}
+
+__attribute__((visibility("hidden"))) int stat(const char *restrict path, struct stat *restrict buffer)
+{
+	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, buffer, 0);
+}
+
+#endif
+
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+
+/*
+ * It was in libpthread. Who is at it is known by its pid: a child that was forked in the middle of it has
+ * nobody to wait for and begins anew.
+ */
+__attribute__((visibility("hidden"))) int pthread_once(pthread_once_t *once, void (*routine)(void))
+{
+	enum { DONE = 2 };
+	int mine = (int)((unsigned)getpid() << 2 | 1);
+
+	for (;;) {
+		int state = __atomic_load_n(once, __ATOMIC_ACQUIRE);
+
+		if (state == DONE)
+			return 0;
+		if (state == mine) {
+			sched_yield();
+		} else if (__atomic_compare_exchange_n(
+				   once, &state, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			routine();
+			__atomic_store_n(once, DONE, __ATOMIC_RELEASE);
+			return 0;
+		}
+	}
+}
+
+#endif
