@@ -57,6 +57,13 @@ $(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) 
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload $(LDFLAGS) -o $@ $< -Wl,--no-as-needed -L$(PRELOAD_TEST) -lmarker1 -lmarker2 \
 		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
 
+# A driver that writes down each call and forwards it, for comparing programs with and without the preload.
+$(PRELOAD_TEST)/forward/libcuda.so.1: test/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload_interop.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
+		-o $@ $(filter %.c %.o,$^) -ldl
+
 # All of the segment's library in it must not make it need more.
 $(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
@@ -65,9 +72,10 @@ $(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
 		-Wl,--whole-archive $(BUILD)/libgpuarb.a -Wl,--no-whole-archive -l:libinih.a
 
 .PHONY: check-preload
-check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(PRELOAD_TEST)/libwhole.so $(TRACING) ## every entry point by every way, and nothing felt
+check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 $(TRACING) ## every entry point by every way, and nothing felt
 	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
 		LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
 	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
 	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
 	@test/preload_loads.sh $(PRELOAD)
+	@test/preload_differential.sh $(BUILD) $(PRELOAD)
