@@ -76,7 +76,7 @@ RUN ?= env
 SET ?=
 
 .PHONY: check-preload check-ways check-aarch64
-check-ways: $(PRELOAD) $(TRACING) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways
+check-ways: $(if $(SET),,$(SIM)/libnvidia-ml.so.1) $(PRELOAD) $(TRACING) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways
 	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
 		$(RUN) $(SET) LD_LIBRARY_PATH=$(RECORD) $(SET) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
 
