@@ -1,6 +1,7 @@
 /* Lets everything through and counts it. */
 #include "act.h"
 
+#include "device.h"
 #include "threads.h"
 
 struct act_gate act_gate = {.open = 1};
@@ -25,7 +26,18 @@ bool act_before(struct act_call *call, CUresult *result)
 
 CUresult act_after(struct act_call *call, CUresult result)
 {
-	(void)call;
+	if (result == CUDA_SUCCESS && !arb_disabled() && arb_hooks[call->id].category == CAT_CONTEXT)
+		switch (call->id) {
+		case HOOK_cuCtxCreate:
+		case HOOK_cuCtxCreate_v2:
+		case HOOK_cuCtxCreate_v3:
+		case HOOK_cuCtxCreate_v4:
+		case HOOK_cuDevicePrimaryCtxRetain:
+			arb_device_get(call->device);
+			break;
+		default:
+			break;
+		}
 	return result;
 }
 

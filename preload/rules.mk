@@ -11,7 +11,7 @@ $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
 $(BUILD)/obj/preload/symbols.o: CFLAGS += -foptimize-sibling-calls
 
 # The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
-$(PRELOAD): $(PRELOAD_OBJ) preload/preload.map
+$(PRELOAD): $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a preload/preload.map
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb-preload.so -Wl,-z,defs -Wl,-z,nodelete \
-		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ)
+		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a -l:libinih.a
