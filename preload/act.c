@@ -2,6 +2,7 @@
 #include "act.h"
 
 #include "device.h"
+#include "memory.h"
 #include "threads.h"
 
 struct act_gate act_gate = {.open = 1};
@@ -17,11 +18,10 @@ bool act_before(struct act_call *call, CUresult *result)
 {
 	struct act_thread *self = act_thread_get();
 
-	(void)result;
 	self->seen[arb_hooks[call->id].category]++;
 	/* Nothing is due: the thread need not come this way again for as long as can be said. */
 	self->credit = UINT32_MAX;
-	return true;
+	return arb_memory_before(call, result);
 }
 
 CUresult act_after(struct act_call *call, CUresult result)
@@ -38,15 +38,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 		default:
 			break;
 		}
-	return result;
-}
-
-void act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used)
-{
-	(void)device;
-	(void)total;
-	(void)free;
-	(void)used;
+	return arb_memory_after(call, result);
 }
 
 void act_note(enum act_note note)
