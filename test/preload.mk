@@ -35,3 +35,16 @@ $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked: test/preload_coverage.
 check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(TRACING) ## every entry point by every way, and nothing felt
 	@for t in coverage coverage-linked; do for p in $(TRACING) $(PRELOAD); do \
 		GPUARB_DISABLE=1 LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+
+# Memory against a quota: gpuarb's books and the simulated GPU's.
+MEMORY_TEST := $(PRELOAD_TEST)/memory
+CHECK       += check-preload-memory
+
+$(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory_query preload_memory_race harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
+
+.PHONY: check-preload-memory
+check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
+	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
