@@ -1,9 +1,10 @@
-/* Lets everything through and counts it. */
+/* Counts every call, and hands it to whoever acts on its category. */
 #include "act.h"
 
 #include "device.h"
 #include "memory.h"
 #include "threads.h"
+#include "track.h"
 
 struct act_gate act_gate = {.open = 1};
 
@@ -17,27 +18,40 @@ void act_count(enum hook_category category)
 bool act_before(struct act_call *call, CUresult *result)
 {
 	struct act_thread *self = act_thread_get();
+	unsigned category = arb_hooks[call->id].category;
 
-	self->seen[arb_hooks[call->id].category]++;
-	/* Nothing is due: the thread need not come this way again for as long as can be said. */
-	self->credit = UINT32_MAX;
-	return arb_memory_before(call, result);
+	self->seen[category]++;
+	if (arb_disabled()) {
+		/* The thread need not come this way again for as long as can be said. */
+		self->credit = UINT32_MAX;
+		return true;
+	}
+	if (!arb_memory_before(call, result))
+		return false;
+	if (category <= CAT_INTEROP)
+		gate_before(call);
+	else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT)
+		streams_before(call);
+	return true;
 }
 
 CUresult act_after(struct act_call *call, CUresult result)
 {
-	if (result == CUDA_SUCCESS && !arb_disabled() && arb_hooks[call->id].category == CAT_CONTEXT)
-		switch (call->id) {
-		case HOOK_cuCtxCreate:
-		case HOOK_cuCtxCreate_v2:
-		case HOOK_cuCtxCreate_v3:
-		case HOOK_cuCtxCreate_v4:
-		case HOOK_cuDevicePrimaryCtxRetain:
-			arb_device_get(call->device);
-			break;
-		default:
-			break;
-		}
+	unsigned category = arb_hooks[call->id].category;
+
+	if (arb_disabled())
+		return result;
+	if (category <= CAT_INTEROP) {
+		gate_after(call, result);
+	} else if (category == CAT_SYNC) {
+		if (result == CUDA_SUCCESS)
+			gate_settle();
+	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT) {
+		streams_after(call, result);
+		/* Another context may be another GPU, on which there is no credit. */
+		if (category == CAT_CONTEXT && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
+			act_thread_get()->credit = 0;
+	}
 	return arb_memory_after(call, result);
 }
 
