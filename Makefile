@@ -22,7 +22,7 @@ Q := $(if $(V),,@)
 ALL      :=
 CHECK    :=
 BENCH    :=
-PACKAGES := gcc make pkg-config
+PACKAGES := gcc libc6-dev make
 
 .DEFAULT_GOAL := all
 .PHONY: all check demo bench deps clean help
@@ -33,7 +33,7 @@ include $(RULES)
 all: $(ALL) ## build everything into build/
 
 deps: ## install the Debian packages that are missing
-	@test/install-deps.sh $(PACKAGES)
+	@test/install-deps.sh $(sort $(PACKAGES))
 
 check: ## install what is missing, build, run the tests
 	@$(MAKE) --no-print-directory deps

@@ -11,4 +11,7 @@ $(BENCH_SRC:%.c=$(BUILD)/obj/%.o): CPPFLAGS += -Ishm
 
 $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm
+
+# It loads these when it runs.
+$(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/test/preload/empty/libcuda.so.1

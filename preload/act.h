@@ -23,23 +23,24 @@
  */
 struct act_call {
 	enum hook_id id;
-	unsigned count;    /* elements of a batch, devices of a launch, levels of a mipmap */
-	CUstream stream;   /* where the work goes; NULL: the default stream of the row's variant */
-	uint64_t handle;   /* what it is about: function, graph, pointer, pool, event, context */
-	uint64_t bytes;    /* how much is moved or asked for */
-	void *out;         /* where the driver puts what it made: CUdeviceptr *, CUcontext *, size_t * ... */
-	void *out2;        /* the second of two: pitch, total */
-	const void *desc;  /* the description that the call was given: copy, properties, launch configuration */
+	unsigned count;  /* elements of a batch, devices of a launch, levels of a mipmap */
+	CUstream stream; /* where the work goes; NULL: the default stream of the row's variant */
+	uint64_t handle; /* what it is about: function, graph, pointer, pool, event, context */
+	uint64_t bytes;  /* how much is moved or asked for */
+	void *out;       /* where the driver puts what it made: CUdeviceptr *, CUcontext *, size_t * ... */
+	void *out2;      /* the second of two: pitch, total */
+	const void
+		*desc; /* the description that the call was given: copy, properties, launch configuration */
 	CUdevice device;
-	uint64_t aux;      /* flags, attribute, height of a pitched allocation, second handle */
-	uint64_t token;    /* from act_before to act_after, for whoever acts */
+	uint64_t aux;   /* flags, attribute, height of a pitched allocation, second handle */
+	uint64_t token; /* from act_before to act_after, for whoever acts */
 };
 
 /* Each thread's own counts, in cache lines that no other thread writes. */
 struct act_thread {
-	uint32_t credit;            /* gated calls until the next one that takes the long way; 0 takes it now */
-	uint32_t owned;             /* 1 while a thread has it; when it ends the next one goes on counting in it */
-	uint64_t seen[CAT_COUNT];   /* calls by category since the process began; only its thread writes */
+	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
+	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
+	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
 } __attribute__((aligned(128)));
 
 /* Read by every thread with every call, hence written seldom. */

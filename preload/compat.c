@@ -1,38 +1,55 @@
 /*
- * What libgpuarb calls and old C libraries have under another name or not at all. These definitions stay
- * inside the library.
+ * What the segment's library asks of libc and what libc had not got, or had elsewhere, before glibc 2.33:
+ * defined here for this library alone, so that one build loads into programs with any glibc since 2.17.
  */
-#include <pthread.h>
+#include "compat.h"
+
+#include <fcntl.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The kernel's struct stat is the C library's on the 64-bit machines that have a driver. */
-int fstat(int fd, struct stat *st)
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33) && defined(__LP64__)
+
+/* On 64-bit machines struct stat is the kernel's own. */
+__attribute__((visibility("hidden"))) int fstat(int fd, struct stat *buffer)
 {
-	return (int)syscall(SYS_fstat, fd, st);
+	return (int)syscall(SYS_fstat, fd, buffer);
 }
 
-int stat(const char *restrict path, struct stat *restrict st)
+__attribute__((visibility("hidden"))) int stat(const char *restrict path, struct stat *restrict buffer)
 {
-	return (int)syscall(SYS_newfstatat, -100 /* AT_FDCWD */, path, st, 0);
+	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, buffer, 0);
 }
 
-/* A program without threads may have no libpthread. */
-int pthread_once(pthread_once_t *once, void (*routine)(void))
-{
-	int *state = (int *)once, none = PTHREAD_ONCE_INIT;
+#endif
 
-	if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == 2)
-		return 0;
-	if (__atomic_compare_exchange_n(state, &none, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-		routine();
-		__atomic_store_n(state, 2, __ATOMIC_RELEASE);
-		return 0;
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+
+/*
+ * It was in libpthread. Who is at it is known by its pid: a child that was forked in the middle of it has
+ * nobody to wait for and begins anew.
+ */
+__attribute__((visibility("hidden"))) int pthread_once(pthread_once_t *once, void (*routine)(void))
+{
+	enum { DONE = 2 };
+	int mine = (int)((unsigned)getpid() << 2 | 1);
+
+	for (;;) {
+		int state = __atomic_load_n(once, __ATOMIC_ACQUIRE);
+
+		if (state == DONE)
+			return 0;
+		if (state == mine) {
+			sched_yield();
+		} else if (__atomic_compare_exchange_n(
+				   once, &state, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			routine();
+			__atomic_store_n(once, DONE, __ATOMIC_RELEASE);
+			return 0;
+		}
 	}
-	while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != 2)
-		sched_yield();
-	return 0;
 }
+
+#endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct tables {
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	const char *strings;
 	const uint32_t *gnu_hash;
 	const uint32_t *hash;

@@ -12,7 +12,7 @@
 
 struct elf_object {
 	ElfW(Addr) base;
-	const ElfW(Dyn) *dynamic;
+	const ElfW(Dyn) * dynamic;
 	const char *path; /* valid as long as the object is loaded */
 };
 
@@ -24,7 +24,8 @@ bool arb_elf_named(const char *name, struct elf_object *object);
 bool arb_elf_is(const struct elf_object *object, const char *name);
 /* A function or object that it defines, in any version, or NULL. */
 void *arb_elf_symbol(const struct elf_object *object, const char *name);
-/* The first definition in load order behind the object that contains `address`: what RTLD_NEXT means there. */
+/* The first definition in load order behind the object that contains `address`: what RTLD_NEXT means there.
+ */
 void *arb_elf_next(const void *address, const char *name);
 
 #endif

@@ -11,8 +11,13 @@
 
 #define ROW(symbol_, base_, version_, variant_, category_, library_)                                         \
 	{                                                                                                    \
-		.symbol = #symbol_, .base = #base_, .wrapper = (void *)wrap_##symbol_, .version = version_,  \
-		.variant = VARIANT_##variant_, .category = CAT_##category_, .library = LIBRARY_##library_,   \
+		.symbol = #symbol_,                                                                          \
+		.base = #base_,                                                                              \
+		.wrapper = (void *)wrap_##symbol_,                                                           \
+		.version = version_,                                                                         \
+		.variant = VARIANT_##variant_,                                                               \
+		.category = CAT_##category_,                                                                 \
+		.library = LIBRARY_##library_,                                                               \
 	},
 
 const struct hook arb_hooks[HOOK_COUNT] = {
@@ -106,8 +111,8 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 	if (!open || !open(object->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
 		return false;
 	/* Whoever comes second goes on with what it found itself, which is the same; nobody waits. */
-	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false, __ATOMIC_RELAXED,
-		    __ATOMIC_RELAXED)) {
+	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false,
+		    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
 		known[library].object = *object;
 		__atomic_store_n(&known[library].state, KNOWN, __ATOMIC_RELEASE);
 	}
@@ -154,25 +159,44 @@ bool arb_library_owns(enum hook_library library, const void *address)
 	return arb_elf_at(address, &object) && arb_elf_is(&object, libraries[library].prefix);
 }
 
+/* What the caller's own library calls by this name, if that is not the driver's. */
+static void *own_definition(const struct hook *hook, const void *caller)
+{
+	struct elf_object object, ours;
+
+	if (!arb_elf_at(caller, &object) || !arb_elf_at((const void *)own_definition, &ours) ||
+		object.base == ours.base)
+		return NULL;
+	return arb_elf_symbol(&object, hook->symbol);
+}
+
 /*
  * Calls of a program that was linked with the driver come to our exported names. If the next definition
  * is not the driver's (another preloaded layer, a library with functions of its own by these names), the
  * call is meant for that one, and comes back to us when that layer calls the driver.
  */
-void *arb_direct_find(enum hook_id id)
+void *arb_direct_find(enum hook_id id, const void *caller)
 {
 	const struct hook *hook = &arb_hooks[id];
-	void *target = hook->wrapper, *next;
+	void *target = hook->wrapper, *next, *own;
+	bool same_for_all = true;
 	int saved = errno;
 
 	next = arb_elf_next((const void *)arb_direct_find, hook->symbol);
 	if (next && !arb_library_owns(hook->library, next)) {
-		/* Only what the dynamic linker would have chosen counts, not what is loaded locally. */
+		/* What is in the global scope is meant by everybody, what is not only by whoever has it. */
 		next = arb_libc_dlsym() ? arb_libc_dlsym()(RTLD_NEXT, hook->symbol) : NULL;
-		if (next && !arb_library_owns(hook->library, next))
+		if (next && !arb_library_owns(hook->library, next)) {
 			target = next;
+		} else {
+			own = own_definition(hook, caller);
+			if (own)
+				target = own;
+			same_for_all = false;
+		}
 	}
-	__atomic_store_n(&arb_direct_table[id], target, __ATOMIC_RELAXED);
+	if (same_for_all)
+		__atomic_store_n(&arb_direct_table[id], target, __ATOMIC_RELAXED);
 	errno = saved;
 	return target;
 }

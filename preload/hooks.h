@@ -47,7 +47,8 @@ extern const struct hook arb_hooks[HOOK_COUNT];
 
 /* The real functions, filled in at first use. Written once each, always with the same value. */
 extern void *arb_real_table[HOOK_COUNT];
-/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that name. */
+/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that
+ * name. */
 extern void *arb_direct_table[HOOK_COUNT];
 
 /* The hook of an exported name, or NULL. */
@@ -64,8 +65,9 @@ static inline enum hook_id arb_hook_id(const struct hook *hook)
 void *arb_real_find(enum hook_id id);
 /* What cuGetProcAddress gave although the driver exports no such name. */
 void arb_real_adopt(enum hook_id id, void *real);
-/* Fills in arb_direct_table[id] and gives it. */
-void *arb_direct_find(enum hook_id id);
+/* Where a call of the exported name by this caller goes; kept in arb_direct_table[id] if it is the same for
+ * all. */
+void *arb_direct_find(enum hook_id id, const void *caller);
 
 static inline void *arb_real_get(enum hook_id id)
 {

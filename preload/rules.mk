@@ -7,8 +7,8 @@ ALL += $(PRELOAD)
 
 # It is there from the start, so that a thread's own word is one load away.
 $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
-# The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones.
-$(BUILD)/obj/preload/symbols.o: CFLAGS += -foptimize-sibling-calls
+# The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones. So do wrappers.
+$(BUILD)/obj/preload/symbols.o $(BUILD)/obj/preload/wrappers.o: CFLAGS += -foptimize-sibling-calls
 
 # The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
 $(PRELOAD): $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a preload/preload.map

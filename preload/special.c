@@ -41,7 +41,8 @@ static const struct hook *which(const char *base, const void *found, int version
 			best = h;
 	if (!best || !(flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
 		return best;
-	/* cuMemcpy2D_v2_ptds belongs to cuMemcpy2D_v2 and not to cuMemcpy2D, whose name it begins with too. */
+	/* cuMemcpy2D_v2_ptds belongs to cuMemcpy2D_v2 and not to cuMemcpy2D, whose name it begins with too.
+	 */
 	for (const struct hook *h = row; h < end; h++) {
 		size_t n = strlen(best->symbol);
 

@@ -12,7 +12,7 @@
 
 #include "act.h"
 
-#define EXPORT   __attribute__((visibility("default")))
+#define EXPORT      __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -61,7 +61,8 @@ static bool is_ours(const void *address)
 {
 	struct elf_object theirs, ours;
 
-	return arb_elf_at(address, &theirs) && arb_elf_at((const void *)is_ours, &ours) && theirs.base == ours.base;
+	return arb_elf_at(address, &theirs) && arb_elf_at((const void *)is_ours, &ours) &&
+	       theirs.base == ours.base;
 }
 
 /*
@@ -94,7 +95,8 @@ static void *replace(const struct hook *hook, void *found)
 	return found;
 }
 
-static __attribute__((noinline)) void *look_up(void *handle, const char *name, const char *version, void *caller)
+static __attribute__((noinline)) void *look_up(
+	void *handle, const char *name, const char *version, void *caller)
 {
 	const struct hook *hook = arb_hook_find(name);
 	void *found;

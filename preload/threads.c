@@ -66,8 +66,8 @@ static struct act_thread *take(struct chunk *c)
 		uint32_t nobodys = 0;
 
 		if (!__atomic_load_n(&c->threads[i].owned, __ATOMIC_RELAXED) &&
-			__atomic_compare_exchange_n(&c->threads[i].owned, &nobodys, 1, false, __ATOMIC_ACQUIRE,
-				__ATOMIC_RELAXED))
+			__atomic_compare_exchange_n(
+				&c->threads[i].owned, &nobodys, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return &c->threads[i];
 	}
 	return NULL;
@@ -80,8 +80,7 @@ static struct chunk *add_chunk(void)
 	if (c == MAP_FAILED)
 		return NULL;
 	c->older = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
-	while (!__atomic_compare_exchange_n(
-		&chunks, &c->older, c, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+	while (!__atomic_compare_exchange_n(&chunks, &c->older, c, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		;
 	return c;
 }

@@ -1,8 +1,8 @@
 /*
  * One wrapper for each row of hooks.def, and the exported name in front of it.
  *
- * The short way of a gated call is a few instructions and a jump, so that everything else is in a function
- * of its own that is jumped to as well: neither needs a stack frame, and arguments stay where they are.
+ * The short way of a gated call is a few instructions and a jump; everything else is in a function of its
+ * own.
  */
 #include "wrappers.h"
 
@@ -26,11 +26,47 @@
 		return result_;                                                                              \
 	return act_after(&act_, real_ args);
 
-#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
-	static COLD CUresult slow_##symbol params                                                            \
+#define SLOW(symbol, params, args, facts)                                                                    \
+	static COLD __attribute__((used)) CUresult slow_##symbol params                                      \
 	{                                                                                                    \
 		CALL(symbol, args, facts)                                                                    \
-	}                                                                                                    \
+	}
+
+/*
+ * The short way reads no argument, so it need not know them: it is given the registers that may hold some
+ * and hands them on; the rest is on the stack, where a jump leaves it. With all of its parameters a launch
+ * would first save and then restore five of them. It has to end in a jump, for which the makefile and
+ * this condition see; the coverage test compares every argument of every call.
+ */
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) &&              \
+	(defined(__x86_64__) || defined(__aarch64__))
+
+#ifdef __x86_64__
+#define WORDS      long a, long b, long c, long d, long e, long f
+#define SAME_WORDS (a, b, c, d, e, f)
+#else
+#define WORDS      long a, long b, long c, long d, long e, long f, long g, long h
+#define SAME_WORDS (a, b, c, d, e, f, g, h)
+#endif
+typedef long words_fn(WORDS);
+
+#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
+	SLOW(symbol, params, args, facts)                                                                    \
+	words_fn short_##symbol __asm__("wrap_" #symbol);                                                    \
+	long short_##symbol(WORDS)                                                                           \
+	{                                                                                                    \
+		words_fn *real_ =                                                                            \
+			(words_fn *)__atomic_load_n(&arb_real_table[HOOK_##symbol], __ATOMIC_RELAXED);       \
+                                                                                                             \
+		if (unlikely(!real_) || unlikely(!act_open(CAT_##category)))                                 \
+			real_ = (words_fn *)(void *)slow_##symbol;                                           \
+		return real_ SAME_WORDS;                                                                     \
+	}
+
+#else
+
+#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
+	SLOW(symbol, params, args, facts)                                                                    \
 	CUresult wrap_##symbol params                                                                        \
 	{                                                                                                    \
 		__typeof__(symbol) *real_ = (__typeof__(symbol) *)__atomic_load_n(                           \
@@ -40,6 +76,8 @@
 			return slow_##symbol args;                                                           \
 		return real_ args;                                                                           \
 	}
+
+#endif
 
 #define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
 	CUresult wrap_##symbol params                                                                        \
@@ -93,7 +131,10 @@
 #define DIRECT(type, symbol, params, args)                                                                   \
 	static COLD type first_##symbol params                                                               \
 	{                                                                                                    \
-		return ((__typeof__(symbol) *)arb_direct_find(HOOK_##symbol)) args;                          \
+		__typeof__(symbol) *target_ =                                                                \
+			(__typeof__(symbol) *)arb_direct_find(HOOK_##symbol, __builtin_return_address(0));   \
+                                                                                                             \
+		return target_ args;                                                                         \
 	}                                                                                                    \
 	type symbol params                                                                                   \
 	{                                                                                                    \
@@ -101,7 +142,7 @@
 			&arb_direct_table[HOOK_##symbol], __ATOMIC_RELAXED);                                 \
                                                                                                              \
 		if (unlikely(!target_))                                                                      \
-			return first_##symbol args;                                                          \
+			target_ = first_##symbol;                                                            \
 		return target_ args;                                                                         \
 	}
 

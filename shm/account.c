@@ -220,6 +220,7 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 	for (int i = 0; i < TRIES; i++) {
 		int r = load(seg, a, &acct);
+		bool first = r == 0 && !arb_bits_count(acct.attached, seg->nwords);
 
 		if (r < 0)
 			return r;
@@ -233,8 +234,15 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
 		acct.attached[slot / 64] |= bit;
 		acct.parity[slot / 64] &= ~bit;
-		if (publish(seg, a, ARB_HOME, &acct))
-			return 0;
+		if (!publish(seg, a, ARB_HOME, &acct))
+			continue;
+		/* What members asked for themselves goes with the last of them; what an administrator set
+		 * stays. */
+		if (first) {
+			arb_store32(&seg->accounts[a].asked_ppm, 0);
+			arb_store64(&seg->accounts[a].asked_mem, 0);
+		}
+		return 0;
 	}
 	return -EBUSY;
 }
@@ -307,13 +315,20 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a)
 	return -EBUSY;
 }
 
-/* Another clock for the caps: what was left stays left. */
+/*
+ * Another clock for the caps: what was left stays left. Only if no member has come or gone since the
+ * snapshot: its words would belong to another one, and the account's own CAS does not see that. If so, at the
+ * next roll.
+ */
 static void change_clock(
 	const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
 {
 	uint64_t shift =
 		arb_account_usage(seg, run, s, wall, false) - arb_account_usage(seg, run, s, !wall, false);
 
+	arb_fence_acquire(); /* pairs SNAPSHOT_REUSE */
+	if (arb_load64(&seg->header->head) != run->head)
+		return;
 	s->cap += shift;
 	s->hard += shift;
 	s->start += shift;
@@ -331,8 +346,11 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 		s->cap = usage;
 	if ((int64_t)(usage - s->hard) > (int64_t)DEBT_TICKS_MAX)
 		s->hard = usage;
-	/* Whoever was away for a whole window comes back on today's terms, with a full quota. */
-	if (windows > 1) {
+	/* Without a limit there is nothing to owe, though members that pay in full use more than there is. */
+	if (s->limit_ppm >= ARB_PPM)
+		s->cap = s->hard = usage;
+	/* Whoever was away for a whole window, or is new, comes on today's terms, with a full quota. */
+	if (windows > 1 || s->window == 0) {
 		s->quota_ppm = terms->quota_ppm;
 		s->limit_ppm = terms->limit_ppm;
 	}
@@ -470,6 +488,11 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 				return -EINVAL;
 			continue;
 		}
+		/* A torn copy may have the wrong parity, if its buffer has gone to another account meanwhile:
+		 * then the word that counts would be overwritten. One clean look is enough, because nobody
+		 * else changes our parity. */
+		if (!unchanged(me->seg, a, &s))
+			continue;
 		arb_fence_release();
 		arb_store64(&slot->mem[!odd], mine + (uint64_t)bytes);
 		s.mem_used += (uint64_t)bytes;

@@ -191,6 +191,10 @@ int arb_client_join(struct gpuarb_client *c)
 
 	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
 	c->lock_page = NULL;
+	c->active_window = 0;
+	r = arb_os_clock_init();
+	if (r < 0)
+		return r;
 	r = arb_slot_claim(&c->seg, &c->me.slot, &c->lock_page);
 	if (r < 0)
 		return r;
@@ -375,7 +379,7 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 
 void arb_client_find_control(struct gpuarb_client *c)
 {
-	struct arb_control_map found;
+	struct arb_control_map found, old = c->control;
 	int fd;
 
 	if (c->have_control) {
@@ -388,10 +392,11 @@ void arb_client_find_control(struct gpuarb_client *c)
 	/* Removed and not made anew: what was set last goes on. */
 	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
 		return;
-	arb_control_map_close(&c->control);
+	/* A child forked in between finds the one or the other, and both are mapped. */
 	c->control = found;
 	c->have_control = true;
 	c->control_epoch = ~0ull;
+	arb_control_map_close(&old);
 }
 
 /* Where there is none and we may not make one, our own settings do; garbage there is an error. */

@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "error.h"
-#include "segment.h"
 
 const struct arb_key_info arb_keys[ARB_KEY_COUNT] = {
 #define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                    \
@@ -162,6 +161,7 @@ static bool parse_group(const char *text, int64_t *value)
 {
 	const char *rest;
 	char line[4096];
+	int saved = errno;
 	FILE *file;
 
 	if (!*text) {
@@ -184,6 +184,7 @@ static bool parse_group(const char *text, int64_t *value)
 	}
 	if (file)
 		fclose(file);
+	errno = saved;
 	return *value >= 0;
 }
 
@@ -333,15 +334,22 @@ struct parse {
 	FILE *file;
 	int result;
 	int line;
+	char section[128];
 };
 
-/* The library does not tell its handler the line, so we count. */
+/* The library does not tell its handler the line, so we count; and it cuts a section's name at 49 bytes. */
 static char *next_line(char *text, int size, void *stream)
 {
 	struct parse *p = stream;
+	const char *at;
 
 	p->line++;
-	return fgets(text, size, p->file);
+	if (!fgets(text, size, p->file))
+		return NULL;
+	at = text + strspn(text, " \t\xef\xbb\xbf"); /* the mark of a text in UTF-8 as well */
+	if (*at == '[')
+		snprintf(p->section, sizeof(p->section), "%.*s", (int)strcspn(at + 1, "]"), at + 1);
+	return text;
 }
 
 static struct arb_config_limit *limit_of(struct arb_config *config, const char *name)
@@ -370,11 +378,11 @@ static int account_value(
 		return arb_fail(p->err, -EINVAL,
 			"%s: '%.70s' cannot be an account's name: 1 to %d characters, no spaces", where,
 			account, ARB_NAME_BYTES - 1);
-	if (p->config->nlimits >= ARB_CONTROL_LIMITS)
-		return arb_fail(p->err, -ENOSPC, "%s: more than %u accounts", where, ARB_CONTROL_LIMITS);
 	limit = limit_of(p->config, account);
 	if (!limit)
 		return arb_fail(p->err, -ENOMEM, "%s: out of memory", where);
+	if (p->config->nlimits > ARB_CONTROL_LIMITS)
+		return arb_fail(p->err, -ENOSPC, "%s: more than %u accounts", where, ARB_CONTROL_LIMITS);
 	if (key == ARB_KEY_CORE) {
 		limit->core_pct = value;
 		limit->set |= ARB_LIMIT_CORE;
@@ -388,9 +396,10 @@ static int account_value(
 	return 0;
 }
 
-static int on_value(void *user, const char *section, const char *name, const char *text)
+static int on_value(void *user, const char *cut, const char *name, const char *text)
 {
 	struct parse *p = user;
+	const char *section = *cut ? p->section : cut;
 	enum arb_key key = arb_config_find(name);
 	char where[512];
 	int64_t value;

@@ -41,6 +41,16 @@ static void wake_all(struct arb_segment *seg)
 			arb_os_wake(&seg->slots[i].wake);
 }
 
+static int check_scope(enum arb_key key, const char *account, struct gpuarb_error *err)
+{
+	if ((arb_keys[key].scope == ARB_SCOPE_ACCOUNT) == (account != NULL))
+		return 0;
+	return arb_fail(err, -EINVAL,
+		account ? "%s is a setting of the GPU, not of an account"
+			: "%s is a limit of an account: say which one",
+		arb_keys[key].name);
+}
+
 static int apply(struct arb_control_copy *draft, const struct gpuarb_change *change, struct gpuarb_error *err)
 {
 	enum arb_key key = arb_config_find(change->key);
@@ -53,11 +63,9 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 		return arb_fail(err, -EINVAL,
 			"%s counts when a segment is made; set it in arbiter.conf or as %s", change->key,
 			arb_keys[key].env);
-	if ((arb_keys[key].scope == ARB_SCOPE_ACCOUNT) != (change->account != NULL))
-		return arb_fail(err, -EINVAL,
-			change->account ? "%s is a setting of the GPU, not of an account"
-					: "%s is a limit of an account: say which one",
-			change->key);
+	r = check_scope(key, change->account, err);
+	if (r < 0)
+		return r;
 	if (change->account && !arb_config_name_ok(change->account))
 		return arb_fail(err, -EINVAL,
 			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", change->account,
@@ -185,6 +193,9 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 
 	if (key == ARB_KEY_COUNT)
 		return arb_config_unknown(name, "", err);
+	r = check_scope(key, account, err);
+	if (r < 0)
+		return r;
 	r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
 	if (r < 0)
 		return r;
@@ -254,6 +265,18 @@ void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules
 	arb_settings_rules(value, rules);
 }
 
+/* For those who compare times with the clients', or write some: they may have another clock. */
+static int open_by_the_clock(
+	struct arb_segment *seg, const char *dir, const char *gpu, bool writable, struct gpuarb_error *err)
+{
+	int r = arb_os_clock_init();
+
+	if (r < 0)
+		return arb_fail(
+			err, r, "this time namespace's clock cannot be compared with that of the clients");
+	return arb_segment_open(seg, dir, gpu, writable, NULL, err);
+}
+
 int gpuarb_control_reap(const char *dir, const char *gpu,
 	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument,
 	struct gpuarb_error *err)
@@ -264,7 +287,7 @@ int gpuarb_control_reap(const char *dir, const char *gpu,
 	int count = 0, r, worst = 0;
 
 	dir = arb_control_dir(dir);
-	r = arb_segment_open(&seg, dir, gpu, true, NULL, err);
+	r = open_by_the_clock(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;
 	arb_control_rules(dir, gpu, &rules);
@@ -298,7 +321,7 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 	void *argument, struct gpuarb_error *err)
 {
 	struct arb_segment seg;
-	int r = arb_segment_open(&seg, arb_control_dir(dir), gpu, false, NULL, err);
+	int r = open_by_the_clock(&seg, arb_control_dir(dir), gpu, false, err);
 
 	if (r < 0)
 		return r;

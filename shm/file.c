@@ -175,7 +175,7 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	} else if (!S_ISREG(st.st_mode)) {
 		r = arb_fail(err, -EINVAL, "%s is not a regular file", file->path);
 	} else if (header_size > sizeof(header) || (size_t)st.st_size < header_size ||
-		   pread(fd, header, header_size, 0) != (ssize_t)header_size) {
+		   syscall(SYS_pread64, fd, header, header_size, 0) != (long)header_size) {
 		r = arb_fail(err, -EBADMSG,
 			"%s is truncated: it has %lld bytes, too few for a header; it is left as it is",
 			file->path, (long long)st.st_size);
@@ -193,7 +193,7 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 			file->base = NULL;
 		}
 	}
-	close(fd);
+	arb_os_close(fd);
 	errno = saved;
 	return r;
 }
@@ -205,7 +205,7 @@ int arb_file_open(const struct arb_file *file, int flags)
 	int fd = arb_os_open(file->path, flags);
 
 	if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_ino != file->ino || st.st_dev != file->dev)) {
-		close(fd);
+		arb_os_close(fd);
 		fd = -ESTALE;
 	}
 	errno = saved;

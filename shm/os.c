@@ -31,19 +31,28 @@ static ino_t inode_of(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
+/*
+ * By syscall(), because the C library's open, read, close and nanosleep are cancellation points: a thread
+ * that ends in one of them would keep the locks that it holds.
+ */
+static int open_plain(const char *path, int flags)
+{
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+}
+
 /* Reads a small file whole; returns its length, or -errno. The text always ends in a NUL. */
 static ssize_t read_text(const char *path, char *text, size_t size)
 {
 	size_t used = 0;
 	ssize_t n;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_plain(path, O_RDONLY | O_CLOEXEC);
 
 	text[0] = '\0';
 	if (fd < 0)
 		return -errno;
-	while (used < size - 1 && (n = read(fd, text + used, size - 1 - used)) > 0)
+	while (used < size - 1 && (n = syscall(SYS_read, fd, text + used, size - 1 - used)) > 0)
 		used += (size_t)n;
-	close(fd);
+	arb_os_close(fd);
 	text[used] = '\0';
 	return (ssize_t)used;
 }
@@ -56,8 +65,10 @@ int arb_os_clock_init(void)
 	long long seconds, nanoseconds;
 
 	/* No such file: a kernel without time namespaces, or no /proc and so no way to tell. */
-	if (own == 0 || own == TIME_NS_INIT_INO)
+	if (own == 0 || own == TIME_NS_INIT_INO) {
+		arb_os_clock_offset_ns = 0;
 		goto out;
+	}
 	/* timens_offsets speaks of the namespace that children get, which need not be ours. */
 	if (own != inode_of("/proc/self/ns/time_for_children") ||
 		read_text("/proc/self/timens_offsets", text, sizeof(text)) < 0) {
@@ -104,7 +115,7 @@ void arb_os_sleep_ns(uint64_t ns)
 	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 	int saved = errno;
 
-	nanosleep(&ts, NULL);
+	syscall(SYS_nanosleep, &ts, NULL);
 	errno = saved;
 }
 
@@ -113,7 +124,7 @@ int arb_os_open(const char *path, int flags)
 	int saved = errno, fd;
 
 	do
-		fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		fd = open_plain(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	while (fd < 0 && errno == EINTR);
 	if (fd < 0)
 		fd = -errno;
@@ -125,7 +136,7 @@ void arb_os_close(int fd)
 {
 	int saved = errno;
 
-	close(fd);
+	syscall(SYS_close, fd);
 	errno = saved;
 }
 

@@ -1,7 +1,7 @@
 /*
  * Everything the library asks of the kernel: clock, futex, byte-range locks, files, who we are. Each
- * function returns a value or -errno and leaves errno as it was. Clock and futex can be replaced by
- * tests, so that a lost wake-up or an expired reservation is a unit test.
+ * function returns a value or -errno and leaves errno as it was; none is a cancellation point. Clock and
+ * futex can be replaced by tests, so that a lost wake-up or an expired reservation is a unit test.
  */
 #ifndef ARB_OS_H
 #define ARB_OS_H
@@ -35,7 +35,8 @@ static inline uint64_t arb_os_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - (uint64_t)arb_os_clock_offset_ns;
 }
 
-/* Finds the time namespace's offset. -ENOTSUP: it cannot be known, and times would not agree. */
+/* Finds the time namespace's offset; a forked child may be in another one. -ENOTSUP: it cannot be known, and
+ * times would not agree. */
 int arb_os_clock_init(void);
 
 /* 0: woken, or the value had changed; -ETIMEDOUT; -EINTR. */

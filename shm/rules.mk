@@ -12,5 +12,5 @@ $(BUILD)/libgpuarb.a: $(SHM_OBJ)
 
 $(BUILD)/libgpuarb.so: $(SHM_OBJ)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -o $@ $^ -l:libinih.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -Wl,--exclude-libs,ALL -o $@ $^ -l:libinih.a
 	$(Q)ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1

@@ -52,7 +52,7 @@ static inline void choose(const struct arb_segment *seg, struct arb_move *move, 
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
-	if (s->reserved && now_ns < s->reserved_until) {
+	if (arb_snap_reserved(s, now_ns)) {
 		move->next = (uint32_t)s->reserved - 1;
 	} else {
 		s->reserved = s->reserved_until = 0;

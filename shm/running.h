@@ -58,6 +58,15 @@ struct arb_move {
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
+/* Twice what reserve_us may be: a reservation for longer was not made by a client. */
+#define ARB_RESERVE_NS_MAX 2000000000u
+
+/* Is there a reservation that has not lapsed? */
+static inline bool arb_snap_reserved(const struct arb_snap *snap, uint64_t now_ns)
+{
+	return snap->reserved && now_ns < snap->reserved_until &&
+	       snap->reserved_until - now_ns <= ARB_RESERVE_NS_MAX;
+}
 
 static inline bool arb_bit_test(const uint64_t *words, uint32_t i)
 {

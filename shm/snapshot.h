@@ -31,6 +31,9 @@ static inline struct arb_record *snap_record_of(const struct arb_segment *seg, u
 	return slot ? &slot->record[head & 1] : NULL;
 }
 
+/* The time of a record lies in its window, or before it by what waits for the next division by W. */
+#define SNAP_REMAINDER ((uint64_t)ARB_WEIGHT_ONE * ARB_SLOTS_MAX)
+
 /* Parts of a record that are rarely there. */
 #define SNAP_REST (ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING | ARB_SHAPE_EVICTED)
 
@@ -90,6 +93,12 @@ __attribute__((always_inline)) static inline bool snap_copy(
 				s->any_evicted |= s->evicted[w] = arb_load64(&r->evicted[w]);
 			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
 		}
+		/* Who has a reservation waits for it; one for anybody else would be waited for in vain. */
+		if (s->reserved) {
+			uint32_t slot = (uint32_t)s->reserved - 1;
+
+			overlap |= slot >= 64 * s->words || !arb_bit_test(s->waiting, slot);
+		}
 	}
 	if (s->words == seg->nwords &&
 		(s->running[plain ? 0 : s->words - 1] | s->waiting[plain ? 0 : s->words - 1] |
@@ -98,7 +107,7 @@ __attribute__((always_inline)) static inline bool snap_copy(
 		return false;
 	return !overlap && (running != 0) == (s->weight != 0) &&
 	       s->weight <= ARB_WEIGHT_ONE * 64 * s->words && s->win_ms - 1 < ARB_WIN_MS_MAX &&
-	       (int64_t)(s->win_start - s->t) <= (int64_t)(ARB_WEIGHT_ONE * ARB_SLOTS_MAX);
+	       s->t + SNAP_REMAINDER - s->win_start < s->win_ticks + SNAP_REMAINDER;
 }
 
 static inline bool snap_copy_in(const struct arb_segment *seg, struct arb_snap *s)

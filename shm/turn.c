@@ -93,7 +93,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	if (!within_quota(c, snap, c->outstanding))
 		return ARB_REASON_QUOTA;
 	facts.reserved_for_other =
-		snap->reserved && (uint32_t)snap->reserved != c->me.slot + 1 && now_ns < snap->reserved_until;
+		arb_snap_reserved(snap, now_ns) && (uint32_t)snap->reserved != c->me.slot + 1;
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
 		facts.mem_running = memory_of_running(c, snap);
 		facts.mem_mine = arb_load64(&arb_client_slot(c)->mem_now);

@@ -27,7 +27,7 @@ below() {
 }
 l1='shm/atomic.h shm/os.c shm/os.h shm/text.h shm/lock.c shm/lock.h shm/config.c shm/config.h shm/error.h'
 l2='shm/segment.c shm/file.c shm/slot.c shm/snapshot.c shm/running.c shm/account.c shm/wait.c shm/events.c shm/settings.c'
-below "$l1" 'slot|snapshot|running|account|wait|events|settings|client|reclaim|control|check'
+below "$l1" 'segment|file|slot|snapshot|running|account|wait|events|settings|client|reclaim|control|check'
 below "$l2" 'client|reclaim|control|check'
 below 'shm/policy.c' 'atomic|os|segment|slot|running|account|config|settings'
 below 'shm/snapshot.c shm/running.c shm/wait.c' 'account|settings|slot'

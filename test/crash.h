@@ -43,9 +43,10 @@ struct crash_op {
 	bool is_long;          /* to be tried only where time does not matter */
 	bool has_many;         /* tens of thousands of instructions: likewise, unless it is to be killed */
 	bool borrows;          /* borrow = idle */
-	bool creates;          /* there is no segment before, and no survivor */
-	bool real;             /* real clock and futex */
-	bool asleep;           /* killed at any time while it goes on freely, mostly inside the kernel */
+	bool moves;   /* while the victim is held up the second survivor goes to another account, and back */
+	bool creates; /* there is no segment before, and no survivor */
+	bool real;    /* real clock and futex */
+	bool asleep;  /* killed at any time while it goes on freely, mostly inside the kernel */
 	void (*arrange)(struct world *w);
 	void (*corpse)(struct world *w);
 	void (*between)(struct world *w);

@@ -158,6 +158,18 @@ void world_recover(struct world *w)
 	check_rest(w, &w->a->seg, bit_of(w->a) | bit_of(w->b), w->a_bytes + w->b_bytes);
 }
 
+/* Its slot's buffers are another account's for a while. */
+static void move_there_and_back(struct world *w)
+{
+	gpuarb_client_close(w->b);
+	w->b = world_client(w, "elsewhere", 0, 4096);
+	for (int i = 0; i < 3; i++)
+		world_must(gpuarb_client_mem_reserve(w->b, 100), "hold memory elsewhere");
+	gpuarb_client_close(w->b);
+	w->b = world_client(w, w->op->b_account, 0, 4096);
+	world_must(gpuarb_client_mem_reserve(w->b, w->b_bytes), "hold memory again");
+}
+
 void world_disturb(struct world *w)
 {
 	unsigned how = (unsigned)rand() >> 4;
@@ -179,6 +191,8 @@ void world_disturb(struct world *w)
 		if (how & 8)
 			gpuarb_client_leave(w->b, 0);
 	}
+	if (w->op->moves)
+		move_there_and_back(w);
 	check(w, &w->a->seg);
 }
 

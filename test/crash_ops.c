@@ -220,6 +220,13 @@ static void b_holds(struct world *w)
 	w->b_bytes = 1000;
 }
 
+/* So that the account's head is one of the second survivor's buffers. */
+static void b_publishes(struct world *w)
+{
+	MUST(gpuarb_client_mem_reserve(w->b, 8));
+	MUST(gpuarb_client_mem_release(w->b, 8));
+}
+
 static void b_holds_runs(struct world *w)
 {
 	b_holds(w);
@@ -370,6 +377,14 @@ const struct crash_op crash_ops[] = {
 		.b_account = "victim",
 		.arrange = b_holds,
 		.prepare = join_hold,
+		.operate = reserve,
+		.after = after_memory},
+	{.name = "memory: reserve, one moves",
+		.b_account = "victim",
+		.moves = true,
+		.arrange = b_holds,
+		.prepare = join_hold,
+		.before = b_publishes,
 		.operate = reserve,
 		.after = after_memory},
 	{.name = "memory: release",

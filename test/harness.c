@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -197,4 +198,10 @@ void *t_shared(size_t size)
 
 	T_CHECK(p != MAP_FAILED, "mmap: %s", strerror(errno));
 	return p;
+}
+
+bool t_mounts_private(const char *point)
+{
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ||
+	       mount(NULL, point, NULL, MS_PRIVATE, NULL) == 0;
 }

@@ -61,6 +61,12 @@ uint64_t t_seed_of_today(void);
 /* Memory that forked children share. */
 void *t_shared(size_t size);
 
+/*
+ * After unshare(CLONE_NEWNS): what is mounted below `point` is not seen outside. In a chroot, whose root is no
+ * mount point, `point` has to be one.
+ */
+bool t_mounts_private(const char *point);
+
 /* For plain mains: says what failed and where, and ends this process with 1. */
 #define T_CHECK(what, ...)                                                                                   \
 	do {                                                                                                 \

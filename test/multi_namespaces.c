@@ -14,6 +14,8 @@
 
 #include "harness.h"
 
+#include "gpuarb/control.h"
+
 #include "../shm/atomic.h"
 #include "../shm/check.h"
 #include "../shm/client.h"
@@ -54,8 +56,7 @@ static int tenant_main(int orders, int answers)
 	int r;
 
 	/* Its own /proc, or it would be told the number that it has outside. */
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-		mount("proc", "/proc", "proc", 0, NULL) != 0)
+	if (!t_mounts_private("/proc") || mount("proc", "/proc", "proc", 0, NULL) != 0)
 		return T_SKIP;
 	r = t_open(&dir, NULL, &c);
 	if (write(answers, &r, sizeof(r)) != sizeof(r))
@@ -233,6 +234,73 @@ static int in_time_namespace(void *argument)
 	return t_run(shifted, argument, 30);
 }
 
+/* In there: only cleans up behind the dead, as a tool does. */
+static int shifted_reaper(void *argument)
+{
+	struct gpuarb_error err = {0};
+	int r = gpuarb_control_reap(dir.path, T_GPU, NULL, NULL, &err);
+
+	(void)argument;
+	return r == -ENOTSUP ? 2 : r == 1 ? 0 : 1;
+}
+
+/* In there: a client that its parent, outside, opened. */
+static int shifted_child(void *argument)
+{
+	struct gpuarb_client *c = argument;
+	int r = gpuarb_client_enter(c, NULL);
+
+	if (r == -ENOTSUP)
+		return 2;
+	return r == 0 && gpuarb_client_leave(c, 0) == 0 ? 0 : 1;
+}
+
+struct inside {
+	int (*fn)(void *argument);
+	void *argument;
+};
+
+static int run_inside(void *argument)
+{
+	struct inside *in = argument;
+
+	if (unshare(CLONE_NEWTIME) != 0 || !write_text("/proc/self/timens_offsets", "monotonic 30 5\n"))
+		return T_SKIP;
+	return t_run(in->fn, in->argument, 30);
+}
+
+static int dies_running(void *argument)
+{
+	struct gpuarb_client *c;
+
+	(void)argument;
+	T_CHECK(t_open(&dir, NULL, &c) == 0, "joining");
+	T_CHECK(gpuarb_client_enter(c, NULL) == 0, "running");
+	_exit(0);
+}
+
+/* Whoever comes to another clock without opening a client there must not take its time for everybody's. */
+static void another_clock_unawares(void)
+{
+	struct inside reaper = {shifted_reaper, NULL}, child = {shifted_child, NULL};
+	struct gpuarb_client *c;
+	struct arb_segment seg;
+	int r;
+
+	T_CHECK(t_run(dies_running, NULL, 30) == 0, "one that dies");
+	r = t_run(run_inside, &reaper, 40);
+	T_CHECK(r == 0 || r == 2, "the reaper with a shifted clock: %d", r);
+	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, false, NULL, NULL) == 0, "observer");
+	T_CHECK(arb_check(&seg, t_say, NULL) == 0, "the invariants after cleaning");
+	T_CHECK(t_open(&dir, NULL, &c) == 0, "joining");
+	child.argument = c;
+	r = t_run(run_inside, &child, 40);
+	T_CHECK(r == 0 || r == 2, "the child with a shifted clock: %d", r);
+	T_CHECK(arb_check(&seg, t_say, NULL) == 0, "the invariants after the child");
+	gpuarb_client_close(c);
+	arb_segment_close(&seg);
+}
+
 static bool another_clock(void)
 {
 	arb_u64 *now = t_shared(sizeof(*now));
@@ -253,6 +321,7 @@ static bool another_clock(void)
 	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, false, NULL, NULL) == 0, "observer");
 	T_CHECK(arb_check(&seg, t_say, NULL) == 0, "the invariants");
 	arb_segment_close(&seg);
+	another_clock_unawares();
 	printf("time namespace, a day ahead: %s\n", r == 0 ? "the clocks agree" : "refused");
 	return true;
 }

@@ -334,6 +334,57 @@ static void *thread(void *argument)
 	return NULL;
 }
 
+/* A thread that was cancelled goes on until it is out of the library: what it had taken, others want. */
+static void *tick_cancelled(void *argument)
+{
+	pthread_cancel(pthread_self());
+	for (int i = 0; i < 3; i++) {
+		gpuarb_client_tick(argument);
+	}
+	pthread_testcancel();
+	return NULL;
+}
+
+static void *join_cancelled(void *argument)
+{
+	pthread_cancel(pthread_self());
+	gpuarb_client_enter(argument, NULL);
+	pthread_testcancel();
+	return NULL;
+}
+
+static int cancelled_child(void *argument)
+{
+	pthread_t thread;
+	void *end;
+
+	T_CHECK(pthread_create(&thread, NULL, join_cancelled, argument) == 0, "a thread");
+	pthread_join(thread, &end);
+	T_CHECK(gpuarb_client_enter(argument, NULL) == 0, "the lock is free in the child");
+	T_CHECK(fork() >= 0, "and it may fork");
+	return 0;
+}
+
+static int cancelled(void *argument)
+{
+	struct gpuarb_client *c;
+	pthread_t thread;
+	void *end;
+
+	(void)argument;
+	T_CHECK(t_open(&dir, NULL, &c) == 0, "joining");
+	T_CHECK(pthread_create(&thread, NULL, tick_cancelled, c) == 0, "a thread");
+	pthread_join(thread, &end);
+	T_CHECK(end == PTHREAD_CANCELED, "it was cancelled");
+	T_CHECK(gpuarb_client_tick(c) == 0, "the lock is free");
+	return t_run(cancelled_child, c, 10);
+}
+
+Test(multi, a_cancelled_thread_leaves_no_lock_behind)
+{
+	cr_assert_eq(t_run(cancelled, NULL, 20), 0);
+}
+
 Test(multi, eight_threads_share_one_client)
 {
 	struct gpuarb_client *c = must_open(&dir, NULL);

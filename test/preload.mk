@@ -2,7 +2,7 @@
 PRELOAD_TEST := $(BUILD)/test/preload
 RECORD       := $(PRELOAD_TEST)/record
 CHECK        += check-preload
-PACKAGES     += perl-base
+PACKAGES     += perl-base strace
 
 $(PRELOAD_TEST)/preload_%.inc: test/preload_gen.pl include/cuda_abi/calls.def
 	@mkdir -p $(@D)
@@ -14,6 +14,12 @@ $(RECORD)/libcuda.so.1: test/preload_record.c test/preload_record.h $(PRELOAD_TE
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
 		-Wl,--version-script=test/preload_record.map -o $@ $(filter %.c %.o,$^)
+
+# A driver whose functions do nothing, for the benchmark.
+$(PRELOAD_TEST)/empty/libcuda.so.1: $(SIM_OBJ)/defaults.o $(SIM_OBJ)/procaddr.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions -o $@ $^
 
 # The part that sees, with an acting layer that says which wrapper was called.
 PRELOAD_SEES := $(patsubst %,$(BUILD)/obj/preload/%.o,elf hooks nvml_hooks special symbols wrappers)
@@ -31,10 +37,49 @@ $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked: test/preload_coverage.
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload -I$(PRELOAD_TEST) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $< \
 		$(if $(filter %-linked,$@),-L$(RECORD) -l:libcuda.so.1) -ldl
 
+# Libraries that get at the driver in odd ways, and the program that tries them.
+PRELOAD_LIBS := linked own constructor marker1 marker2
+PRELOAD_LIB  = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -o $@ $<
+
+$(PRELOAD_TEST)/lib%.so: test/preload_lib.c $(RECORD)/libcuda.so.1
+	@echo "  LINK  $@"
+	@mkdir -p $(@D)/hidden $(@D)/other
+	$(Q)$(PRELOAD_LIB) $(LIB_$*) -ldl
+LIB_linked      := -DLIB_LINKED -L$(RECORD) -l:libcuda.so.1
+LIB_own         := -DLIB_OWN
+LIB_constructor := -DLIB_CONSTRUCTOR
+LIB_marker1     := -DLIB_MARKER=1 -Wl,-rpath,$(abspath $(PRELOAD_TEST))/hidden
+LIB_marker2     := -DLIB_MARKER=2
+
+$(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) $(PRELOAD_LIBS:%=$(PRELOAD_TEST)/lib%.so)
+	@echo "  LINK  $@"
+	$(Q)cp $(RECORD)/libcuda.so.1 $(PRELOAD_TEST)/other/
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -DLIB_MARKER=3 -o $(PRELOAD_TEST)/hidden/libhidden.so test/preload_lib.c -ldl
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload $(LDFLAGS) -o $@ $< -Wl,--no-as-needed -L$(PRELOAD_TEST) -lmarker1 -lmarker2 \
+		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
+
+# A driver that writes down each call and forwards it, for comparing programs with and without the preload.
+$(PRELOAD_TEST)/forward/libcuda.so.1: test/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload_interop.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
+		-o $@ $(filter %.c %.o,$^) -ldl
+
+# All of the segment's library in it must not make it need more.
+$(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) \
+		-Wl,--whole-archive $(BUILD)/libgpuarb.a -Wl,--no-whole-archive -l:libinih.a
+
 .PHONY: check-preload
-check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(TRACING) ## every entry point by every way, and nothing felt
-	@for t in coverage coverage-linked; do for p in $(TRACING) $(PRELOAD); do \
+check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 $(TRACING) ## every entry point by every way, and nothing felt
+	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
 		GPUARB_DISABLE=1 LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
+	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
+	@test/preload_loads.sh $(PRELOAD)
+	@GPUARB_DISABLE=1 test/preload_differential.sh $(BUILD) $(PRELOAD)
 
 # Memory against a quota: gpuarb's books and the simulated GPU's.
 MEMORY_TEST := $(PRELOAD_TEST)/memory

@@ -132,21 +132,23 @@ static const struct hook *meant(const char *base, int version, bool per_thread)
 	const struct hook *best = NULL, *variant = NULL;
 
 	for (size_t i = 0; i < ROWS; i++)
-		if (!strcmp(rows[i].base, base) && rows[i].version <= version && rows[i].variant == VARIANT_LEGACY)
+		if (!strcmp(rows[i].base, base) && rows[i].version <= version &&
+			rows[i].variant == VARIANT_LEGACY)
 			best = &rows[i];
 	for (size_t i = 0; best && per_thread && i < ROWS; i++) {
 		size_t n = strlen(best->symbol);
 
-		if (!strcmp(rows[i].base, base) && rows[i].version <= version && rows[i].variant != VARIANT_LEGACY &&
-			!strncmp(rows[i].symbol, best->symbol, n) && !strncmp(rows[i].symbol + n, "_pt", 3))
+		if (!strcmp(rows[i].base, base) && rows[i].version <= version &&
+			rows[i].variant != VARIANT_LEGACY && !strncmp(rows[i].symbol, best->symbol, n) &&
+			!strncmp(rows[i].symbol + n, "_pt", 3))
 			variant = &rows[i];
 	}
 	return variant ? variant : best;
 }
 
-static const int versions[] = {2000, 2010, 2020, 2030, 3000, 3020, 4000, 4010, 5000, 5050, 6000, 6050, 7000, 8000,
-	9000, 9020, 10000, 10010, 10020, 11000, 11010, 11020, 11030, 11040, 11060, 11070, 12000, 12010, 12020,
-	12030, 12040, 12050, 12060, 12080, 12090, 13000};
+static const int versions[] = {2000, 2010, 2020, 2030, 3000, 3020, 4000, 4010, 5000, 5050, 6000, 6050, 7000,
+	8000, 9000, 9020, 10000, 10010, 10020, 11000, 11010, 11020, 11030, 11040, 11060, 11070, 12000, 12010,
+	12020, 12030, 12040, 12050, 12060, 12080, 12090, 13000};
 
 static void by_proc_address(void *first, void *second, const char *base)
 {
@@ -166,7 +168,8 @@ static void by_proc_address(void *first, void *second, const char *base)
 					fail("cuGetProcAddress", base, "found what is newer", NULL);
 				continue;
 			}
-			if (r1 || r2 || r3 || status != CU_GET_PROC_ADDRESS_SUCCESS || one != two || one != three)
+			if (r1 || r2 || r3 || status != CU_GET_PROC_ADDRESS_SUCCESS || one != two ||
+				one != three)
 				fail("cuGetProcAddress", base, "answers differ", NULL);
 			try(row, "cuGetProcAddress", one, CUDA_SUCCESS);
 			try(row, "cuGetProcAddress_v2", two, (CUresult)999);
@@ -227,6 +230,7 @@ int main(void)
 	}
 	resolvers_fail_as_the_driver_does(second);
 	printf("preload: %zu entry points, %u calls by every way%s: %s\n", ROWS, checks,
-		trace_take ? ", wrapper by wrapper" : "", failures ? "not as they should be" : "all as they should be");
+		trace_take ? ", wrapper by wrapper" : "",
+		failures ? "not as they should be" : "all as they should be");
 	return failures != 0;
 }

@@ -30,6 +30,7 @@ for my $c (@calls) {
 		print "__attribute__((weak)) CUresult $name($c->{params})\n{\n";
 		print "\treturn record_call(\"$name\", $n, ", arguments($c), ");\n}\n";
 	} elsif ($what eq 'forward') {
+		next if $name =~ /^cuGetProcAddress/;
 		print "__attribute__((weak)) CUresult $name($c->{params})\n{\n";
 		print "\tstatic __typeof__($name) *real;\n\n";
 		print "\tif (!real && !(real = forward_find(\"$name\")))\n\t\treturn CUDA_ERROR_NOT_FOUND;\n";

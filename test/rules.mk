@@ -107,7 +107,7 @@ check-asan: ## processes, threads and garbage under the address and undefined-be
 # The protocols themselves, without the code: every interleaving of a few clients, with spin.
 .PHONY: check-model
 check-model: ## check the models of the protocols with spin
-	@test/install-deps.sh spin gcc
+	@test/install-deps.sh spin gcc libc6-dev
 	@CC="$(CC)" test/model/run.sh $(BUILD)/model
 
 .PHONY: check-debug
@@ -118,3 +118,18 @@ check-debug: ## a debug build, whose clients check every invariant when they joi
 .PHONY: check-random
 check-random: $(BUILD)/test/stress_random
 	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
+
+# The command-line tools from outside.
+TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
+CHECK      += check-tools
+
+$(BUILD)/test/tools_set: $(BUILD)/obj/tools/conf_edit.o
+
+$(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+
+.PHONY: check-tools
+check-tools: $(TOOLS) $(PRELOAD) $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
+	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done

@@ -152,6 +152,42 @@ Test(account, another_clock_leaves_what_was_left)
 	u_leave(5);
 }
 
+Test(account, the_first_window_of_all_grants_no_more_than_others)
+{
+	struct arb_account_snap acct;
+
+	u_clock_ns += 50000000;
+	acct = roll(40, 40);
+	cr_assert_eq(acct.window, 1);
+	cr_assert_eq(acct.cap, 40 * U_MS, "%llu", (unsigned long long)(acct.cap / U_MS));
+	cr_assert_eq(acct.hard, 40 * U_MS);
+}
+
+Test(account, what_was_used_without_a_limit_is_no_debt_under_one)
+{
+	struct arb_terms terms = {ARB_PPM, ARB_PPM, 100, true};
+	struct arb_actor me = {&u_seg, 0};
+	struct arb_account_snap acct;
+	struct arb_move m;
+	struct arb_snap s;
+
+	/* Two members, each of which pays for all of its time: twice what the window has. */
+	u_enter(0, ARB_WEIGHT_ONE);
+	u_enter(1, ARB_WEIGHT_ONE);
+	for (int i = 0; i < 20; i++) {
+		m = u_move();
+		cr_assert_eq(arb_running_roll(&me, &m, &s), 0);
+		cr_assert_eq(arb_account_roll(&me, web, &s, &terms, u_ticks(), &acct), 0);
+		u_clock_ns += 100000000;
+	}
+	terms.limit_ppm = terms.quota_ppm = 500000;
+	m = u_move();
+	cr_assert_eq(arb_running_roll(&me, &m, &s), 0);
+	cr_assert_eq(arb_account_roll(&me, web, &s, &terms, u_ticks(), &acct), 0);
+	cr_assert_eq(acct.cap - arb_account_usage(&u_seg, &s, &acct, true, false), 50 * U_MS);
+	cr_assert_eq(acct.hard, acct.cap);
+}
+
 Test(account, memory_is_counted_and_the_last_byte_goes_to_one)
 {
 	struct arb_actor a = {&u_seg, 0}, b = {&u_seg, 1};

@@ -5,6 +5,7 @@
 #include "../shm/events.h"
 #include "gpuarb/control.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct {
@@ -259,6 +260,25 @@ Test(client, limits_that_exceed_the_gpu_are_scaled_for_the_active_alone)
 	gpuarb_client_close(b);
 }
 
+Test(client, a_forked_child_is_active_from_its_first_launch_on)
+{
+	struct gpuarb_client *c = client(NULL, 40);
+	int status;
+	pid_t pid;
+
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		status = gpuarb_client_enter(c, NULL);
+		if (status == 0)
+			status = arb_load64(&c->seg.accounts[c->account].active_window) != c->window + 1;
+		_exit(status ? 1 : 0);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert_eq(status, 0, "the limits of an account that nobody takes for active are not added up");
+	gpuarb_client_close(c);
+}
+
 Test(client, priority_decides_who_is_next)
 {
 	struct gpuarb_client *c[3];
@@ -282,6 +302,19 @@ Test(client, priority_decides_who_is_next)
 	cr_assert_eq((uint32_t)s.reserved - 1, c[2]->me.slot);
 	for (int i = 0; i < 3; i++)
 		gpuarb_client_close(c[i]);
+}
+
+Test(client, what_does_not_belong_to_an_account_is_not_read_as_if_it_did)
+{
+	struct gpuarb_error err = {0};
+	char text[64];
+
+	set("web", "priority", "70");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "priority", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "70");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "window_ms", text, sizeof(text), &err),
+		-EINVAL, "%s", text);
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, NULL, "core", text, sizeof(text), &err), -EINVAL);
 }
 
 Test(client, changes_come_together_or_not_at_all)
@@ -344,6 +377,38 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	gpuarb_view_close(view);
 }
 
+/* Whatever reservation garbage says: nobody waits for it for ever. */
+Test(client, a_reservation_that_nobody_made_is_passed)
+{
+	static const struct {
+		const char *what;
+		uint32_t slot;
+		uint64_t until_ns;
+	} garbage[] = {{"for no slot at all", 5000, ~0ull}, {"for a slot that does not wait", 7, ~0ull},
+		{"for one that waits, for ever", 1, ~0ull}};
+
+	set(NULL, "policy", "exclusive");
+	for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
+		struct gpuarb_client *c = client("a", 0), *w = client("b", 0);
+		struct arb_record *r;
+		uint64_t head;
+
+		cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+		cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+		head = arb_load64(&c->seg.header->head);
+		r = &c->seg.slots[head >> 1 & 2047].record[head & 1];
+		cr_assert_eq(w->me.slot, 1);
+		arb_store64(&r->waiting[0], 2);
+		arb_store64(&r->reserved, garbage[i].slot + 1);
+		arb_store64(&r->reserved_until, garbage[i].until_ns);
+		arb_store64(&r->shape, arb_load64(&r->shape) | ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING);
+		f.nslept = 0;
+		cr_assert_eq(gpuarb_client_wait(c, NULL, 1000000000), 0, "%s", garbage[i].what);
+		gpuarb_client_close(w);
+		gpuarb_client_close(c);
+	}
+}
+
 Test(client, a_control_segment_that_is_replaced_is_followed)
 {
 	struct gpuarb_client *c = client("web", 0);
@@ -365,4 +430,19 @@ Test(client, a_control_segment_that_is_replaced_is_followed)
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 70, "made anew: found within a second");
 	gpuarb_client_close(c);
+}
+
+Test(client, what_a_member_asked_for_goes_with_the_last_member)
+{
+	struct gpuarb_client *a = client("job", 30), *b = client("job", 0);
+	struct gpuarb_client_status status;
+
+	gpuarb_client_close(a);
+	cr_assert_eq(gpuarb_client_status(b, &status), 0);
+	cr_assert_eq(status.core_pct, 30, "the account is still there");
+	gpuarb_client_close(b);
+	a = client("job", 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.core_pct, 100);
+	gpuarb_client_close(a);
 }

@@ -238,3 +238,29 @@ Test(config, the_example_documents_every_setting)
 			arb_keys[key].name, value);
 	}
 }
+
+Test(config, the_longest_name_and_the_last_account_have_all_their_limits)
+{
+	static char text[ARB_CONTROL_LIMITS * 100];
+	struct arb_config config;
+	struct gpuarb_error err = {0};
+	size_t used = 0;
+	int r;
+
+	for (unsigned i = 0; i < ARB_CONTROL_LIMITS; i++)
+		used += (size_t)snprintf(
+			text + used, sizeof(text) - used, "[account %063u]\ncore = 40\npriority = 7\n", i);
+	r = load(text, &config, &err);
+	cr_assert_eq(r, 0, "%s", err.text);
+	cr_assert_eq(config.nlimits, ARB_CONTROL_LIMITS);
+	for (unsigned i = 0; i < ARB_CONTROL_LIMITS; i++) {
+		char name[ARB_NAME_BYTES];
+
+		snprintf(name, sizeof(name), "%063u", i);
+		cr_assert_str_eq(config.limits[i].name, name);
+		cr_assert_eq(config.limits[i].set, ARB_LIMIT_CORE | ARB_LIMIT_PRIORITY);
+	}
+	arb_config_free(&config);
+	snprintf(text + used, sizeof(text) - used, "[account one-more]\ncore = 40\n");
+	cr_assert_eq(load(text, &config, &err), -ENOSPC);
+}

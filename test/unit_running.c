@@ -285,6 +285,9 @@ Test(running, garbage_is_refused_and_can_be_repaired)
 		{"a window without length", offsetof(struct arb_record, shape),
 			1u << ARB_SHAPE_WORDS_SHIFT | 256},
 		{"a window that begins after the time", offsetof(struct arb_record, win_start), 1ull << 62},
+		{"a window that began an age ago", offsetof(struct arb_record, win_start), 1},
+		{"a window that will not end", offsetof(struct arb_record, win_start),
+			(1ull << 63) + 16000000000000ull},
 		{"a time far ahead", offsetof(struct arb_record, t), 1ull << 62},
 		{"members without weight", offsetof(struct arb_record, shape),
 			100ull << 32 | 1u << ARB_SHAPE_WORDS_SHIFT}};

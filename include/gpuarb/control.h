@@ -30,7 +30,8 @@ struct gpuarb_change {
 GPUARB_API int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
 	size_t count, struct gpuarb_error *err);
 
-/* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none. */
+/* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none; -EINVAL: there is
+ * no such setting, or not of an account, or of nothing else. */
 GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key,
 	char *text, size_t size, struct gpuarb_error *err);
 

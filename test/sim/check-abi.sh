@@ -63,7 +63,6 @@ cat >"$out/calls.c" <<'EOF'
 #define DRIVER_CALL(symbol, base, version) SAME(__typeof__(&symbol), PFN_##base##_v##version, #symbol)
 #define DRIVER_CALL_PT(symbol, base, version, kind) \
 	SAME(__typeof__(&symbol), PFN_##base##_v##version##_##kind, #symbol)
-#define DRIVER_CALL_UNTYPED(symbol, base, version)
 #include "driver.def"
 #include "interop.def"
 EOF

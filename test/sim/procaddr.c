@@ -17,7 +17,6 @@ struct entry {
 
 #define ROW(symbol, base, version, pt)              {#base, #symbol, version, pt, (void *)symbol},
 #define DRIVER_CALL(symbol, base, version)          ROW(symbol, base, version, 0)
-#define DRIVER_CALL_UNTYPED(symbol, base, version)  ROW(symbol, base, version, 0)
 #define DRIVER_CALL_PT(symbol, base, version, kind) ROW(symbol, base, version, 1)
 
 static const struct entry core[] = {

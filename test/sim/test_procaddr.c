@@ -16,7 +16,6 @@ struct row {
 };
 
 #define DRIVER_CALL(symbol, base, version)          {#symbol, #base, version, 0},
-#define DRIVER_CALL_UNTYPED(symbol, base, version)  {#symbol, #base, version, 0},
 #define DRIVER_CALL_PT(symbol, base, version, kind) {#symbol, #base, version, 1},
 
 static const struct row core[] = {

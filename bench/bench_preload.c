@@ -1,0 +1,266 @@
+/*
+ * What the preload costs a program: the same call through the driver's own function and through what the
+ * program gets with the preload, in one process, in turns. The program runs itself again with LD_PRELOAD;
+ * there the driver's own function is found where the preload's own wrapper goes to: past it, by reading
+ * the driver's symbols.
+ */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+#include "report.h"
+
+#define SAMPLES 20000
+
+struct driver {
+	__typeof__(cuLaunchKernel) *launch;
+	__typeof__(cuMemAlloc_v2) *alloc;
+	__typeof__(cuMemFree_v2) *release;
+};
+
+static struct driver bare, hooked;
+static CUfunction function;
+static CUstream stream;
+
+/* dlsym would give the wrapper: take the address out of the driver's symbol table. */
+static void *bare_symbol(void *driver, const char *name)
+{
+	struct link_map *map = driver;
+	const ElfW(Sym) *symbols = NULL;
+	const char *strings = NULL;
+	const uint32_t *hash = NULL;
+	uint32_t last = 0;
+
+	for (const ElfW(Dyn) *d = map->l_ld; d->d_tag; d++) {
+		if (d->d_tag == DT_SYMTAB)
+			symbols = (const ElfW(Sym) *)d->d_un.d_ptr;
+		else if (d->d_tag == DT_STRTAB)
+			strings = (const char *)d->d_un.d_ptr;
+		else if (d->d_tag == DT_GNU_HASH)
+			hash = (const uint32_t *)d->d_un.d_ptr;
+	}
+	if (!symbols || !strings || !hash)
+		return NULL;
+	for (uint32_t b = 0; b < hash[0]; b++) {
+		const uint32_t *buckets = hash + 4 + hash[2] * (sizeof(ElfW(Addr)) / 4);
+
+		for (uint32_t i = buckets[b]; i >= hash[1]; i++) {
+			if (!strcmp(strings + symbols[i].st_name, name))
+				return (void *)(map->l_addr + symbols[i].st_value);
+			last = buckets[hash[0] + i - hash[1]];
+			if (last & 1)
+				break;
+		}
+	}
+	return NULL;
+}
+
+static CUresult launch(const struct driver *d)
+{
+	return d->launch(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+static void launches(void *argument, unsigned iterations)
+{
+	for (unsigned i = 0; i < iterations; i++)
+		launch(argument);
+}
+
+static void pairs(void *argument, unsigned iterations)
+{
+	const struct driver *d = argument;
+	CUdeviceptr p = 0;
+
+	for (unsigned i = 0; i < iterations; i++)
+		d->alloc(&p, 1 << 20), d->release(p);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* Each call timed by itself, alternating; the clock's own cost is in both. */
+static void percentiles(uint32_t *p50, uint32_t *p99, const struct driver *first, const struct driver *second)
+{
+	static uint32_t sample[2][SAMPLES];
+	const struct driver *which[2] = {first, second};
+
+	for (unsigned i = 0; i < SAMPLES; i++)
+		for (unsigned k = 0; k < 2; k++) {
+			uint64_t began = bench_now_ns();
+
+			for (unsigned n = 0; n < 8; n++)
+				launch(which[k]);
+			sample[k][i] = (uint32_t)(bench_now_ns() - began);
+		}
+	for (unsigned k = 0; k < 2; k++) {
+		qsort(sample[k], SAMPLES, sizeof(sample[k][0]), by_value);
+		p50[k] = sample[k][SAMPLES / 2];
+		p99[k] = sample[k][SAMPLES * 99 / 100];
+	}
+}
+
+static void launch_cases(struct bench *b)
+{
+	double ns, base;
+	uint32_t p50[2], p99[2];
+
+	launch(&hooked);
+	if (bench_wants(b, "launch")) {
+		bench_duel(launches, &hooked, launches, &bare, 10000, 200, &ns, &base);
+		bench_show(b, "launch", ns, "ns", base);
+		/* The limit is on what is added, whatever the driver's own cost is here. */
+		bench_ratio(b, "launch_added", ns - base > 0 ? ns - base : 0, "ns", 10, 1);
+	}
+	if (bench_wants(b, "launch_tail")) {
+		percentiles(p50, p99, &hooked, &bare);
+		bench_show(b, "launch_p50_of_8", p50[0], "ns", p50[1]);
+		bench_ratio(b, "launch_p99_of_8", p99[0], "ns", p99[1], 1.5);
+	}
+}
+
+struct crowd {
+	const struct driver *driver;
+	unsigned iterations;
+};
+
+static void *one_of_the_crowd(void *argument)
+{
+	const struct crowd *c = argument;
+
+	launches((void *)c->driver, c->iterations);
+	return NULL;
+}
+
+static void eight(void *argument, unsigned iterations)
+{
+	struct crowd c = {argument, iterations};
+	pthread_t thread[8];
+
+	for (unsigned i = 0; i < 8; i++)
+		pthread_create(&thread[i], NULL, one_of_the_crowd, &c);
+	for (unsigned i = 0; i < 8; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static void other_cases(struct bench *b)
+{
+	double ns, base;
+
+	if (bench_wants(b, "threads_8")) {
+		bench_duel(eight, &hooked, eight, &bare, 50000, 15, &ns, &base);
+		bench_ratio(b, "threads_8_added", ns - base > 0 ? (ns - base) / 8 : 0, "ns", 10, 1);
+	}
+	if (bench_wants(b, "alloc_free")) {
+		pairs(&hooked, 1);
+		bench_duel(pairs, &hooked, pairs, &bare, 200, 300, &ns, &base);
+		bench_show(b, "alloc_free", ns, "ns", base);
+		bench_ratio(b, "alloc_free_added", ns - base > 0 ? ns - base : 0, "ns", 200, 1);
+	}
+}
+
+/* Instructions of many launches by callgrind, with and without; BENCH_COUNT is how many. */
+static double instructions(const char *way, unsigned count)
+{
+	char command[1024], self[512], line[256];
+	double total = 0;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	FILE *pipe;
+
+	if (n <= 0)
+		return 0;
+	self[n] = 0;
+	snprintf(command, sizeof(command),
+		"BENCH_COUNT=%u BENCH_WAY=%s valgrind --tool=callgrind --callgrind-out-file=/dev/null '%s' "
+		"2>&1",
+		count, way, self);
+	pipe = popen(command, "re");
+	while (pipe && fgets(line, sizeof(line), pipe)) {
+		char *at = strstr(line, "Collected : ");
+
+		if (at)
+			total = atof(at + strlen("Collected : "));
+	}
+	if (pipe)
+		pclose(pipe);
+	return total;
+}
+
+static void instruction_case(struct bench *b)
+{
+	double hook, driver;
+
+	if (!bench_wants(b, "launch_instructions") || system("command -v valgrind >/dev/null 2>&1"))
+		return;
+	hook = (instructions("hooked", 20000) - instructions("hooked", 10000)) / 10000;
+	driver = (instructions("bare", 20000) - instructions("bare", 10000)) / 10000;
+	bench_show(b, "launch_instructions", hook, "instr", driver);
+	bench_ratio(b, "instructions_added", hook - driver, "instr", 40, 1);
+}
+
+static int start(char **argv, const char *build)
+{
+	char path[1024];
+
+	snprintf(path, sizeof(path), "%s/libgpuarb-preload.so", build);
+	setenv("LD_PRELOAD", path, 1);
+	snprintf(path, sizeof(path), "%s/test/preload/empty", build);
+	setenv("LD_LIBRARY_PATH", path, 1);
+	execv("/proc/self/exe", argv);
+	perror("bench_preload");
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	char build[512];
+	ssize_t n = readlink("/proc/self/exe", build, sizeof(build) - 1);
+	const char *count = getenv("BENCH_COUNT");
+	struct bench b;
+	void *driver;
+
+	if (n <= 0)
+		return 1;
+	build[n] = 0;
+	*strrchr(build, '/') = 0;
+	if (!getenv("LD_PRELOAD"))
+		return start(argv, build);
+	driver = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!driver) {
+		fprintf(stderr, "bench_preload: %s\n", dlerror());
+		return 1;
+	}
+	hooked.launch = (__typeof__(cuLaunchKernel) *)dlsym(driver, "cuLaunchKernel");
+	hooked.alloc = (__typeof__(cuMemAlloc_v2) *)dlsym(driver, "cuMemAlloc_v2");
+	hooked.release = (__typeof__(cuMemFree_v2) *)dlsym(driver, "cuMemFree_v2");
+	bare.launch = (__typeof__(cuLaunchKernel) *)bare_symbol(driver, "cuLaunchKernel");
+	bare.alloc = (__typeof__(cuMemAlloc_v2) *)bare_symbol(driver, "cuMemAlloc_v2");
+	bare.release = (__typeof__(cuMemFree_v2) *)bare_symbol(driver, "cuMemFree_v2");
+	if (!bare.launch || !hooked.launch || bare.launch == hooked.launch) {
+		fprintf(stderr, "bench_preload: the preload is not in the way\n");
+		return 1;
+	}
+	if (count) {
+		launches(strcmp(getenv("BENCH_WAY"), "bare") ? &hooked : &bare, (unsigned)atoi(count));
+		return 0;
+	}
+	bench_begin(&b, "preload",
+		"Cases: launch, launch_tail, threads_8, alloc_free, launch_instructions. On a driver whose "
+		"functions\n"
+		"do nothing, so that what is added is not lost in what the driver does. x_added: against its "
+		"limit.",
+		argc, argv);
+	launch_cases(&b);
+	other_cases(&b);
+	instruction_case(&b);
+	return bench_end(&b);
+}

@@ -1,0 +1,149 @@
+/* The watchdog, from outside: what it prints, what it frees, how it exits. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpuarb/control.h"
+#include "harness.h"
+
+#define TOOL "gpuarb-watchdog"
+
+static struct t_dir dir;
+
+static void make_dir(void)
+{
+	t_dir_make(&dir, NULL);
+}
+
+static void remove_dir(void)
+{
+	t_dir_remove(&dir);
+}
+
+TestSuite(watchdog, .init = make_dir, .fini = remove_dir, .timeout = 60);
+
+/* Runs the tool; returns its exit status and what it printed, both streams together. */
+static int run(const char *arguments, char *output, size_t size)
+{
+	const char *build = getenv("T_BUILD");
+	char command[512];
+	size_t n;
+	FILE *pipe;
+
+	snprintf(command, sizeof(command), "%s/%s --dir %s %s 2>&1", build ? build : "build", TOOL, dir.path,
+		arguments);
+	pipe = popen(command, "r");
+	cr_assert(pipe);
+	n = fread(output, 1, size - 1, pipe);
+	output[n] = '\0';
+	return WEXITSTATUS(pclose(pipe));
+}
+
+/* Holds memory and the lease until it is killed. */
+static int hold(void *argument)
+{
+	struct gpuarb_client *c;
+	int *ready = argument;
+
+	if (t_open(&dir, "web", &c) < 0 || gpuarb_client_mem_reserve(c, 3u << 20) < 0 ||
+		gpuarb_client_enter(c, NULL) < 0)
+		return 1;
+	*ready = 1;
+	pause();
+	return 0;
+}
+
+static pid_t holder(void)
+{
+	volatile int *ready = t_shared(sizeof(int));
+	pid_t pid = t_spawn(hold, (void *)ready, 50);
+
+	while (!*ready)
+		t_sleep_us(1000);
+	return pid;
+}
+
+Test(watchdog, a_dead_client_is_reclaimed_and_reported)
+{
+	char out[4096], expected[64];
+	pid_t pid = holder();
+
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	cr_assert_str_empty(out, "the living are left alone");
+	kill(pid, SIGKILL);
+	t_wait(pid);
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	snprintf(expected, sizeof(expected), "slot 0 reclaimed: pid %d (", (int)pid);
+	cr_assert(strstr(out, expected), "%s", out);
+	cr_assert(strstr(out, "of account web, while it ran; it had used "), "%s", out);
+	cr_assert(strstr(out, "freed 3.0 MiB\n"), "%s", out);
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	cr_assert_str_empty(out, "once is enough");
+}
+
+/* Becomes the tool, in a loop. */
+static int loop(void *argument)
+{
+	const char *build = getenv("T_BUILD");
+	char path[256];
+
+	(void)argument;
+	snprintf(path, sizeof(path), "%s/%s", build ? build : "build", TOOL);
+	execl(path, TOOL, "--dir", dir.path, "--interval", "10", "--quiet", (char *)NULL);
+	return 1;
+}
+
+Test(watchdog, a_loop_ends_with_a_signal)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+	pid_t pid = holder(), tool;
+
+	cr_assert_eq(gpuarb_view_open(dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	kill(pid, SIGKILL);
+	t_wait(pid);
+	tool = t_spawn(loop, NULL, 50);
+	do {
+		t_sleep_us(1000);
+		cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	} while (!picture.reclaimed);
+	cr_assert_eq(kill(tool, SIGTERM), 0);
+	cr_assert_eq(t_wait(tool), 0);
+	gpuarb_view_close(view);
+}
+
+Test(watchdog, a_violated_invariant_is_said_and_shown_in_the_exit_status)
+{
+	struct gpuarb_client *c;
+	struct arb_segment seg;
+	char out[4096];
+
+	cr_assert_eq(t_open(&dir, "web", &c), 0);
+	cr_assert_eq(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL), 0);
+	seg.slots[5].total.v += 1000; /* a bill that nobody worked for */
+	cr_assert_eq(run("--once", out, sizeof(out)), 3);
+	cr_assert(strstr(out, "invariant violated: the law: "), "%s", out);
+	seg.slots[5].total.v -= 1000;
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	arb_segment_close(&seg);
+	gpuarb_client_close(c);
+}
+
+Test(watchdog, mistakes_get_a_sentence)
+{
+	char out[4096];
+
+	cr_assert_eq(run("--once --gpu GPU-none", out, sizeof(out)), 1);
+	cr_assert(strstr(out, "cannot open ") && strstr(out, "GPU-none: No such file"), "%s", out);
+	cr_assert_eq(run("--interval 5", out, sizeof(out)), 2);
+	cr_assert(strstr(out, "--interval cannot be '5'; allowed: 10 to 3600000"), "%s", out);
+	cr_assert_eq(run("nonsense", out, sizeof(out)), 2);
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	cr_assert_str_empty(out, "no segments: nothing to do");
+	cr_assert_eq(run("--help", out, sizeof(out)), 0);
+	cr_assert(strstr(out, "Exit status"), "%s", out);
+}

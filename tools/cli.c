@@ -1,0 +1,57 @@
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void die(const char *format, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	va_start(ap, format);
+	vfprintf(stderr, format, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+long cli_number(const char *option, const char *text, long least, long most)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, 10);
+	if (errno || end == text || *end || value < least || value > most) {
+		fprintf(stderr, "%s: %s cannot be '%s'; allowed: %ld to %ld\n", program_invocation_short_name,
+			option, text, least, most);
+		exit(2);
+	}
+	return value;
+}
+
+char *cli_safe(const char *from, char *to, size_t size)
+{
+	size_t i = 0;
+
+	for (; from[i] && i + 1 < size; i++)
+		to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
+	to[i] = '\0';
+	return to;
+}
+
+char *cli_bytes(unsigned long long bytes, char *to, size_t size)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double value = (double)bytes;
+	int unit = 0;
+
+	while (value >= 1024 && unit < 4) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(to, size, unit && value < 10 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+	return to;
+}

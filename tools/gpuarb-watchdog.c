@@ -1,0 +1,172 @@
+/*
+ * Cleans up behind clients that died, checks the invariants, and says what it did. Everything works without
+ * it, only later: clients do the same for those they wait for or run beside.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gpuarb/control.h"
+
+#include "cli.h"
+
+#define GPUS_MOST   64
+#define FOUND_WRONG 3
+
+struct options {
+	const char *dir;
+	const char *gpu;
+	long interval_ms;
+	bool once;
+	bool quiet;
+};
+
+/* What one round over all GPUs came to. */
+struct round {
+	const char *gpu;
+	bool quiet;
+	int reclaimed;
+	int violations;
+	int failed;
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signal)
+{
+	(void)signal;
+	stop = 1;
+}
+
+static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
+{
+	struct round *r = argument;
+	char command[16], account[ARB_NAME_BYTES], freed[32];
+
+	r->reclaimed++;
+	if (r->quiet)
+		return;
+	printf("%s: slot %u reclaimed: pid %u (%s) of account %s%s; it had used %.3f s; freed %s\n", r->gpu,
+		what->slot, what->pid, cli_safe(what->command, command, sizeof(command)),
+		cli_safe(what->account, account, sizeof(account)), what->was_running ? ", while it ran" : "",
+		(double)what->used_ns / 1e9, cli_bytes(what->freed_bytes, freed, sizeof(freed)));
+}
+
+static void say_violation(void *argument, const char *sentence)
+{
+	struct round *r = argument;
+
+	r->violations++;
+	fprintf(stderr, "%s: %s: invariant violated: %s\n", program_invocation_short_name, r->gpu, sentence);
+}
+
+static void look_after(const struct options *o, const char *gpu, struct round *r)
+{
+	struct gpuarb_error err = {0};
+	int result;
+
+	r->gpu = gpu;
+	result = gpuarb_control_reap(o->dir, gpu, say_reclaimed, r, &err);
+	if (result >= 0)
+		result = gpuarb_control_check(o->dir, gpu, say_violation, r, &err);
+	/* A segment that never stands still is in good health. */
+	if (result < 0 && result != -EBUSY) {
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
+		r->failed++;
+	}
+}
+
+static struct round one_round(const struct options *o)
+{
+	static char gpus[GPUS_MOST][ARB_UUID_BYTES];
+	struct round r = {.quiet = o->quiet};
+	struct gpuarb_error err = {0};
+	int n;
+
+	if (o->gpu) {
+		look_after(o, o->gpu, &r);
+		return r;
+	}
+	n = gpuarb_control_list(o->dir, gpus, GPUS_MOST, &err);
+	if (n < 0)
+		die("%s", err.text);
+	for (int i = 0; i < n && i < GPUS_MOST; i++)
+		look_after(o, gpus[i], &r);
+	fflush(stdout);
+	return r;
+}
+
+static const struct argp_option option_table[] = {
+	{"gpu", 'g', "GPU", 0, "Look after this GPU alone (default: all that have a segment)", 0},
+	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	{"interval", 'i', "MS", 0, "Time between two rounds, 10 to 3600000 ms (default: 1000)", 0},
+	{"once", '1', NULL, 0, "One round, then exit", 0},
+	{"quiet", 'q', NULL, 0, "Do not report reclaimed slots", 0},
+	{0},
+};
+
+static error_t on_option(int key, char *text, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'g':
+		o->gpu = text;
+		return 0;
+	case 'd':
+		o->dir = text;
+		return 0;
+	case 'i':
+		o->interval_ms = cli_number("--interval", text, 10, 3600000);
+		return 0;
+	case '1':
+		o->once = true;
+		return 0;
+	case 'q':
+		o->quiet = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "there is nothing to do with '%s'", text);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *argp_program_version = "gpuarb-watchdog " GPUARB_VERSION;
+
+int main(int argc, char **argv)
+{
+	static const struct argp parser = {option_table, on_option, NULL,
+		"Cleans up behind clients of gpuarb that died, and checks their segments.\v"
+		"Reports each reclaimed slot with its process, its account and what was freed. Everything "
+		"also works "
+		"without it, only later.\n\n"
+		"Exit status: 0 all is well, 1 a segment could not be looked after, 2 usage, 3 an invariant "
+		"is violated.",
+		NULL, NULL, NULL};
+	struct options o = {.interval_ms = 1000};
+	struct sigaction action = {.sa_handler = on_signal};
+	struct round r, all = {0};
+
+	argp_err_exit_status = 2;
+	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	do {
+		struct timespec pause = {o.interval_ms / 1000, o.interval_ms % 1000 * 1000000};
+
+		r = one_round(&o);
+		all.violations += r.violations;
+		/* In a loop a GPU may come and go; what counts is how the last round ended. */
+		all.failed = r.failed;
+		if (!o.once && !stop)
+			nanosleep(&pause, NULL);
+	} while (!o.once && !stop);
+	return all.violations ? FOUND_WRONG : all.failed ? 1 : 0;
+}

@@ -1,0 +1,10 @@
+# The command-line tools: one source each, cli.c for all.
+TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
+ALL   += $(TOOLS)
+
+$(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CPPFLAGS += -Ishm
+$(BUILD)/gpuarb-set: $(BUILD)/obj/tools/conf_edit.o
+
+$(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
