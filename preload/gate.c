@@ -19,7 +19,6 @@
 
 #define FREE_CREDIT   256 /* of one without a limit: how soon it learns that it has got one */
 #define THREAD_CREDIT 32  /* in a per-thread default stream, which nobody else can look at */
-#define BOUND_NS      (2 * MS)
 #define LOOK_NS       (2 * MS)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
@@ -146,6 +145,8 @@ bool gate_leave_if_idle(struct track *t)
 	end = t->last_end_ns;
 	if (t->loose && end <= t->busy_ns)
 		end = t->busy_ns + (now - t->busy_ns) / 2;
+	/* From entering to the launch nothing ran yet. */
+	end -= t->lead_ns;
 	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
 	t->loose = false;
 	set_phase(t, TRACK_OUT);
@@ -175,6 +176,7 @@ void gate_check(struct track *t, uint64_t now)
 	}
 	if (r == -EDQUOT && t->phase == TRACK_IN) {
 		t->drain_ns = now;
+		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 16;
 		set_phase(t, TRACK_DRAIN);
 	} else if (r == 0 && t->phase == TRACK_DRAIN) {
 		set_phase(t, TRACK_IN);
@@ -206,6 +208,8 @@ static void enter(struct track *t)
 	}
 	t->begin_ns = t->progress_ns = t->check_ns = track_now();
 	t->check_ns += LOOK_LEAST_NS;
+	t->lead_ns = 0;
+	t->first_launch = true;
 	t->loose = false;
 	set_phase(t, TRACK_IN);
 	tracker_wake();
@@ -216,7 +220,7 @@ static bool may_pass(const struct track *t, const struct act_call *call)
 	if (!t->limited || !t->outstanding)
 		return true;
 	return t->count < TRACK_MARKERS && t->outstanding + own.covers <= t->window &&
-	       t->outstanding_ns + marker_expect(t, call->handle, 1) <= BOUND_NS;
+	       t->outstanding_ns + marker_expect(t, call->handle, 1) <= t->bound_ns;
 }
 
 /* How long to sleep before asking again whether the oldest has finished. */
@@ -244,12 +248,16 @@ static bool stuck(const struct track *t, uint64_t now)
 
 static void admit(struct track *t, const struct act_call *call)
 {
-	bool entered = false;
+	bool entered = false, slept = false;
 
 	while (!t->broken && !tracker_exiting) {
 		bool none = marker_collect(t);
 		uint64_t now = track_now();
 
+		/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
+		if (slept && none && t->phase == TRACK_IN && t->bound_ns < TRACK_BOUND_MOST_NS)
+			t->bound_ns += t->bound_ns / 4;
+		slept = false;
 		if (t->phase != TRACK_OUT && now >= t->check_ns)
 			gate_check(t, now);
 		/* Queued, but not covered by a marker yet: what follows must see it. */
@@ -283,6 +291,7 @@ static void admit(struct track *t, const struct act_call *call)
 		nap(patience(t, now));
 		track_lock(t);
 		t->waiters--;
+		slept = true;
 	}
 }
 
@@ -349,20 +358,43 @@ static uint32_t credit(struct track *t, const struct act_call *call)
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
 
+/*
+ * How long the first launch of a stay took to get to the GPU. If the thread was held up on its way back from
+ * the driver it seems longer, so that it is not believed to be much longer than usual.
+ */
+static void lead(struct track *t, uint64_t now)
+{
+	uint64_t most = 2 * t->usual_lead_ns + US;
+
+	t->first_launch = false;
+	t->lead_ns = now - t->begin_ns;
+	if (!t->usual_lead_ns)
+		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;
+	else if (t->lead_ns > most)
+		t->lead_ns = most;
+	t->usual_lead_ns = (uint64_t)((int64_t)t->usual_lead_ns +
+				      ((int64_t)t->lead_ns - (int64_t)t->usual_lead_ns) / 16);
+}
+
 void gate_after(struct act_call *call, CUresult result)
 {
 	struct track *t = own.track;
 	CUstreamCaptureMode mode;
 	int saved = errno;
+	uint64_t now;
 
 	if (!own.passing || !t)
 		return;
 	own.passing = false;
+	now = track_now();
 	mode = track_relax();
 	track_lock(t);
 	t->passing--;
 	if (t->phase != TRACK_OUT && !t->broken) {
 		struct act_thread *self = act_thread_get();
+
+		if (t->first_launch)
+			lead(t, now);
 
 		if (result != CUDA_SUCCESS)
 			t->loose = true;

@@ -5,8 +5,6 @@
 #include "hooks.h"
 #include "symbols.h"
 
-/* A limited client's queue. Long enough that the GPU does not wait for us, short enough for the window. */
-#define BOUND_NS (2 * MS)
 /* cuEventElapsedTime gives a float of ms: after so long it would be coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)
 
@@ -47,7 +45,7 @@ static void learn(struct track *t, const struct track_marker *m, uint64_t took_n
 /* The queue may double with every marker that comes back, up to the bound. */
 static void widen(struct track *t, const struct track_marker *m)
 {
-	uint64_t most = BOUND_NS / t->launch_ns;
+	uint64_t most = t->bound_ns / t->launch_ns;
 
 	if (m->launches * 4 >= t->window)
 		t->window *= 2;

@@ -23,6 +23,10 @@ enum track_phase {
 	TRACK_DRAIN, /* the quota is used up; what is queued is still billed */
 };
 
+/* A limited client's queue, in time: long enough that the GPU does not wait for us, short for the window. */
+#define TRACK_BOUND_NS      (2 * MS)
+#define TRACK_BOUND_MOST_NS (10 * MS)
+
 #define TRACK_MARKERS  64
 #define TRACK_CONTEXTS 16
 #define TRACK_HANDLES  64
@@ -59,6 +63,7 @@ struct track {
 	uint64_t outstanding_ns;
 	uint32_t outstanding; /* launches, as far as they are covered by markers */
 	uint32_t window;      /* how many may be */
+	uint64_t bound_ns;    /* and how much time they may take */
 	uint64_t launch_ns;   /* a launch takes, on average */
 	bool loose;           /* some may not be covered since the set was entered */
 	uint64_t last_end_ns; /* the latest measured end */
@@ -76,6 +81,9 @@ struct track {
 
 	/* Quota. */
 	uint64_t begin_ns; /* of this stay in the set */
+	uint64_t lead_ns;  /* from there to its first launch */
+	uint64_t usual_lead_ns;
+	bool first_launch; /* is yet to come */
 	uint64_t check_ns; /* when to look next */
 	uint64_t drain_ns; /* since when it drains */
 

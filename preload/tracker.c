@@ -183,6 +183,7 @@ struct track *tracker_get(struct arb_device *device)
 	if (!t->device) {
 		pthread_mutex_init(&t->lock, NULL);
 		t->window = 1;
+		t->bound_ns = TRACK_BOUND_NS;
 		if (gpuarb_client_status(device->client, &status) == 0)
 			t->limited = status.core_pct < 100;
 		__atomic_store_n(&act_gate.open, 0, __ATOMIC_SEQ_CST);

@@ -80,6 +80,7 @@ check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $
 	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
 	@test/preload_loads.sh $(PRELOAD)
 	@GPUARB_DISABLE=1 test/preload_differential.sh $(BUILD) $(PRELOAD)
+	@test/preload_differential.sh $(BUILD) $(PRELOAD) acts
 
 # Memory against a quota: gpuarb's books and the simulated GPU's.
 MEMORY_TEST := $(PRELOAD_TEST)/memory
@@ -93,3 +94,10 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory
 .PHONY: check-preload-memory
 check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
+
+# Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.
+CHECK += check-preload-limits
+
+.PHONY: check-preload-limits
+check-preload-limits: $(ALL) ## limits on unmodified programs, their end, their death, their graphs, no segment at all
+	@test/preload_limits.sh $(BUILD)
