@@ -244,13 +244,17 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 		fits = settle(s, 0);
 	if (fits || result != CUDA_SUCCESS || !s->pool)
 		return result;
-	/* The driver took more than anybody could expect, and there is no room for it. */
+	/* The driver took more than was expected, and there is no room for it: it goes back at once. */
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
 		return result;
 	if (thread)
 		arb_real(cuMemFreeAsync_ptsz)(entry.key, call->stream);
 	else
 		arb_real(cuMemFreeAsync)(entry.key, call->stream);
+	if (thread)
+		arb_real(cuStreamSynchronize_ptsz)(call->stream);
+	else
+		arb_real(cuStreamSynchronize)(call->stream);
 	memory_pool_freed(&entry, false);
 	memory_pool_settle_all(true);
 	return CUDA_ERROR_OUT_OF_MEMORY;
