@@ -15,3 +15,14 @@ $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(B
 
 # It loads these when it runs.
 $(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/test/preload/empty/libcuda.so.1
+
+# The memory path: beside a driver that does nothing, found by the preload's own way of looking.
+STUB := $(BUILD)/stub/libcuda.so.1
+ALL  += $(STUB)
+$(STUB): $(BUILD)/obj/bench/stub_driver.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^
+
+$(BUILD)/obj/bench/stub_driver.o: CFLAGS += -fvisibility=default
+$(BUILD)/bench_memory_path: $(BUILD)/obj/preload/elf.o | $(STUB)

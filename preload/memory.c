@@ -24,21 +24,51 @@ void memory_release(struct arb_device *device, uint64_t bytes)
 		gpuarb_client_mem_release(client, bytes);
 }
 
-bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, CUstream stream, bool may_wait)
+uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 {
-	__typeof__(cuStreamSynchronize) *wait = arb_real(cuStreamSynchronize);
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	uint64_t used, limit;
 
+	if (!client || gpuarb_client_mem_read(client, &used, &limit) < 0 || used >= limit)
+		return 0;
+	bytes = bytes < limit - used ? bytes : limit - used;
+	return gpuarb_client_mem_reserve(client, bytes) == 0 ? bytes : 0;
+}
+
+/* The thread may be capturing, which must not suffer from a call that is not the program's. */
+static void trim(void)
+{
+	__typeof__(cuThreadExchangeStreamCaptureMode) *exchange = arb_real(cuThreadExchangeStreamCaptureMode);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool changed = exchange && exchange(&mode) == CUDA_SUCCESS;
+
+	memory_pool_settle_all(true);
+	if (changed)
+		exchange(&mode);
+}
+
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
+{
 	if (memory_reserve(device, bytes))
 		return true;
 	if (!memory_pool_any())
 		return false;
-	memory_pool_settle_all(true);
-	if (memory_reserve(device, bytes))
+	trim();
+	return memory_reserve(device, bytes);
+}
+
+bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
+{
+	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
+	__typeof__(cuStreamSynchronize) *wait =
+		thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize);
+
+	if (memory_reserve_hard(device, bytes))
 		return true;
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
-	if (!may_wait || !wait || wait(stream) != CUDA_SUCCESS)
+	if (!wait || wait(call->stream) != CUDA_SUCCESS)
 		return false;
-	memory_pool_settle_all(true);
+	trim();
 	return memory_reserve(device, bytes);
 }
 
@@ -73,10 +103,8 @@ static void follow_fork(void)
 		pthread_atfork(NULL, NULL, forget);
 }
 
-bool arb_memory_before(struct act_call *call, CUresult *result)
+static bool before(struct act_call *call, CUresult *result)
 {
-	if (arb_disabled())
-		return true;
 	switch (arb_hooks[call->id].category) {
 	case CAT_ALLOC:
 	case CAT_ARRAY:
@@ -110,10 +138,8 @@ static bool moves_pools(enum hook_id id)
 	return id != HOOK_cuStreamQuery && id != HOOK_cuStreamQuery_ptsz && id != HOOK_cuEventQuery;
 }
 
-CUresult arb_memory_after(struct act_call *call, CUresult result)
+static CUresult after(struct act_call *call, CUresult result)
 {
-	if (arb_disabled())
-		return result;
 	switch (arb_hooks[call->id].category) {
 	case CAT_ALLOC:
 	case CAT_ARRAY:
@@ -146,4 +172,27 @@ CUresult arb_memory_after(struct act_call *call, CUresult result)
 	default:
 		return result;
 	}
+}
+
+bool arb_memory_before(struct act_call *call, CUresult *result)
+{
+	int saved = errno;
+	bool go;
+
+	if (arb_disabled())
+		return true;
+	go = before(call, result);
+	errno = saved;
+	return go;
+}
+
+CUresult arb_memory_after(struct act_call *call, CUresult result)
+{
+	int saved = errno;
+
+	if (arb_disabled())
+		return result;
+	result = after(call, result);
+	errno = saved;
+	return result;
 }

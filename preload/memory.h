@@ -19,7 +19,11 @@ void arb_query_after(const struct act_call *call);
 /* Between the parts. Counting: false means over the quota. A device without a client counts nothing. */
 bool memory_reserve(struct arb_device *device, uint64_t bytes);
 /* The same; before it gives up it takes back what the process's pools keep without using it. */
-bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, CUstream stream, bool may_wait);
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes);
+/* The same for a call in a stream whose queued frees may be waited for. */
+bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call);
+/* Counts up to `bytes`, as far as there is room: how much it was. */
+uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
 void memory_release(struct arb_device *device, uint64_t bytes);
 /* The device of an ordinal, and the ordinal of the current context's. */
 struct arb_device *memory_device(CUdevice ordinal);

@@ -171,7 +171,7 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 	device = bytes ? arb_device_current() : NULL;
 	if (!device)
 		return true;
-	if (!memory_reserve_hard(device, bytes, NULL, false)) {
+	if (!memory_reserve_hard(device, bytes)) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}

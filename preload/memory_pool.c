@@ -23,10 +23,10 @@ struct stock {
 	pthread_mutex_t lock;
 	CUmemoryPool pool; /* NULL: the memory of graphs */
 	CUdevice ordinal;
-	struct arb_device *device;
-	bool gone;    /* destroyed; lives until its last pointer is freed */
-	bool foreign; /* not device memory, or another process's */
-	bool silent;  /* the driver does not say what it has: count pointers */
+	struct arb_device *device; /* NULL: not joined, not device memory, or another process's */
+	bool gone;                 /* destroyed; lives until its last pointer is freed */
+	bool foreign;              /* not device memory, or another process's */
+	bool silent;               /* the driver does not say what it has: count pointers */
 	uint64_t counted;
 	uint64_t coming; /* of it: for calls under way */
 	uint64_t live;   /* pointers */
@@ -68,8 +68,7 @@ static struct stock *find_or_make(CUmemoryPool pool, CUdevice ordinal, bool fore
 				.lock = PTHREAD_MUTEX_INITIALIZER,
 				.pool = pool,
 				.ordinal = ordinal,
-				.device = device,
-				.foreign = foreign};
+				.device = device};
 			__atomic_store_n(&list, s, __ATOMIC_RELEASE);
 		}
 	}
@@ -110,8 +109,11 @@ static bool settle(struct stock *s, uint64_t done)
 	if (want > s->counted) {
 		if (memory_reserve(s->device, want - s->counted))
 			s->counted = want;
-		else
-			fits = now <= s->counted;
+		else if (now > s->counted) {
+			/* It is there already. At least nobody gets any more. */
+			s->counted += memory_reserve_rest(s->device, now - s->counted);
+			fits = false;
+		}
 	} else if (want < s->counted) {
 		memory_release(s->device, s->counted - want);
 		s->counted = want;
@@ -126,7 +128,8 @@ void memory_pool_settle_all(bool trim)
 	__typeof__(cuDeviceGraphMemTrim) *graph_trim = arb_real(cuDeviceGraphMemTrim);
 
 	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next) {
-		if (s->foreign || (s->gone && !s->counted))
+		/* Only graphs take memory without asking first. */
+		if (!s->device || (s->pool && !__atomic_load_n(&s->counted, __ATOMIC_RELAXED)))
 			continue;
 		if (trim && !s->gone && s->pool && pool_trim)
 			pool_trim(s->pool, 0);
@@ -142,14 +145,21 @@ void memory_pool_forget(void)
 	list = NULL;
 }
 
-static bool capturing(const struct act_call *call)
+enum capture { CAPTURE_NO, CAPTURE_YES, CAPTURE_ELSEWHERE };
+
+static enum capture capturing(const struct act_call *call)
 {
 	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
 	__typeof__(cuStreamIsCapturing) *ask =
 		thread ? arb_real(cuStreamIsCapturing_ptsz) : arb_real(cuStreamIsCapturing);
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return ask && ask(call->stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	if (!ask)
+		return CAPTURE_NO;
+	/* The legacy stream must not be touched while another one captures. */
+	if (ask(call->stream, &status) != CUDA_SUCCESS)
+		return CAPTURE_ELSEWHERE;
+	return status == CU_STREAM_CAPTURE_STATUS_NONE ? CAPTURE_NO : CAPTURE_YES;
 }
 
 static uint64_t most(uint64_t bytes)
@@ -160,7 +170,10 @@ static uint64_t most(uint64_t bytes)
 /* Reserves for a call that is about to take `bytes` from it. */
 static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool may_wait, CUresult *result)
 {
-	if (!memory_reserve_hard(s->device, most(bytes), call->stream, may_wait)) {
+	bool room = may_wait ? memory_reserve_waiting(s->device, most(bytes), call)
+			     : memory_reserve_hard(s->device, most(bytes));
+
+	if (!room) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}
@@ -175,7 +188,7 @@ static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool 
 static bool alloc_before(struct act_call *call, CUresult *result)
 {
 	__typeof__(cuDeviceGetMemPool) *current = arb_real(cuDeviceGetMemPool);
-	bool captured = capturing(call);
+	enum capture capture = capturing(call);
 	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)call->handle;
 	struct stock *s;
 	CUdevice ordinal;
@@ -183,24 +196,42 @@ static bool alloc_before(struct act_call *call, CUresult *result)
 	call->token = 0;
 	if (!call->bytes || !memory_ordinal(&ordinal))
 		return true;
-	if (!captured && !pool && (!current || current(&pool, ordinal) != CUDA_SUCCESS))
+	if (capture != CAPTURE_YES && !pool && (!current || current(&pool, ordinal) != CUDA_SUCCESS))
 		return true;
-	s = find_or_make(captured ? NULL : pool, ordinal, false);
-	if (!s || !s->device || s->foreign)
+	s = find_or_make(capture == CAPTURE_YES ? NULL : pool, ordinal, false);
+	if (!s || !s->device)
 		return true;
-	return expect(s, call, call->bytes, !captured, result);
+	return expect(s, call, call->bytes, capture == CAPTURE_NO, result);
+}
+
+/* The stream may be another device's than the current context's; then so is the memory. */
+static struct stock *really(struct stock *s, const struct act_call *call, CUdeviceptr p)
+{
+	__typeof__(cuPointerGetAttribute) *ask = arb_real(cuPointerGetAttribute);
+	__typeof__(cuDeviceGetMemPool) *current = arb_real(cuDeviceGetMemPool);
+	int ordinal = s->ordinal;
+	CUmemoryPool pool;
+	struct stock *other;
+
+	if (call->handle || !s->pool || !ask ||
+		ask(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p) != CUDA_SUCCESS ||
+		ordinal == s->ordinal || current(&pool, ordinal) != CUDA_SUCCESS)
+		return s;
+	other = find_or_make(pool, ordinal, false);
+	return other && other->device ? other : s;
 }
 
 static CUresult alloc_after(struct act_call *call, CUresult result)
 {
-	struct stock *s = (struct stock *)(uintptr_t)call->token;
-	struct memory_entry entry = {.kind = MEMORY_POOLED, .owner = s, .bytes = call->bytes};
-	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
+	struct stock *asked = (struct stock *)(uintptr_t)call->token, *s = asked;
+	struct memory_entry entry = {.kind = MEMORY_POOLED, .bytes = call->bytes};
+	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ, fits;
 
 	if (!s)
 		return result;
 	if (result == CUDA_SUCCESS && s->pool) {
 		entry.key = *(CUdeviceptr *)call->out;
+		entry.owner = s = really(s, call, entry.key);
 		entry.device = s->device;
 		pthread_mutex_lock(&s->lock);
 		s->live++;
@@ -208,15 +239,22 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 		pthread_mutex_unlock(&s->lock);
 		memory_table_put(&entry);
 	}
-	if (settle(s, most(call->bytes)) || result != CUDA_SUCCESS || !s->pool)
+	fits = settle(asked, most(call->bytes));
+	if (s != asked)
+		fits = settle(s, 0);
+	if (fits || result != CUDA_SUCCESS || !s->pool)
 		return result;
-	/* The driver took more than anybody could expect, and there is no room for it. */
+	/* The driver took more than was expected, and there is no room for it: it goes back at once. */
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
 		return result;
 	if (thread)
 		arb_real(cuMemFreeAsync_ptsz)(entry.key, call->stream);
 	else
 		arb_real(cuMemFreeAsync)(entry.key, call->stream);
+	if (thread)
+		arb_real(cuStreamSynchronize_ptsz)(call->stream);
+	else
+		arb_real(cuStreamSynchronize)(call->stream);
 	memory_pool_freed(&entry, false);
 	memory_pool_settle_all(true);
 	return CUDA_ERROR_OUT_OF_MEMORY;

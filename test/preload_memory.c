@@ -23,6 +23,7 @@ void pm_begin(struct t_dir *dir, const char *quota)
 	setenv("GPUSIM_DIR", sim.path, 1);
 	setenv("GPUSIM_COST", "0", 1);
 	setenv("GPUSIM_CTX_MB", "0", 1);
+	setenv("GPUSIM_DEVICES", "2", 1);
 	setenv("GPUARB_DIR", dir->path, 1);
 	setenv("GPUARB_CONF", dir->conf, 1);
 	setenv("GPUARB_ACCOUNT", PM_ACCOUNT, 1);
@@ -39,13 +40,13 @@ void pm_end(struct t_dir *dir)
 	t_dir_remove(&sim);
 }
 
-const char *pm_uuid(void)
+const char *pm_uuid(int device)
 {
-	static struct sim_device_info info;
+	static struct sim_device_info info[2];
 
-	if (!*info.uuid)
-		T_CHECK(!sim_open() && !sim_device_info(0, &info), "no simulation");
-	return info.uuid;
+	if (!*info[device].uuid)
+		T_CHECK(!sim_open() && !sim_device_info(device, &info[device]), "no simulation");
+	return info[device].uuid;
 }
 
 void pm_quota(const char *text)
@@ -53,7 +54,7 @@ void pm_quota(const char *text)
 	struct gpuarb_change change = {PM_ACCOUNT, "mem", text};
 	struct gpuarb_error err = {0};
 
-	T_CHECK(!gpuarb_control_change(NULL, pm_uuid(), &change, 1, &err), "%s", err.text);
+	T_CHECK(!gpuarb_control_change(NULL, pm_uuid(0), &change, 1, &err), "%s", err.text);
 }
 
 CUcontext pm_context(void)
@@ -67,14 +68,14 @@ CUcontext pm_context(void)
 	return context;
 }
 
-uint64_t pm_counted(void)
+uint64_t pm_counted(int device)
 {
 	static struct gpuarb_picture picture;
 	struct gpuarb_error err = {0};
 	struct gpuarb_view *view;
 	uint64_t used = 0;
 
-	T_CHECK(!gpuarb_view_open(NULL, pm_uuid(), &view, &err), "%s", err.text);
+	T_CHECK(!gpuarb_view_open(NULL, pm_uuid(device), &view, &err), "%s", err.text);
 	T_CHECK(!gpuarb_view_read(view, &picture), "no picture");
 	for (unsigned i = 0; i < picture.naccounts; i++)
 		if (!strcmp(picture.accounts[i].name, PM_ACCOUNT))
@@ -83,10 +84,10 @@ uint64_t pm_counted(void)
 	return used;
 }
 
-uint64_t pm_truth(void)
+uint64_t pm_truth(int device)
 {
 	static struct sim_process_state all[SIM_MAX_PROCS];
-	int n = sim_open() ? -1 : sim_processes(0, false, all, SIM_MAX_PROCS);
+	int n = sim_open() ? -1 : sim_processes(device, false, all, SIM_MAX_PROCS);
 
 	T_CHECK(n >= 0, "no simulation");
 	for (int i = 0; i < n; i++)
@@ -140,7 +141,7 @@ static void plain(void)
 	PM_BOTH(0);
 	/* On the device it is only when it is used; of the quota from the start. */
 	OK(cuMemAllocManaged(&a, 10 * MIB, CU_MEM_ATTACH_GLOBAL));
-	T_CHECK(pm_counted() == 10 * MIB, "%lld", (long long)pm_counted());
+	T_CHECK(pm_counted(0) == 10 * MIB, "%lld", (long long)pm_counted(0));
 	OK(cuMemFree_v2(a));
 	PM_BOTH(0);
 }
@@ -166,7 +167,7 @@ static void arrays(void)
 	PM_BOTH(0);
 	OK(cuMipmappedArrayCreate(&mipmap, &level, 4));
 	OK(cuMipmappedArrayGetMemoryRequirements(&needs, mipmap, 0));
-	T_CHECK(pm_counted() == needs.size, "%lld, needs %lld", (long long)pm_counted(),
+	T_CHECK(pm_counted(0) == needs.size, "%lld, needs %lld", (long long)pm_counted(0),
 		(long long)needs.size);
 	OK(cuMipmappedArrayDestroy(mipmap));
 	GIVES(cuArrayCreate_v2(&a, NULL), CUDA_ERROR_INVALID_VALUE);
@@ -327,7 +328,7 @@ static void contexts(void)
 
 static int one(void *argument)
 {
-	if ((void (*)(void))argument != pm_queries)
+	if (argument != (void *)pm_queries && argument != (void *)pm_others && argument != (void *)pm_devices)
 		pm_context();
 	((void (*)(void))argument)();
 	return 0;
@@ -354,6 +355,9 @@ int main(void)
 	run("graphs", graphs, "256Mi");
 	run("contexts that end", contexts, "256Mi");
 	run("queries", pm_queries, "256Mi");
+	run("memory of others", pm_others, "256Mi");
+	run("two GPUs", pm_devices, "256Mi");
+	run("captures", pm_capture, "256Mi");
 	pm_race();
 	return 0;
 }

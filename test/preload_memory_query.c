@@ -77,7 +77,7 @@ void pm_queries(void)
 	pm_quota("60Mi");
 	shows(60 * MIB, 0);
 	GIVES(cuMemAlloc_v2(&b, 1), CUDA_ERROR_OUT_OF_MEMORY);
-	T_CHECK(pm_counted() == 156 * MIB && pm_truth() == 56 * MIB, "%lld", (long long)pm_counted());
+	T_CHECK(pm_counted(0) == 156 * MIB && pm_truth(0) == 56 * MIB, "%lld", (long long)pm_counted(0));
 	T_CHECK(write(pipes[3], "x", 1) == 1 && t_wait(other) == 0, "the neighbour failed");
 	/* The simulated GPU looks every 2 ms who has died. */
 	t_sleep_us(5000);

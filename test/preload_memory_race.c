@@ -195,9 +195,9 @@ static int race(void *argument)
 	while (__atomic_load_n(&shared->at_rest, __ATOMIC_RELAXED) < PROCESSES)
 		t_sleep_us(1000);
 	/* The members that rest have nothing; of the killed ones what nobody has cleared away goes now. */
-	T_CHECK(gpuarb_control_reap(NULL, pm_uuid(), NULL, NULL, NULL) >= 0, "no segment");
+	T_CHECK(gpuarb_control_reap(NULL, pm_uuid(0), NULL, NULL, NULL) >= 0, "no segment");
 	T_CHECK(truth(pids) == 0, "%lld bytes left on the GPU", (long long)truth(pids));
-	T_CHECK(pm_counted() == 0, "%lld bytes left in the account", (long long)pm_counted());
+	T_CHECK(pm_counted(0) == 0, "%lld bytes left in the account", (long long)pm_counted(0));
 	__atomic_store_n(&shared->stop, 2, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < PROCESSES; i++)
 		T_CHECK(t_wait(pids[i]) == 0, "a process failed");
