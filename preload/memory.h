@@ -44,8 +44,8 @@ bool memory_graph_before(struct act_call *call, CUresult *result);
 CUresult memory_graph_after(struct act_call *call, CUresult result);
 /* A pointer of a pool was freed. */
 void memory_pool_freed(const struct memory_entry *entry, bool waited);
-/* Counts anew what each pool and graph has; `trim`: after giving back what is not in use. */
-void memory_pool_settle_all(bool trim);
+/* Counts anew what each pool and graph has; `tight`: after giving back what is not in use. */
+void memory_pool_settle_all(bool tight);
 bool memory_pool_any(void);
 void memory_pool_forget(void);
 

@@ -26,7 +26,7 @@ struct stock {
 	struct arb_device *device; /* NULL: not joined, not device memory, or another process's */
 	bool gone;                 /* destroyed; lives until its last pointer is freed */
 	bool foreign;              /* not device memory, or another process's */
-	bool silent;               /* the driver does not say what it has: count pointers */
+	bool answers;              /* the driver says what it has; else pointers are counted */
 	uint64_t counted;
 	uint64_t coming; /* of it: for calls under way */
 	uint64_t live;   /* pointers */
@@ -90,20 +90,37 @@ static uint64_t reserved(struct stock *s)
 					       CUDA_SUCCESS
 			       ? bytes
 			       : s->counted - s->coming;
-	if (pool && pool(s->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) == CUDA_SUCCESS)
+	if (pool && pool(s->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) == CUDA_SUCCESS) {
+		s->answers = true;
 		return bytes;
-	s->silent = true;
-	return s->live_bytes;
+	}
+	/* A driver that answered once has failed since, and has the memory still; an old one never does. */
+	return s->answers ? s->counted - s->coming : s->live_bytes;
+}
+
+/* The lock is held. */
+static void trim(struct stock *s)
+{
+	__typeof__(cuMemPoolTrimTo) *pool = arb_real(cuMemPoolTrimTo);
+	__typeof__(cuDeviceGraphMemTrim) *graph = arb_real(cuDeviceGraphMemTrim);
+
+	if (s->pool && !s->gone && pool)
+		pool(s->pool, 0);
+	else if (!s->pool && graph)
+		graph(s->ordinal);
 }
 
 /* `done` bytes of what was coming have come, or not. False: there is more than could be counted. */
-static bool settle(struct stock *s, uint64_t done)
+static bool settle(struct stock *s, uint64_t done, bool tight)
 {
 	bool fits = true;
 	uint64_t now, want;
 
+	/* While it is held nobody destroys the pool. */
 	pthread_mutex_lock(&s->lock);
 	s->coming -= done;
+	if (tight)
+		trim(s);
 	now = reserved(s);
 	want = now + s->coming;
 	if (want > s->counted) {
@@ -122,21 +139,12 @@ static bool settle(struct stock *s, uint64_t done)
 	return fits;
 }
 
-void memory_pool_settle_all(bool trim)
+void memory_pool_settle_all(bool tight)
 {
-	__typeof__(cuMemPoolTrimTo) *pool_trim = arb_real(cuMemPoolTrimTo);
-	__typeof__(cuDeviceGraphMemTrim) *graph_trim = arb_real(cuDeviceGraphMemTrim);
-
-	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next) {
+	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next)
 		/* Only graphs take memory without asking first. */
-		if (!s->device || (s->pool && !__atomic_load_n(&s->counted, __ATOMIC_RELAXED)))
-			continue;
-		if (trim && !s->gone && s->pool && pool_trim)
-			pool_trim(s->pool, 0);
-		else if (trim && !s->pool && graph_trim)
-			graph_trim(s->ordinal);
-		settle(s, 0);
-	}
+		if (s->device && (!s->pool || __atomic_load_n(&s->counted, __ATOMIC_RELAXED)))
+			settle(s, 0, tight);
 }
 
 void memory_pool_forget(void)
@@ -239,22 +247,16 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 		pthread_mutex_unlock(&s->lock);
 		memory_table_put(&entry);
 	}
-	fits = settle(asked, most(call->bytes));
+	fits = settle(asked, most(call->bytes), false);
 	if (s != asked)
-		fits = settle(s, 0);
+		fits = settle(s, 0, false);
 	if (fits || result != CUDA_SUCCESS || !s->pool)
 		return result;
 	/* The driver took more than was expected, and there is no room for it: it goes back at once. */
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
 		return result;
-	if (thread)
-		arb_real(cuMemFreeAsync_ptsz)(entry.key, call->stream);
-	else
-		arb_real(cuMemFreeAsync)(entry.key, call->stream);
-	if (thread)
-		arb_real(cuStreamSynchronize_ptsz)(call->stream);
-	else
-		arb_real(cuStreamSynchronize)(call->stream);
+	(thread ? arb_real(cuMemFreeAsync_ptsz) : arb_real(cuMemFreeAsync))(entry.key, call->stream);
+	(thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize))(call->stream);
 	memory_pool_freed(&entry, false);
 	memory_pool_settle_all(true);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -268,11 +270,18 @@ void memory_pool_freed(const struct memory_entry *entry, bool waited)
 	pthread_mutex_lock(&s->lock);
 	s->live--;
 	s->live_bytes -= entry->bytes;
-	look = waited || s->silent || (s->gone && !s->live);
+	look = waited || !s->answers || (s->gone && !s->live);
 	pthread_mutex_unlock(&s->lock);
 	/* A queued free gives nothing back before somebody waits for it. */
 	if (look)
-		settle(s, 0);
+		settle(s, 0, false);
+}
+
+static void set_gone(struct stock *s, bool gone)
+{
+	pthread_mutex_lock(&s->lock);
+	__atomic_store_n(&s->gone, gone, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&s->lock);
 }
 
 bool memory_pool_before(struct act_call *call, CUresult *result)
@@ -285,7 +294,7 @@ bool memory_pool_before(struct act_call *call, CUresult *result)
 	if (call->id == HOOK_cuMemPoolDestroy && call->handle) {
 		s = find((CUmemoryPool)(uintptr_t)call->handle, 0);
 		if (s)
-			__atomic_store_n(&s->gone, true, __ATOMIC_RELEASE);
+			set_gone(s, true);
 		call->token = (uintptr_t)s;
 	}
 	return true;
@@ -307,9 +316,9 @@ CUresult memory_pool_after(struct act_call *call, CUresult result)
 	case HOOK_cuMemPoolDestroy:
 		s = (struct stock *)(uintptr_t)call->token;
 		if (s && result != CUDA_SUCCESS)
-			__atomic_store_n(&s->gone, false, __ATOMIC_RELEASE);
+			set_gone(s, false);
 		else if (s)
-			settle(s, 0);
+			settle(s, 0, false);
 		break;
 	case HOOK_cuMemPoolCreate:
 		if (result == CUDA_SUCCESS && call->desc) {
@@ -384,7 +393,7 @@ CUresult memory_graph_after(struct act_call *call, CUresult result)
 	struct stock *s = (struct stock *)(uintptr_t)call->token;
 
 	if (s)
-		settle(s, most(call->bytes));
+		settle(s, most(call->bytes), false);
 	else if (memory_pool_any())
 		memory_pool_settle_all(false);
 	return result;
