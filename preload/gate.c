@@ -17,8 +17,8 @@
 #include "log.h"
 #include "threads.h"
 
-#define FREE_CREDIT   256 /* of one without a limit: how soon it learns that it has got one */
-#define THREAD_CREDIT 32  /* in a per-thread default stream, which nobody else can look at */
+#define FREE_CREDIT   4096 /* of one without a limit */
+#define THREAD_CREDIT 32   /* in a per-thread default stream, which nobody else can look at */
 #define LOOK_NS       (2 * MS)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
@@ -166,6 +166,9 @@ void gate_check(struct track *t, uint64_t now)
 		give_up(t, r < 0 && r != -EDQUOT ? r : s);
 		return;
 	}
+	/* What credit there is was given to one without a limit. */
+	if (!t->limited && status.core_pct < 100)
+		gate_set(t, false);
 	__atomic_store_n(&t->limited, status.core_pct < 100, __ATOMIC_RELAXED);
 	if (t->phase == TRACK_OUT)
 		return;
