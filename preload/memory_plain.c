@@ -9,7 +9,9 @@
 
 #include <stddef.h>
 
-#define ROW 512u /* what rows of pitched memory and arrays are a multiple of */
+#define ROW   512u       /* what rows of pitched memory and arrays are a multiple of */
+#define SMALL 512u       /* small allocations share pages in steps of this; */
+#define PAGE  (2u << 20) /* from half a page on each has pages of its own */
 
 /* Contexts that ended so far; what was made later did not end with them. */
 static uint64_t epoch;
@@ -22,9 +24,21 @@ static uint64_t times(uint64_t a, uint64_t b)
 	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
+static uint64_t rounded(uint64_t bytes, uint64_t unit)
+{
+	return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
+}
+
 static uint64_t row(uint64_t bytes)
 {
-	return bytes > UINT64_MAX - ROW ? UINT64_MAX : (bytes + ROW - 1) / ROW * ROW;
+	return rounded(bytes, ROW);
+}
+
+/* What the device loses by it; else many allocations of a little more than a page would take twice the quota.
+ */
+static uint64_t pages(uint64_t bytes)
+{
+	return rounded(bytes, bytes < PAGE / 2 ? SMALL : PAGE);
 }
 
 static unsigned format_bytes(CUarray_format format)
@@ -106,10 +120,10 @@ static uint64_t array_bytes(const struct act_call *call)
 static uint64_t estimate(const struct act_call *call)
 {
 	if (arb_hooks[call->id].category == CAT_ARRAY)
-		return array_bytes(call);
+		return pages(array_bytes(call));
 	if (!call->out2)
-		return call->bytes;
-	return call->aux ? times(row(call->bytes / call->aux), call->aux) : 0;
+		return pages(call->bytes);
+	return call->aux ? pages(times(row(call->bytes / call->aux), call->aux)) : 0;
 }
 
 /* What the driver says that it has made, else what was expected. */
@@ -122,9 +136,9 @@ static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expec
 	CUdevice ordinal;
 
 	if (call->id == HOOK_cuMemAllocPitch)
-		return times(*(unsigned *)call->out2, call->aux);
+		return pages(times(*(unsigned *)call->out2, call->aux));
 	if (call->id == HOOK_cuMemAllocPitch_v2)
-		return times(*(size_t *)call->out2, call->aux);
+		return pages(times(*(size_t *)call->out2, call->aux));
 	if (arb_hooks[call->id].category != CAT_ARRAY || !expected || !memory_ordinal(&ordinal))
 		return expected;
 	array = arb_real(cuArrayGetMemoryRequirements);
@@ -134,7 +148,7 @@ static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expec
 		result = mipmap ? mipmap(&needs, (CUmipmappedArray)(uintptr_t)key, ordinal) : result;
 	else
 		result = array ? array(&needs, (CUarray)(uintptr_t)key, ordinal) : result;
-	return result == CUDA_SUCCESS && needs.size ? needs.size : expected;
+	return result == CUDA_SUCCESS && needs.size ? pages(needs.size) : expected;
 }
 
 static uint64_t made(const struct act_call *call)

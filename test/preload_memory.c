@@ -96,7 +96,6 @@ uint64_t pm_truth(int device)
 	return 0;
 }
 
-/* Whole chunks, so that what was asked for is what the device gives. */
 static void plain(void)
 {
 	CUdeviceptr a, b, c;
@@ -104,8 +103,12 @@ static void plain(void)
 	size_t pitch;
 
 	OK(cuMemAlloc_v2(&a, 64 * MIB));
-	OK(cuMemAlloc_v2(&b, 512));
+	OK(cuMemAlloc_v2(&b, 1));
 	PM_BOTH(64 * MIB + 512);
+	/* What the device gives, not what was asked for. */
+	OK(cuMemAlloc_v2(&c, 3 * MIB));
+	PM_BOTH(68 * MIB + 512);
+	OK(cuMemFree_v2(c));
 	/* 1000 bytes a row take 1024. */
 	OK(cuMemAllocPitch_v2(&c, &pitch, 1000, 4096, 4));
 	PM_BOTH(68 * MIB + 512);
@@ -154,7 +157,6 @@ static void arrays(void)
 		.Width = 256, .Height = 256, .Depth = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
 	CUDA_ARRAY3D_DESCRIPTOR level = {
 		.Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
-	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
 	CUmipmappedArray mipmap;
 	CUarray a, b;
 
@@ -166,9 +168,7 @@ static void arrays(void)
 	OK(cuArrayDestroy(b));
 	PM_BOTH(0);
 	OK(cuMipmappedArrayCreate(&mipmap, &level, 4));
-	OK(cuMipmappedArrayGetMemoryRequirements(&needs, mipmap, 0));
-	T_CHECK(pm_counted(0) == needs.size, "%lld, needs %lld", (long long)pm_counted(0),
-		(long long)needs.size);
+	PM_BOTH(6 * MIB);
 	OK(cuMipmappedArrayDestroy(mipmap));
 	GIVES(cuArrayCreate_v2(&a, NULL), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuArrayDestroy(NULL), CUDA_ERROR_INVALID_HANDLE);

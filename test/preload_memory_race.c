@@ -36,23 +36,23 @@ struct held {
 static struct shared *shared;
 static CUcontext context;
 
-static bool take(struct held *h, enum kind kind, unsigned chunks, CUstream stream)
+static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 	CUDA_ARRAY_DESCRIPTOR flat = {
-		.Width = 1024, .Height = chunks * 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUDA_ARRAY3D_DESCRIPTOR deep = {
-		.Width = 1024, .Height = chunks * 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUresult result = CUDA_SUCCESS;
 	size_t pitch;
 
 	switch (kind) {
 	case PLAIN:
-		result = cuMemAlloc_v2((CUdeviceptr *)&h->handle, chunks * 2 * MIB);
+		result = cuMemAlloc_v2((CUdeviceptr *)&h->handle, rows * 4096ull + rows % 7);
 		break;
 	case PITCHED:
-		result = cuMemAllocPitch_v2((CUdeviceptr *)&h->handle, &pitch, 1000, chunks * 2048, 4);
+		result = cuMemAllocPitch_v2((CUdeviceptr *)&h->handle, &pitch, 4000, rows, 4);
 		break;
 	case ARRAY:
 		result = cuArrayCreate_v2((CUarray *)&h->handle, &flat);
@@ -61,10 +61,11 @@ static bool take(struct held *h, enum kind kind, unsigned chunks, CUstream strea
 		result = cuMipmappedArrayCreate((CUmipmappedArray *)&h->handle, &deep, 1);
 		break;
 	case POOLED:
-		result = cuMemAllocAsync((CUdeviceptr *)&h->handle, chunks * 2 * MIB, stream);
+		result = cuMemAllocAsync((CUdeviceptr *)&h->handle, rows * 4096ull + rows % 7, stream);
 		break;
 	default:
-		result = cuMemCreate((CUmemGenericAllocationHandle *)&h->handle, chunks * 2 * MIB, &prop, 0);
+		result = cuMemCreate(
+			(CUmemGenericAllocationHandle *)&h->handle, (1 + rows / 512) * 2 * MIB, &prop, 0);
 		break;
 	}
 	if (result == CUDA_SUCCESS) {
@@ -119,7 +120,7 @@ static void *thread(void *argument)
 
 		if (h->handle)
 			give(h, stream);
-		else if (!take(h, (enum kind)t_below(&random, KINDS), 1 + t_below(&random, 4), stream))
+		else if (!take(h, (enum kind)t_below(&random, KINDS), 1 + t_below(&random, 2048), stream))
 			__atomic_fetch_add(&shared->refused, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&shared->operations, 1, __ATOMIC_RELAXED);
 	}
