@@ -11,7 +11,18 @@ $(BENCH_SRC:%.c=$(BUILD)/obj/%.o): CPPFLAGS += -Ishm
 
 $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm
 
 # It loads these when it runs.
 $(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/test/preload/empty/libcuda.so.1
+
+# The memory path: beside a driver that does nothing, found by the preload's own way of looking.
+STUB := $(BUILD)/stub/libcuda.so.1
+ALL  += $(STUB)
+$(STUB): $(BUILD)/obj/bench/stub_driver.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^
+
+$(BUILD)/obj/bench/stub_driver.o: CFLAGS += -fvisibility=default
+$(BUILD)/bench_memory_path: $(BUILD)/obj/preload/elf.o | $(STUB)

@@ -1,7 +1,10 @@
-/* Lets everything through and counts it. */
+/* Counts every call, and hands it to whoever acts on its category. */
 #include "act.h"
 
+#include "device.h"
+#include "memory.h"
 #include "threads.h"
+#include "track.h"
 
 struct act_gate act_gate = {.open = 1};
 
@@ -15,26 +18,41 @@ void act_count(enum hook_category category)
 bool act_before(struct act_call *call, CUresult *result)
 {
 	struct act_thread *self = act_thread_get();
+	unsigned category = arb_hooks[call->id].category;
 
-	(void)result;
-	self->seen[arb_hooks[call->id].category]++;
-	/* Nothing is due: the thread need not come this way again for as long as can be said. */
-	self->credit = UINT32_MAX;
+	self->seen[category]++;
+	if (arb_disabled()) {
+		/* The thread need not come this way again for as long as can be said. */
+		self->credit = UINT32_MAX;
+		return true;
+	}
+	if (!arb_memory_before(call, result))
+		return false;
+	if (category <= CAT_INTEROP)
+		gate_before(call);
+	else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT)
+		streams_before(call);
 	return true;
 }
 
 CUresult act_after(struct act_call *call, CUresult result)
 {
-	(void)call;
-	return result;
-}
+	unsigned category = arb_hooks[call->id].category;
 
-void act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used)
-{
-	(void)device;
-	(void)total;
-	(void)free;
-	(void)used;
+	if (arb_disabled())
+		return result;
+	if (category <= CAT_INTEROP) {
+		gate_after(call, result);
+	} else if (category == CAT_SYNC) {
+		if (result == CUDA_SUCCESS)
+			gate_settle();
+	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT) {
+		streams_after(call, result);
+		/* Another context may be another GPU, on which there is no credit. */
+		if (category == CAT_CONTEXT && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
+			act_thread_get()->credit = 0;
+	}
+	return arb_memory_after(call, result);
 }
 
 void act_note(enum act_note note)

@@ -291,6 +291,26 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 	return r;
 }
 
+int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *limit)
+{
+	struct arb_account_snap acct;
+	int r;
+
+	arb_lock_take(&c->guard->lock);
+	r = arb_client_ensure(c);
+	if (r == 0) {
+		follow_account(c);
+		reclaim_members(c);
+		r = arb_account_read(&c->seg, c->account, &acct);
+	}
+	if (r >= 0) {
+		*used = acct.mem_used;
+		*limit = c->mem_limit;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r < 0 ? r : 0;
+}
+
 int gpuarb_client_set_limits(
 	struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
 {

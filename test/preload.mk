@@ -21,9 +21,10 @@ $(PRELOAD_TEST)/empty/libcuda.so.1: $(SIM_OBJ)/defaults.o $(SIM_OBJ)/procaddr.o
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions -o $@ $^
 
-# The same library with an acting layer that says which wrapper was called.
+# The part that sees, with an acting layer that says which wrapper was called.
+PRELOAD_SEES := $(patsubst %,$(BUILD)/obj/preload/%.o,elf hooks nvml_hooks special symbols wrappers)
 TRACING := $(PRELOAD_TEST)/libtracing.so
-$(TRACING): $(filter-out %/act.o %/threads.o,$(PRELOAD_OBJ)) $(BUILD)/obj/test/preload_trace.o
+$(TRACING): $(PRELOAD_SEES) $(BUILD)/obj/test/preload_trace.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -o $@ $^
@@ -75,18 +76,42 @@ $(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
 RUN ?= env
 SET ?=
 
+# What the ways are tried with: the library, and one that writes down what it sees.
+WAYS ?= $(TRACING) $(PRELOAD)
+
 .PHONY: check-preload check-ways check-aarch64
-check-ways: $(if $(SET),,$(SIM)/libnvidia-ml.so.1) $(PRELOAD) $(TRACING) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways
-	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
-		$(RUN) $(SET) LD_LIBRARY_PATH=$(RECORD) $(SET) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+check-ways: $(if $(SET),,$(SIM)/libnvidia-ml.so.1) $(WAYS) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways
+	@for t in coverage coverage-linked ways; do for p in $(WAYS); do \
+		$(RUN) $(SET) GPUARB_DISABLE=1 $(SET) LD_LIBRARY_PATH=$(RECORD) $(SET) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
 
 check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 ## every entry point by every way, and nothing felt
 	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
 	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
 	@test/preload_loads.sh $(PRELOAD)
-	@test/preload_differential.sh $(BUILD) $(PRELOAD)
+	@GPUARB_DISABLE=1 test/preload_differential.sh $(BUILD) $(PRELOAD)
+	@test/preload_differential.sh $(BUILD) $(PRELOAD) acts
 
-check-aarch64: ## the preload on another machine, with a cross compiler and qemu
+check-aarch64: ## every entry point by every way on another machine, with a cross compiler and qemu
 	@test/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc PRELOAD_LIBS= \
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc 'WAYS=$$(TRACING)' \
 		RUN="qemu-aarch64-static -L /usr/aarch64-linux-gnu" SET=-E check-ways
+
+# Memory against a quota: gpuarb's books and the simulated GPU's.
+MEMORY_TEST := $(PRELOAD_TEST)/memory
+CHECK       += check-preload-memory
+
+$(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory_query preload_memory_more preload_memory_race harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
+
+.PHONY: check-preload-memory
+check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
+	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
+
+# Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.
+CHECK += check-preload-limits
+
+.PHONY: check-preload-limits
+check-preload-limits: $(ALL) ## limits on unmodified programs, their end, their death, their graphs, no segment at all
+	@test/preload_limits.sh $(BUILD)

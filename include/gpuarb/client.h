@@ -75,6 +75,8 @@ GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 /* Counts memory against the account's quota before it is allocated: 0, or -ENOMEM and nothing counted. */
 GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
 GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
+/* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
+GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 
 /* Limits of the client's own making (environment, limits file); what an administrator set stands above. */
 GPUARB_API int gpuarb_client_set_limits(

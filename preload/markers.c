@@ -1,0 +1,218 @@
+/* Events behind launches: what is still queued, when it ended, and how long a launch takes. */
+#include "track.h"
+
+#include "elf.h"
+#include "hooks.h"
+#include "symbols.h"
+
+/* cuEventElapsedTime gives a float of ms: after so long it would be coarser than 1 us. */
+#define BASE_AGE_NS (4000 * MS)
+
+static unsigned hash(uint64_t handle)
+{
+	return (unsigned)((handle * 0x9e3779b97f4a7c15u) >> 58);
+}
+
+uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches)
+{
+	unsigned h = hash(handle);
+
+	if (launches == 1 && handle && t->known[h].handle == handle)
+		return t->known[h].ns;
+	return t->launch_ns * launches;
+}
+
+static void learn(struct track *t, const struct track_marker *m, uint64_t took_ns)
+{
+	uint64_t each = took_ns / m->launches;
+
+	if (m->launches == 1 && m->handle) {
+		unsigned h = hash(m->handle);
+
+		if (t->known[h].handle != m->handle) {
+			t->known[h].handle = m->handle;
+			t->known[h].ns = each;
+		}
+		t->known[h].ns += ((int64_t)each - (int64_t)t->known[h].ns) / 4;
+	}
+	if (!t->launch_ns)
+		t->launch_ns = each;
+	t->launch_ns = (uint64_t)((int64_t)t->launch_ns + ((int64_t)each - (int64_t)t->launch_ns) / 4);
+	if (t->launch_ns < US)
+		t->launch_ns = US;
+}
+
+/* The queue may double with every marker that comes back, up to the bound. */
+static void widen(struct track *t, const struct track_marker *m)
+{
+	uint64_t most = t->bound_ns / t->launch_ns;
+
+	if (m->launches * 4 >= t->window)
+		t->window *= 2;
+	if (t->window > most)
+		t->window = (uint32_t)most;
+	if (t->window < 1)
+		t->window = 1;
+}
+
+/* Nobody gates it, so it is not in the table. */
+static __typeof__(cuEventElapsedTime) *elapsed_time(void)
+{
+	static void *found;
+	struct elf_object driver;
+	void *f = __atomic_load_n(&found, __ATOMIC_RELAXED);
+
+	if (!f && arb_library_loaded(LIBRARY_CUDA, &driver)) {
+		f = arb_elf_symbol(&driver, "cuEventElapsedTime");
+		__atomic_store_n(&found, f, __ATOMIC_RELAXED);
+	}
+	return (__typeof__(cuEventElapsedTime) *)f;
+}
+
+/* When a finished marker's event took place, on our clock. */
+static uint64_t when(struct track *t, struct track_marker *m, uint64_t noticed_ns)
+{
+	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
+	uint64_t passed, end = noticed_ns;
+	float ms;
+
+	if (t->base && t->base_ctx == m->ctx && elapsed && elapsed(&ms, t->base, m->event) == CUDA_SUCCESS &&
+		ms >= 0) {
+		passed = (uint64_t)((double)ms * 1e6);
+		/* Whoever notices is late: the earliest that was ever noticed is nearest to the truth. */
+		if (noticed_ns - passed < t->base_ns)
+			t->base_ns = noticed_ns - passed;
+		if (!t->base_next_ns || noticed_ns - passed < t->base_next_ns)
+			t->base_next_ns = noticed_ns - passed;
+		end = t->base_ns + passed;
+		if (noticed_ns - t->base_since_ns < BASE_AGE_NS)
+			return end;
+		/* What was noticed since the base was taken says where it really was; clocks drift. */
+		end = t->base_next_ns + passed;
+	}
+	if (!t->base || t->base_ctx == m->ctx) {
+		CUevent old = t->base;
+
+		t->base = m->event;
+		t->base_ctx = m->ctx;
+		t->base_ns = end;
+		t->base_next_ns = 0;
+		t->base_since_ns = noticed_ns;
+		m->event = old;
+	}
+	return end;
+}
+
+static void finished(struct track *t, struct track_marker *m, uint64_t now)
+{
+	uint64_t end = when(t, m, now), begin = m->begun_ns;
+
+	if (end > now)
+		end = now;
+	if (end < m->begun_ns)
+		end = m->begun_ns;
+	if (t->last_end_ns > begin)
+		begin = t->last_end_ns;
+	learn(t, m, end > begin ? end - begin : 0);
+	widen(t, m);
+	if (end > t->last_end_ns)
+		t->last_end_ns = end;
+	t->progress_ns = now;
+}
+
+static void take_away(struct track *t, struct track_marker *m)
+{
+	t->outstanding -= m->launches;
+	t->outstanding_ns -= m->expected_ns;
+	m->launches = 0;
+}
+
+static void shorten(struct track *t)
+{
+	while (t->count && !t->ring[t->first].launches) {
+		t->first = (t->first + 1) % TRACK_MARKERS;
+		t->count--;
+	}
+}
+
+bool marker_collect(struct track *t)
+{
+	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
+	unsigned left = 0;
+
+	/* Streams overtake each other, so not only the oldest is asked. */
+	for (unsigned i = 0; i < t->count && left < 8; i++) {
+		struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+		uint64_t asked = track_now();
+		CUresult r;
+
+		if (!m->launches)
+			continue;
+		r = query ? query(m->event) : CUDA_SUCCESS;
+		if (r == CUDA_ERROR_NOT_READY) {
+			left++;
+			t->busy_ns = asked;
+			continue;
+		}
+		if (r == CUDA_SUCCESS)
+			finished(t, m, track_now());
+		take_away(t, m);
+	}
+	shorten(t);
+	return t->count == 0;
+}
+
+bool marker_record(
+	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches)
+{
+	__typeof__(cuEventRecord) *record = arb_hooks[call->id].variant == VARIANT_LEGACY
+						    ? arb_real(cuEventRecord)
+						    : arb_real(cuEventRecord_ptsz);
+	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	struct track_marker *m = &t->ring[(t->first + t->count) % TRACK_MARKERS];
+
+	if (t->count == TRACK_MARKERS || !record || !create)
+		return false;
+	if (m->ctx != ctx || !m->event) {
+		__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+
+		if (m->event && destroy)
+			destroy(m->event);
+		m->event = NULL;
+		if (create(&m->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+			m->event = NULL;
+			return false;
+		}
+		m->ctx = ctx;
+	}
+	if (record(m->event, call->stream) != CUDA_SUCCESS)
+		return false;
+	m->begun_ns = begun_ns;
+	m->launches = launches;
+	m->handle = launches == 1 ? call->handle : 0;
+	m->expected_ns = marker_expect(t, m->handle, launches);
+	t->outstanding += launches;
+	t->outstanding_ns += m->expected_ns;
+	t->count++;
+	return true;
+}
+
+/* The context goes, and its events with it. */
+void marker_forget(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < TRACK_MARKERS; i++) {
+		struct track_marker *m = &t->ring[i];
+
+		if (m->ctx != ctx)
+			continue;
+		if (m->launches)
+			take_away(t, m);
+		m->event = NULL;
+		m->ctx = NULL;
+	}
+	shorten(t);
+	if (t->base_ctx == ctx) {
+		t->base = NULL;
+		t->base_ctx = NULL;
+	}
+}

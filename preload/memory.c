@@ -1,0 +1,198 @@
+/* Which part of the memory accounting a call belongs to, and the way to the account. */
+#include "memory.h"
+
+#include "compat.h"
+#include "device.h"
+#include "gpuarb/client.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+bool memory_reserve(struct arb_device *device, uint64_t bytes)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+
+	/* Any other failure is the segment's, not the program's: it falls open. */
+	return !client || !bytes || gpuarb_client_mem_reserve(client, bytes) != -ENOMEM;
+}
+
+void memory_release(struct arb_device *device, uint64_t bytes)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+
+	if (client && bytes)
+		gpuarb_client_mem_release(client, bytes);
+}
+
+uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	uint64_t used, limit;
+
+	if (!client || gpuarb_client_mem_read(client, &used, &limit) < 0 || used >= limit)
+		return 0;
+	bytes = bytes < limit - used ? bytes : limit - used;
+	return gpuarb_client_mem_reserve(client, bytes) == 0 ? bytes : 0;
+}
+
+/* The thread may be capturing, which must not suffer from a call that is not the program's. */
+static void trim(void)
+{
+	__typeof__(cuThreadExchangeStreamCaptureMode) *exchange = arb_real(cuThreadExchangeStreamCaptureMode);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool changed = exchange && exchange(&mode) == CUDA_SUCCESS;
+
+	memory_pool_settle_all(true);
+	if (changed)
+		exchange(&mode);
+}
+
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
+{
+	if (memory_reserve(device, bytes))
+		return true;
+	if (!memory_pool_any())
+		return false;
+	trim();
+	return memory_reserve(device, bytes);
+}
+
+bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
+{
+	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
+	__typeof__(cuStreamSynchronize) *wait =
+		thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize);
+
+	if (memory_reserve_hard(device, bytes))
+		return true;
+	/* Frees that are still queued come first, as with the driver's own lack of memory. */
+	if (!wait || wait(call->stream) != CUDA_SUCCESS)
+		return false;
+	trim();
+	return memory_reserve(device, bytes);
+}
+
+struct arb_device *memory_device(CUdevice ordinal)
+{
+	return arb_device_get(ordinal);
+}
+
+bool memory_ordinal(CUdevice *ordinal)
+{
+	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
+
+	return get && get(ordinal) == CUDA_SUCCESS;
+}
+
+static void forget(void)
+{
+	memory_table_forget();
+	memory_pool_forget();
+	memory_vmm_forget();
+}
+
+/* Not in a constructor: most programs that load this never allocate device memory. */
+static void follow_fork(void)
+{
+	static int done;
+	int no = 0;
+
+	if (__builtin_expect(__atomic_load_n(&done, __ATOMIC_RELAXED), 1))
+		return;
+	if (__atomic_compare_exchange_n(&done, &no, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		pthread_atfork(NULL, NULL, forget);
+}
+
+static bool before(struct act_call *call, CUresult *result)
+{
+	switch (arb_hooks[call->id].category) {
+	case CAT_ALLOC:
+	case CAT_ARRAY:
+		follow_fork();
+		return memory_plain_before(call, result);
+	case CAT_FREE:
+	case CAT_FREE_ASYNC:
+		memory_free_before(call);
+		return true;
+	case CAT_ALLOC_ASYNC:
+	case CAT_POOL:
+		follow_fork();
+		return memory_pool_before(call, result);
+	case CAT_GRAPH_MEM:
+		follow_fork();
+		return memory_graph_before(call, result);
+	case CAT_VMM:
+		follow_fork();
+		return memory_vmm_before(call, result);
+	case CAT_CONTEXT:
+		memory_context_before(call);
+		return true;
+	default:
+		return true;
+	}
+}
+
+/* Whether the call may have made pools give memory back, or graphs take it. */
+static bool moves_pools(enum hook_id id)
+{
+	return id != HOOK_cuStreamQuery && id != HOOK_cuStreamQuery_ptsz && id != HOOK_cuEventQuery;
+}
+
+static CUresult after(struct act_call *call, CUresult result)
+{
+	switch (arb_hooks[call->id].category) {
+	case CAT_ALLOC:
+	case CAT_ARRAY:
+		return memory_plain_after(call, result);
+	case CAT_FREE:
+	case CAT_FREE_ASYNC:
+		memory_free_after(call, result);
+		return result;
+	case CAT_ALLOC_ASYNC:
+	case CAT_POOL:
+		return memory_pool_after(call, result);
+	case CAT_GRAPH_MEM:
+		return memory_graph_after(call, result);
+	case CAT_VMM:
+		memory_vmm_after(call, result);
+		return result;
+	case CAT_CONTEXT:
+		memory_context_after(call, result);
+		return result;
+	case CAT_SYNC:
+	case CAT_GRAPH:
+	case CAT_GRAPH_MAKE:
+		if (memory_pool_any() && moves_pools(call->id))
+			memory_pool_settle_all(false);
+		return result;
+	case CAT_QUERY:
+		if (result == CUDA_SUCCESS)
+			arb_query_after(call);
+		return result;
+	default:
+		return result;
+	}
+}
+
+bool arb_memory_before(struct act_call *call, CUresult *result)
+{
+	int saved = errno;
+	bool go;
+
+	if (arb_disabled())
+		return true;
+	go = before(call, result);
+	errno = saved;
+	return go;
+}
+
+CUresult arb_memory_after(struct act_call *call, CUresult result)
+{
+	int saved = errno;
+
+	if (arb_disabled())
+		return result;
+	result = after(call, result);
+	errno = saved;
+	return result;
+}

@@ -1,0 +1,57 @@
+/*
+ * Device memory counts against the account's quota: reserved before the driver is asked, given back if the
+ * driver refuses and when the memory is freed. Over the quota the program gets the driver's own error for
+ * it and the driver is not asked.
+ */
+#ifndef PRELOAD_MEMORY_H
+#define PRELOAD_MEMORY_H
+
+#include "act.h"
+#include "memory_table.h"
+
+/* For every call that is not let through at once, whatever its category. */
+bool arb_memory_before(struct act_call *call, CUresult *result);
+CUresult arb_memory_after(struct act_call *call, CUresult result);
+
+/* The queries that show the device's memory, after the driver answered them: query.c. */
+void arb_query_after(const struct act_call *call);
+
+/* Between the parts. Counting: false means over the quota. A device without a client counts nothing. */
+bool memory_reserve(struct arb_device *device, uint64_t bytes);
+/* The same; before it gives up it takes back what the process's pools keep without using it. */
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes);
+/* The same for a call in a stream whose queued frees may be waited for. */
+bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call);
+/* Counts up to `bytes`, as far as there is room: how much it was. */
+uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
+void memory_release(struct arb_device *device, uint64_t bytes);
+/* The device of an ordinal, and the ordinal of the current context's. */
+struct arb_device *memory_device(CUdevice ordinal);
+bool memory_ordinal(CUdevice *ordinal);
+
+/* Plain pointers, arrays, and the end of contexts: memory_plain.c. */
+bool memory_plain_before(struct act_call *call, CUresult *result);
+CUresult memory_plain_after(struct act_call *call, CUresult result);
+void memory_free_before(struct act_call *call);
+void memory_free_after(struct act_call *call, CUresult result);
+void memory_context_before(struct act_call *call);
+void memory_context_after(struct act_call *call, CUresult result);
+
+/* Pools and the memory of graphs, which count by what they reserve: memory_pool.c. */
+bool memory_pool_before(struct act_call *call, CUresult *result);
+CUresult memory_pool_after(struct act_call *call, CUresult result);
+bool memory_graph_before(struct act_call *call, CUresult *result);
+CUresult memory_graph_after(struct act_call *call, CUresult result);
+/* A pointer of a pool was freed. */
+void memory_pool_freed(const struct memory_entry *entry, bool waited);
+/* Counts anew what each pool and graph has; `tight`: after giving back what is not in use. */
+void memory_pool_settle_all(bool tight);
+bool memory_pool_any(void);
+void memory_pool_forget(void);
+
+/* Physical memory by reference: memory_vmm.c. */
+bool memory_vmm_before(struct act_call *call, CUresult *result);
+void memory_vmm_after(struct act_call *call, CUresult result);
+void memory_vmm_forget(void);
+
+#endif

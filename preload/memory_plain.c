@@ -1,0 +1,363 @@
+/*
+ * Memory that a pointer or an array stands for. An entry is taken out of the table before the driver is
+ * asked to free, because from then on the same address may be given to another thread; it goes back in if
+ * the driver refuses. So of two frees of one pointer only one counts, whichever the driver likes.
+ */
+#include "memory.h"
+
+#include "device.h"
+
+#include <stddef.h>
+
+#define ROW   512u       /* what rows of pitched memory and arrays are a multiple of */
+#define SMALL 512u       /* small allocations share pages in steps of this; */
+#define PAGE  (2u << 20) /* from half a page on each has pages of its own */
+
+/* Contexts that ended so far; what was made later did not end with them. */
+static uint64_t epoch;
+static __thread uint64_t ending;
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t rounded(uint64_t bytes, uint64_t unit)
+{
+	return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t row(uint64_t bytes)
+{
+	return rounded(bytes, ROW);
+}
+
+/* What the device loses by it; else allocations of half a page each would take twice the quota. */
+static uint64_t pages(uint64_t bytes)
+{
+	return rounded(bytes, bytes < PAGE / 2 ? SMALL : PAGE);
+}
+
+static unsigned format_bytes(CUarray_format format)
+{
+	switch (format) {
+	case CU_AD_FORMAT_UNSIGNED_INT8:
+	case CU_AD_FORMAT_SIGNED_INT8:
+	case CU_AD_FORMAT_NV12:
+		return 1;
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	default:
+		return 4;
+	}
+}
+
+/* The description in the form that all others fit into; false: not one that makes memory of its own. */
+static bool describe(const struct act_call *call, CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	*d = (CUDA_ARRAY3D_DESCRIPTOR){0};
+	if (!call->desc)
+		return false;
+	switch (call->id) {
+	case HOOK_cuArrayCreate: {
+		const CUDA_ARRAY_DESCRIPTOR_v1 *v = call->desc;
+
+		*d = (CUDA_ARRAY3D_DESCRIPTOR){v->Width, v->Height, 0, v->Format, v->NumChannels, 0};
+		return true;
+	}
+	case HOOK_cuArrayCreate_v2: {
+		const CUDA_ARRAY_DESCRIPTOR *v = call->desc;
+
+		*d = (CUDA_ARRAY3D_DESCRIPTOR){v->Width, v->Height, 0, v->Format, v->NumChannels, 0};
+		return true;
+	}
+	case HOOK_cuArray3DCreate: {
+		const CUDA_ARRAY3D_DESCRIPTOR_v1 *v = call->desc;
+
+		*d = (CUDA_ARRAY3D_DESCRIPTOR){
+			v->Width, v->Height, v->Depth, v->Format, v->NumChannels, v->Flags};
+		break;
+	}
+	case HOOK_cuArray3DCreate_v2:
+	case HOOK_cuMipmappedArrayCreate:
+		*d = *(const CUDA_ARRAY3D_DESCRIPTOR *)call->desc;
+		break;
+	default:
+		return false;
+	}
+	/* Its memory comes from cuMemCreate, and is counted there. */
+	return !(d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING));
+}
+
+static uint64_t array_bytes(const struct act_call *call)
+{
+	unsigned levels = call->id == HOOK_cuMipmappedArrayCreate ? call->count : 1;
+	CUDA_ARRAY3D_DESCRIPTOR d;
+	uint64_t sum = 0;
+
+	if (!describe(call, &d))
+		return 0;
+	for (unsigned i = 0; i < levels && i < 32; i++) {
+		uint64_t line = row(times(d.Width, (uint64_t)format_bytes(d.Format) * d.NumChannels));
+		uint64_t level = times(times(line, d.Height ? d.Height : 1), d.Depth ? d.Depth : 1);
+
+		sum = sum > UINT64_MAX - level ? UINT64_MAX : sum + level;
+		d.Width = d.Width > 1 ? d.Width / 2 : 1;
+		d.Height = d.Height > 1 ? d.Height / 2 : d.Height;
+		/* The layers of a layered array are the same on every level. */
+		if (!(d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)))
+			d.Depth = d.Depth > 1 ? d.Depth / 2 : d.Depth;
+	}
+	return sum;
+}
+
+/* What is reserved before the call: the same every time it is asked. */
+static uint64_t estimate(const struct act_call *call)
+{
+	if (arb_hooks[call->id].category == CAT_ARRAY)
+		return pages(array_bytes(call));
+	if (!call->out2)
+		return pages(call->bytes);
+	return call->aux ? pages(times(row(call->bytes / call->aux), call->aux)) : 0;
+}
+
+/* What the driver says that it has made, else what was expected. */
+static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expected)
+{
+	__typeof__(cuArrayGetMemoryRequirements) *array;
+	__typeof__(cuMipmappedArrayGetMemoryRequirements) *mipmap;
+	CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {0};
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	CUdevice ordinal;
+
+	if (call->id == HOOK_cuMemAllocPitch)
+		return pages(times(*(unsigned *)call->out2, call->aux));
+	if (call->id == HOOK_cuMemAllocPitch_v2)
+		return pages(times(*(size_t *)call->out2, call->aux));
+	if (arb_hooks[call->id].category != CAT_ARRAY || !expected || !memory_ordinal(&ordinal))
+		return expected;
+	array = arb_real(cuArrayGetMemoryRequirements);
+	mipmap = arb_real(cuMipmappedArrayGetMemoryRequirements);
+	/* Drivers answer this for some arrays only. */
+	if (call->id == HOOK_cuMipmappedArrayCreate)
+		result = mipmap ? mipmap(&needs, (CUmipmappedArray)(uintptr_t)key, ordinal) : result;
+	else
+		result = array ? array(&needs, (CUarray)(uintptr_t)key, ordinal) : result;
+	return result == CUDA_SUCCESS && needs.size ? pages(needs.size) : expected;
+}
+
+static uint64_t made(const struct act_call *call)
+{
+	if (call->id == HOOK_cuMemAlloc || call->id == HOOK_cuMemAllocPitch)
+		return *(CUdeviceptr_v1 *)call->out;
+	if (arb_hooks[call->id].category == CAT_ARRAY)
+		return (uintptr_t) * (void **)call->out;
+	return *(CUdeviceptr *)call->out;
+}
+
+static void unmake(const struct act_call *call, uint64_t key)
+{
+	if (call->id == HOOK_cuMipmappedArrayCreate)
+		arb_real(cuMipmappedArrayDestroy)((CUmipmappedArray)(uintptr_t)key);
+	else if (arb_hooks[call->id].category == CAT_ARRAY)
+		arb_real(cuArrayDestroy)((CUarray)(uintptr_t)key);
+	else if (call->id == HOOK_cuMemAlloc || call->id == HOOK_cuMemAllocPitch)
+		arb_real(cuMemFree)((CUdeviceptr_v1)key);
+	else
+		arb_real(cuMemFree_v2)(key);
+}
+
+bool memory_plain_before(struct act_call *call, CUresult *result)
+{
+	struct arb_device *device;
+	uint64_t bytes;
+
+	if (call->id == HOOK_cuArrayDestroy || call->id == HOOK_cuMipmappedArrayDestroy) {
+		memory_free_before(call);
+		return true;
+	}
+	bytes = estimate(call);
+	device = bytes ? arb_device_current() : NULL;
+	if (!device)
+		return true;
+	if (!memory_reserve_hard(device, bytes)) {
+		*result = CUDA_ERROR_OUT_OF_MEMORY;
+		return false;
+	}
+	call->token = (uintptr_t)device;
+	return true;
+}
+
+CUresult memory_plain_after(struct act_call *call, CUresult result)
+{
+	struct arb_device *device = (struct arb_device *)(uintptr_t)call->token;
+	struct memory_entry entry = {.device = device, .kind = MEMORY_PLAIN};
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	uint64_t expected;
+
+	if (call->id == HOOK_cuArrayDestroy || call->id == HOOK_cuMipmappedArrayDestroy) {
+		memory_free_after(call, result);
+		return result;
+	}
+	if (!device)
+		return result;
+	expected = estimate(call);
+	if (result != CUDA_SUCCESS) {
+		memory_release(device, expected);
+		return result;
+	}
+	entry.key = made(call);
+	entry.bytes = actual(call, entry.key, expected);
+	if (entry.bytes > expected && !memory_reserve(device, entry.bytes - expected)) {
+		unmake(call, entry.key);
+		memory_release(device, expected);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (entry.bytes < expected)
+		memory_release(device, expected - entry.bytes);
+	if (arb_hooks[call->id].category == CAT_ARRAY)
+		entry.kind = MEMORY_ARRAY;
+	if (current)
+		current((CUcontext *)&entry.owner);
+	entry.epoch = __atomic_load_n(&epoch, __ATOMIC_RELAXED);
+	/* What there is no room to remember stays counted until the process ends: the safe side. */
+	memory_table_put(&entry);
+	return result;
+}
+
+/* The taken entry travels in the fields that a free does not use. */
+static void pack(struct act_call *call, const struct memory_entry *e)
+{
+	call->bytes = e->bytes;
+	call->out = e->owner;
+	call->out2 = e->device;
+	call->aux = e->epoch;
+	call->count = e->kind;
+	call->token = 1;
+}
+
+void memory_free_before(struct act_call *call)
+{
+	unsigned kinds =
+		arb_hooks[call->id].category == CAT_ARRAY ? MEMORY_ARRAY : MEMORY_PLAIN | MEMORY_POOLED;
+	struct memory_entry entry;
+
+	call->token = 0;
+	if (call->handle && memory_table_take(call->handle, kinds, &entry))
+		pack(call, &entry);
+}
+
+void memory_free_after(struct act_call *call, CUresult result)
+{
+	struct memory_entry entry = {.key = call->handle,
+		.bytes = call->bytes,
+		.owner = call->out,
+		.device = call->out2,
+		.epoch = call->aux,
+		.kind = call->count};
+
+	if (!call->token)
+		return;
+	if (result != CUDA_SUCCESS)
+		memory_table_put(&entry);
+	else if (entry.kind == MEMORY_POOLED)
+		memory_pool_freed(&entry, arb_hooks[call->id].category == CAT_FREE);
+	else
+		memory_release(entry.device, entry.bytes);
+}
+
+struct end {
+	CUcontext context;
+	uint64_t epoch;
+};
+
+static bool ends(void *argument, const struct memory_entry *e)
+{
+	const struct end *end = argument;
+
+	if (e->owner != end->context || e->epoch > end->epoch)
+		return false;
+	memory_release(e->device, e->bytes);
+	return true;
+}
+
+#define PRIMARIES 64
+static CUcontext primary[PRIMARIES]; /* by ordinal */
+static unsigned attached;            /* references by cuCtxAttach */
+
+void memory_context_before(struct act_call *call)
+{
+	switch (call->id) {
+	case HOOK_cuCtxDestroy:
+	case HOOK_cuCtxDestroy_v2:
+	case HOOK_cuCtxDetach:
+	case HOOK_cuDevicePrimaryCtxReset:
+	case HOOK_cuDevicePrimaryCtxReset_v2:
+	case HOOK_cuDevicePrimaryCtxRelease:
+	case HOOK_cuDevicePrimaryCtxRelease_v2:
+		ending = __atomic_fetch_add(&epoch, 1, __ATOMIC_RELAXED);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Whether this was the last reference to it. */
+static bool primary_gone(CUdevice ordinal)
+{
+	__typeof__(cuDevicePrimaryCtxGetState) *state = arb_real(cuDevicePrimaryCtxGetState);
+	unsigned flags;
+	int active = 1;
+
+	return state && state(ordinal, &flags, &active) == CUDA_SUCCESS && !active;
+}
+
+void memory_context_after(struct act_call *call, CUresult result)
+{
+	struct end end = {.context = (CUcontext)(uintptr_t)call->handle, .epoch = ending};
+
+	if (result != CUDA_SUCCESS)
+		return;
+	switch (call->id) {
+	case HOOK_cuDevicePrimaryCtxRetain:
+		if (call->out && (unsigned)call->device < PRIMARIES)
+			__atomic_store_n(&primary[call->device], *(CUcontext *)call->out, __ATOMIC_RELAXED);
+		return;
+	case HOOK_cuCtxAttach:
+		__atomic_fetch_add(&attached, 1, __ATOMIC_RELAXED);
+		return;
+	case HOOK_cuCtxDestroy:
+	case HOOK_cuCtxDestroy_v2:
+		break;
+	case HOOK_cuCtxDetach:
+		/* The one of cuCtxCreate goes last; more than one context at once is not attached to any
+		 * more. */
+		if (__atomic_load_n(&attached, __ATOMIC_RELAXED)) {
+			__atomic_fetch_sub(&attached, 1, __ATOMIC_RELAXED);
+			return;
+		}
+		break;
+	case HOOK_cuDevicePrimaryCtxRelease:
+	case HOOK_cuDevicePrimaryCtxRelease_v2:
+	case HOOK_cuDevicePrimaryCtxReset:
+	case HOOK_cuDevicePrimaryCtxReset_v2:
+		if ((unsigned)call->device >= PRIMARIES)
+			return;
+		end.context = __atomic_load_n(&primary[call->device], __ATOMIC_RELAXED);
+		if ((call->id == HOOK_cuDevicePrimaryCtxRelease ||
+			    call->id == HOOK_cuDevicePrimaryCtxRelease_v2) &&
+			!primary_gone(call->device))
+			return;
+		break;
+	default:
+		return;
+	}
+	if (end.context)
+		memory_table_walk(MEMORY_PLAIN | MEMORY_ARRAY, ends, &end);
+	if (memory_pool_any())
+		memory_pool_settle_all(false);
+}

@@ -1,0 +1,166 @@
+/*
+ * A hash table in stripes, each with its own lock, which is held for some ten nanoseconds.
+ *
+ * Not liburcu's: its tables grow by a worker thread of their own and free by call_rcu's, and neither may
+ * appear in somebody else's program because it allocates memory. Every operation here writes anyway (put,
+ * take), so that readers without a lock would gain nothing.
+ */
+#include "memory_table.h"
+
+#include "compat.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STRIPE_BITS 6
+#define STRIPES     (1u << STRIPE_BITS)
+#define NONE        UINT32_MAX
+#define FIRST_ROOM  64u
+
+struct stripe {
+	pthread_mutex_t lock;
+	uint32_t room;   /* a power of two: entries, and chains */
+	uint32_t unused; /* list of entries without use */
+	uint32_t *chain;
+	struct memory_entry *entry;
+} __attribute__((aligned(128)));
+
+static struct stripe stripes[STRIPES] = {[0 ... STRIPES - 1] = {
+						 .lock = PTHREAD_MUTEX_INITIALIZER,
+						 .unused = NONE,
+					 }};
+
+static uint64_t mixed(uint64_t key)
+{
+	return (key ^ key >> 29) * 0x9e3779b97f4a7c15u;
+}
+
+static struct stripe *stripe_of(uint64_t key)
+{
+	return &stripes[mixed(key) >> (64 - STRIPE_BITS)];
+}
+
+static uint32_t *chain_of(struct stripe *s, uint64_t key)
+{
+	return &s->chain[(mixed(key) >> 24) & (s->room - 1)];
+}
+
+static bool grow(struct stripe *s)
+{
+	uint32_t room = s->room ? s->room * 2 : FIRST_ROOM;
+	struct memory_entry *entry;
+	uint32_t *chain;
+
+	if (room > 1u << 26)
+		return false;
+	entry = realloc(s->entry, room * sizeof(*entry));
+	if (!entry)
+		return false;
+	s->entry = entry;
+	chain = malloc(room * sizeof(*chain));
+	if (!chain)
+		return false;
+	free(s->chain);
+	s->chain = chain;
+	memset(chain, 0xff, room * sizeof(*chain));
+	/* There was none without use. In the order of their index the newer of a pair need not stay first. */
+	for (uint32_t i = s->room; i < room; i++) {
+		entry[i].kind = 0;
+		entry[i].next = i + 1 < room ? i + 1 : NONE;
+	}
+	s->unused = s->room;
+	room = s->room;
+	s->room = room ? room * 2 : FIRST_ROOM;
+	for (uint32_t i = 0; i < room; i++) {
+		uint32_t *at = chain_of(s, entry[i].key);
+
+		while (*at != NONE && entry[*at].epoch > entry[i].epoch)
+			at = &entry[*at].next;
+		entry[i].next = *at;
+		*at = i;
+	}
+	return true;
+}
+
+bool memory_table_put(const struct memory_entry *e)
+{
+	struct stripe *s = stripe_of(e->key);
+	uint32_t i, *at;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->unused == NONE && !grow(s)) {
+		pthread_mutex_unlock(&s->lock);
+		return false;
+	}
+	i = s->unused;
+	s->unused = s->entry[i].next;
+	s->entry[i] = *e;
+	at = chain_of(s, e->key);
+	s->entry[i].next = *at;
+	*at = i;
+	pthread_mutex_unlock(&s->lock);
+	return true;
+}
+
+/* The lock is held. */
+static void remove_at(struct stripe *s, uint32_t *at)
+{
+	uint32_t i = *at;
+
+	*at = s->entry[i].next;
+	s->entry[i].kind = 0;
+	s->entry[i].next = s->unused;
+	s->unused = i;
+}
+
+bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry)
+{
+	struct stripe *s = stripe_of(key);
+	bool found = false;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->room) {
+		for (uint32_t *at = chain_of(s, key); *at != NONE; at = &s->entry[*at].next) {
+			if (s->entry[*at].key != key || !(s->entry[*at].kind & kinds))
+				continue;
+			*entry = s->entry[*at];
+			remove_at(s, at);
+			found = true;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found;
+}
+
+void memory_table_walk(
+	unsigned kinds, bool (*visit)(void *argument, const struct memory_entry *entry), void *argument)
+{
+	for (unsigned n = 0; n < STRIPES; n++) {
+		struct stripe *s = &stripes[n];
+
+		pthread_mutex_lock(&s->lock);
+		for (uint32_t c = 0; c < s->room; c++) {
+			for (uint32_t *at = &s->chain[c]; *at != NONE;) {
+				struct memory_entry *e = &s->entry[*at];
+
+				if (e->kind & kinds && visit(argument, e))
+					remove_at(s, at);
+				else
+					at = &e->next;
+			}
+		}
+		pthread_mutex_unlock(&s->lock);
+	}
+}
+
+void memory_table_forget(void)
+{
+	for (unsigned n = 0; n < STRIPES; n++) {
+		struct stripe *s = &stripes[n];
+
+		/* Another thread may have been in the middle of it: its memory is left alone. */
+		*s = (struct stripe){.lock = PTHREAD_MUTEX_INITIALIZER, .unused = NONE};
+	}
+}

@@ -1,0 +1,108 @@
+/*
+ * What the program is told of the device's memory: what its account may have of it. Without a quota every
+ * answer is the driver's own.
+ */
+#include "device.h"
+#include "gpuarb/client.h"
+#include "memory.h"
+#include "symbols.h"
+
+#include <stddef.h>
+#include <string.h>
+
+struct share {
+	uint64_t limit; /* 0: none */
+	uint64_t left;
+};
+
+static struct share share_of(struct arb_device *device)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	struct share share = {0, 0};
+	uint64_t used, limit;
+
+	if (!client)
+		return share;
+	if (memory_pool_any())
+		memory_pool_settle_all(false);
+	if (gpuarb_client_mem_read(client, &used, &limit) < 0)
+		return share;
+	share.limit = limit;
+	/* A quota that was lowered may be below what is used. */
+	share.left = used < limit ? limit - used : 0;
+	return share;
+}
+
+static void at_most(void *out, bool wide, uint64_t limit)
+{
+	if (!out)
+		return;
+	if (wide && *(size_t *)out > limit)
+		*(size_t *)out = limit;
+	else if (!wide && *(unsigned *)out > limit)
+		*(unsigned *)out = (unsigned)limit;
+}
+
+void arb_query_after(const struct act_call *call)
+{
+	bool wide = call->id == HOOK_cuMemGetInfo_v2 || call->id == HOOK_cuDeviceTotalMem_v2;
+	struct share share;
+
+	switch (call->id) {
+	case HOOK_cuMemGetInfo:
+	case HOOK_cuMemGetInfo_v2:
+		share = share_of(arb_device_current());
+		if (!share.limit)
+			return;
+		at_most(call->out, wide, share.left);
+		at_most(call->out2, wide, share.limit);
+		return;
+	case HOOK_cuDeviceTotalMem:
+	case HOOK_cuDeviceTotalMem_v2:
+		share = share_of(memory_device(call->device));
+		if (share.limit)
+			at_most(call->out, wide, share.limit);
+		return;
+	default:
+		return;
+	}
+}
+
+/* NVML names devices in its own way; the UUID is the same. */
+static struct arb_device *device_of(nvmlDevice_t nvml)
+{
+	int (*uuid_of)(nvmlDevice_t device, char *uuid, unsigned length) = NULL;
+	__typeof__(cuDeviceGetCount) *count = arb_real(cuDeviceGetCount);
+	struct elf_object object;
+	char uuid[96] = "";
+	int n = 0;
+
+	if (!count || count(&n) != CUDA_SUCCESS)
+		return NULL;
+	if (arb_library_loaded(LIBRARY_NVML, &object))
+		uuid_of = (__typeof__(uuid_of))arb_elf_symbol(&object, "nvmlDeviceGetUUID");
+	if (!uuid_of || uuid_of(nvml, uuid, sizeof(uuid)) != NVML_SUCCESS)
+		return NULL;
+	for (CUdevice i = 0; i < n; i++) {
+		struct arb_device *device = arb_device_get(i);
+
+		if (device && !strcmp(device->uuid, uuid))
+			return device;
+	}
+	return NULL;
+}
+
+void act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_t *used)
+{
+	struct share share = share_of(device_of(nvml));
+
+	if (!share.limit)
+		return;
+	if (*total > share.limit)
+		*total = share.limit;
+	if (*free > share.left)
+		*free = share.left;
+	if (*free > *total)
+		*free = *total;
+	*used = *total - *free;
+}

@@ -1,0 +1,280 @@
+/*
+ * Where this process's work can be: contexts and streams, and which of them capture. A stream that captures
+ * must not be asked anything, and a context that goes takes its streams and events with it: so the hooks of
+ * both take the same lock as whoever asks.
+ */
+#include "track.h"
+
+#include <stdlib.h>
+
+#include "hooks.h"
+
+uint32_t arb_captures;
+
+void streams_context(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (t->contexts[i] == ctx)
+			return;
+	/* More contexts on one GPU than that: their default streams are not looked at, their markers are. */
+	if (ctx && t->ncontexts < TRACK_CONTEXTS)
+		t->contexts[t->ncontexts++] = ctx;
+}
+
+static void drop(struct track *t, unsigned i)
+{
+	if (t->streams[i].capturing)
+		__atomic_fetch_sub(&arb_captures, 1, __ATOMIC_RELAXED);
+	t->streams[i] = t->streams[--t->nstreams];
+}
+
+void streams_forget(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = t->nstreams; i-- > 0;)
+		if (t->streams[i].ctx == ctx)
+			drop(t, i);
+	for (unsigned i = t->ncontexts; i-- > 0;)
+		if (t->contexts[i] == ctx)
+			t->contexts[i] = t->contexts[--t->ncontexts];
+}
+
+static struct track_stream *find(struct track *t, CUstream stream)
+{
+	for (unsigned i = 0; i < t->nstreams; i++)
+		if (t->streams[i].stream == stream)
+			return &t->streams[i];
+	return NULL;
+}
+
+static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
+{
+	struct track_stream *s = find(t, stream);
+
+	if (s)
+		return s;
+	if (t->nstreams == t->room) {
+		unsigned room = t->room ? 2 * t->room : 32;
+		struct track_stream *more = realloc(t->streams, room * sizeof(*more));
+
+		if (!more)
+			return NULL;
+		t->streams = more;
+		t->room = room;
+	}
+	t->streams[t->nstreams] = (struct track_stream){stream, ctx, false};
+	return &t->streams[t->nstreams++];
+}
+
+static bool busy(struct track *t, CUstream stream, CUcontext ctx)
+{
+	__typeof__(cuStreamQuery) *query = arb_real(cuStreamQuery);
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
+	uint64_t asked = track_now();
+	CUcontext popped;
+	CUresult r;
+
+	if (!query || !push || !pop || push(ctx) != CUDA_SUCCESS)
+		return false;
+	r = query(stream);
+	pop(&popped);
+	if (r == CUDA_ERROR_NOT_READY)
+		t->busy_ns = asked;
+	return r == CUDA_ERROR_NOT_READY;
+}
+
+bool streams_idle(struct track *t)
+{
+	/* Which streams have joined a capture is only known to the driver, and asking would break it. */
+	if (__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+		return false;
+	/* Mostly it is the same one again. */
+	if (t->last_busy < t->nstreams &&
+		busy(t, t->streams[t->last_busy].stream, t->streams[t->last_busy].ctx))
+		return false;
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (busy(t, NULL, t->contexts[i]))
+			return false;
+	for (unsigned i = 0; i < t->nstreams; i++)
+		if (i != t->last_busy && busy(t, t->streams[i].stream, t->streams[i].ctx)) {
+			t->last_busy = i;
+			return false;
+		}
+	return true;
+}
+
+bool streams_capturing(const struct act_call *call)
+{
+	__typeof__(cuStreamIsCapturing) *ask = arb_hooks[call->id].variant == VARIANT_LEGACY
+						       ? arb_real(cuStreamIsCapturing)
+						       : arb_real(cuStreamIsCapturing_ptsz);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || !ask)
+		return false;
+	/* An error: the default stream beside one that captures. Nothing may be put there but what the
+	 * program puts. */
+	return ask(call->stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static struct track *here(CUcontext *ctx)
+{
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	struct arb_device *device = arb_device_current();
+
+	if (!device || !current || current(ctx) != CUDA_SUCCESS || !*ctx)
+		return NULL;
+	return tracker_get(device);
+}
+
+static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t argument)
+{
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		struct track *t = &arb_tracks[i];
+
+		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE))
+			continue;
+		track_lock(t);
+		act(t, argument);
+		track_unlock(t);
+	}
+}
+
+static void forget_stream(struct track *t, uint64_t handle)
+{
+	for (unsigned i = t->nstreams; i-- > 0;)
+		if ((uintptr_t)t->streams[i].stream == handle)
+			drop(t, i);
+}
+
+static void forget_context(struct track *t, uint64_t handle)
+{
+	marker_forget(t, (CUcontext)(uintptr_t)handle);
+	streams_forget(t, (CUcontext)(uintptr_t)handle);
+}
+
+/* A device's primary context is reset or released: which of the contexts it is need not be known. */
+static void forget_device(CUdevice ordinal)
+{
+	struct arb_device *device = arb_device_known(ordinal);
+	struct track *t = device ? tracker_get(device) : NULL;
+
+	if (!t)
+		return;
+	track_lock(t);
+	while (t->ncontexts)
+		forget_context(t, (uintptr_t)t->contexts[0]);
+	track_unlock(t);
+}
+
+static void capture_begins(CUstream stream)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+	struct track_stream *s;
+
+	if (!t)
+		return;
+	track_lock(t);
+	s = add(t, stream, ctx);
+	if (s && !s->capturing) {
+		s->capturing = true;
+		__atomic_fetch_add(&arb_captures, 1, __ATOMIC_RELAXED);
+	}
+	track_unlock(t);
+}
+
+static void capture_ends(struct track *t, uint64_t handle)
+{
+	struct track_stream *s = find(t, (CUstream)(uintptr_t)handle);
+
+	if (s && s->capturing) {
+		s->capturing = false;
+		__atomic_fetch_sub(&arb_captures, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static bool begins_capture(enum hook_id id)
+{
+	return id >= HOOK_cuStreamBeginCapture && id <= HOOK_cuStreamBeginCaptureToGraph_ptsz;
+}
+
+void streams_before(struct act_call *call)
+{
+	switch (call->id) {
+	case HOOK_cuStreamDestroy:
+	case HOOK_cuStreamDestroy_v2:
+		everywhere(forget_stream, (uintptr_t)call->stream);
+		break;
+	case HOOK_cuCtxDestroy:
+	case HOOK_cuCtxDestroy_v2:
+	case HOOK_cuCtxDetach:
+	case HOOK_cuGreenCtxDestroy:
+		everywhere(forget_context, call->handle);
+		break;
+	case HOOK_cuDevicePrimaryCtxReset:
+	case HOOK_cuDevicePrimaryCtxReset_v2:
+	case HOOK_cuDevicePrimaryCtxRelease:
+	case HOOK_cuDevicePrimaryCtxRelease_v2:
+		forget_device(call->device);
+		break;
+	default:
+		if (begins_capture(call->id))
+			capture_begins(call->stream);
+	}
+}
+
+static void made_context(const struct act_call *call)
+{
+	struct arb_device *device = arb_device_get(call->device);
+	struct track *t = device ? tracker_get(device) : NULL;
+
+	if (!t || !call->out)
+		return;
+	track_lock(t);
+	streams_context(t, *(CUcontext *)call->out);
+	track_unlock(t);
+}
+
+static void made_stream(const struct act_call *call)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+
+	if (!t || !call->out)
+		return;
+	track_lock(t);
+	streams_context(t, ctx);
+	add(t, *(CUstream *)call->out, ctx);
+	track_unlock(t);
+}
+
+void streams_after(struct act_call *call, CUresult result)
+{
+	if (begins_capture(call->id) && result != CUDA_SUCCESS)
+		everywhere(capture_ends, (uintptr_t)call->stream);
+	switch (call->id) {
+	case HOOK_cuStreamEndCapture:
+	case HOOK_cuStreamEndCapture_ptsz:
+		if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+			result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+			everywhere(capture_ends, (uintptr_t)call->stream);
+		break;
+	case HOOK_cuCtxCreate:
+	case HOOK_cuCtxCreate_v2:
+	case HOOK_cuCtxCreate_v3:
+	case HOOK_cuCtxCreate_v4:
+	case HOOK_cuDevicePrimaryCtxRetain:
+		if (result == CUDA_SUCCESS)
+			made_context(call);
+		break;
+	case HOOK_cuStreamCreate:
+	case HOOK_cuStreamCreateWithPriority:
+	case HOOK_cuGreenCtxStreamCreate:
+		if (result == CUDA_SUCCESS)
+			made_stream(call);
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,156 @@
+/*
+ * What a process knows about its work on one GPU. Everything here is behind `lock`, which only the long way
+ * of a call, the hooks of streams and contexts, and the tracker take; no call that can block for the GPU is
+ * made under it.
+ */
+#ifndef PRELOAD_TRACK_H
+#define PRELOAD_TRACK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "act.h"
+#include "cuda_abi.h"
+#include "device.h"
+
+#define US 1000ull
+#define MS 1000000ull
+
+enum track_phase {
+	TRACK_OUT,   /* not in the running set: whoever has work enters first */
+	TRACK_IN,    /* running */
+	TRACK_DRAIN, /* the quota is used up; what is queued is still billed */
+};
+
+/* A limited client's queue, in time: long enough that the GPU does not wait for us, short for the window. */
+#define TRACK_BOUND_NS      (2 * MS)
+#define TRACK_BOUND_MOST_NS (10 * MS)
+
+#define TRACK_MARKERS  64
+#define TRACK_CONTEXTS 16
+#define TRACK_HANDLES  64
+
+/* An event behind a launch. The ring's places keep their events. */
+struct track_marker {
+	CUevent event;
+	CUcontext ctx;
+	uint64_t begun_ns;    /* when the first launch that it covers was let through */
+	uint64_t expected_ns; /* of GPU time */
+	uint64_t handle;      /* if it covers just one launch: of what */
+	uint32_t launches;
+};
+
+struct track_stream {
+	CUstream stream;
+	CUcontext ctx;
+	bool capturing;
+};
+
+struct track {
+	pthread_mutex_t lock;
+	struct arb_device *device; /* NULL: not joined */
+	uint32_t phase;            /* read without the lock by unlimited clients */
+	uint32_t limited;
+	uint32_t open;    /* calls with credit may pass */
+	uint32_t broken;  /* the segment cannot be used any more: run free */
+	uint32_t waiters; /* threads at the gate */
+	uint32_t passing; /* threads that it has let through and that are in the driver */
+
+	/* Work. */
+	struct track_marker ring[TRACK_MARKERS];
+	unsigned first, count;
+	uint64_t outstanding_ns;
+	uint32_t outstanding; /* launches, as far as they are covered by markers */
+	uint32_t window;      /* how many may be */
+	uint64_t bound_ns;    /* and how much time they may take */
+	uint64_t launch_ns;   /* a launch takes, on average */
+	bool loose;           /* some may not be covered since the set was entered */
+	uint64_t last_end_ns; /* the latest measured end */
+	uint64_t busy_ns;     /* when it was last seen busy */
+	uint64_t progress_ns; /* when a marker was last seen finished, or work begun */
+	uint64_t seen;        /* calls by all threads, at the last look */
+	struct {
+		uint64_t handle, ns;
+	} known[TRACK_HANDLES]; /* by handle: how long it takes */
+
+	/* The GPU's clock: an event, and when it was on ours. */
+	CUevent base;
+	CUcontext base_ctx;
+	uint64_t base_ns, base_next_ns, base_since_ns;
+
+	/* Quota. */
+	uint64_t begin_ns; /* of this stay in the set */
+	uint64_t lead_ns;  /* from there to its first launch */
+	uint64_t usual_lead_ns;
+	bool first_launch; /* is yet to come */
+	uint64_t check_ns; /* when to look next */
+	uint64_t drain_ns; /* since when it drains */
+
+	/* Where work can be. */
+	CUcontext contexts[TRACK_CONTEXTS];
+	unsigned ncontexts;
+	struct track_stream *streams;
+	unsigned nstreams, room, last_busy;
+};
+
+extern struct track arb_tracks[ARB_DEVICES];
+/* Streams that capture, in the whole process. */
+extern uint32_t arb_captures;
+
+uint64_t track_now(void);
+
+static inline void track_lock(struct track *t)
+{
+	pthread_mutex_lock(&t->lock);
+}
+
+static inline void track_unlock(struct track *t)
+{
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Our own calls must not break a capture of the program's, whatever its mode: relaxed, and back. */
+CUstreamCaptureMode track_relax(void);
+void track_unrelax(CUstreamCaptureMode mode);
+
+/* markers.c. All under the lock. */
+/* Behind what the calling thread launched last in this stream; false if there can be none. */
+bool marker_record(
+	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches);
+/* Takes away those that have finished. True if none is left. */
+bool marker_collect(struct track *t);
+uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);
+void marker_forget(struct track *t, CUcontext ctx);
+
+/* streams.c. The first three under the lock. */
+void streams_context(struct track *t, CUcontext ctx);
+bool streams_idle(struct track *t);
+void streams_forget(struct track *t, CUcontext ctx);
+bool streams_capturing(const struct act_call *call);
+void streams_before(struct act_call *call);
+void streams_after(struct act_call *call, CUresult result);
+
+/* gate.c */
+void gate_before(struct act_call *call);
+void gate_after(struct act_call *call, CUresult result);
+/* After a call that knows that work has ended. */
+void gate_settle(void);
+/* Under the lock. */
+void gate_set(struct track *t, bool open);
+
+/* Out of the set if no work is left. True if it is out. */
+bool gate_leave_if_idle(struct track *t);
+/* Heartbeat, limits, quota; when it is due. */
+void gate_check(struct track *t, uint64_t now);
+
+/* tracker.c */
+/* The track of a joined device. */
+struct track *tracker_get(struct arb_device *device);
+/* There is something to look after. */
+void tracker_wake(void);
+extern uint32_t tracker_exiting;
+/* How many GPUs are tracked. */
+extern uint32_t tracker_gpus;
+
+#endif

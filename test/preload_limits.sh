@@ -1,0 +1,97 @@
+#!/bin/sh
+# Compute limits on unmodified programs on the simulated GPU: that they act on every kind of load and hurt
+# nobody. The bounds are wide, because the machine may be busy; bench_limits is the one that measures.
+# Usage: preload_limits.sh BUILD
+set -u
+build=$(readlink -f "$1")
+work=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+export GPUSIM_DIR="$work/gpu" GPUSIM_MODE=share GPUARB_DIR="$work/arb" GPUARB_CONF=/dev/null
+export LD_LIBRARY_PATH="$build/sim"
+unset GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG GPUARB_DISABLE
+preload="$build/libgpuarb-preload.so"
+bad=0
+runs=0
+say() {
+	echo "limits: $*" >&2
+	bad=$((bad + 1))
+}
+
+# load NAME LIMIT ARGUMENT...: runs it; its output is NAME.out, what it was told NAME.err
+load() {
+	name=$1 limit=$2
+	shift 2
+	runs=$((runs + 1))
+	GPUARB_ACCOUNT=$name GPUARB_CORE_LIMIT=$limit LD_PRELOAD=$preload timeout 60 "$build/simload" "$@" \
+		>"$work/$name.out" 2>"$work/$name.err"
+	status=$?
+	[ $status = 0 ] || say "$name: exit status $status"
+	[ -s "$work/$name.err" ] && say "$name: it printed $(head -n 1 "$work/$name.err")"
+	return 0
+}
+
+# What it had of the GPU, in percent of its time.
+percent() {
+	sed -E 's/.*"completed":([0-9]+).*"kernel_us":([0-9.]+).*"seconds":([0-9.]+)\}$/\1 \2 \3/' "$work/$1.out" |
+		awk '{printf "%d", $1 * $2 / $3 / 10000 + 0.5}'
+}
+
+between() { # NAME LEAST MOST
+	got=$(percent "$1")
+	[ -n "$got" ] && [ "$got" -ge "$2" ] && [ "$got" -le "$3" ] || say "$1 got $got %, not $2 to $3"
+}
+
+load short 25 -k 20 -d 3
+between short 15 28
+load long 25 -k 1000 -d 3
+between long 15 28
+load graphs 25 -k 20 -g 50 -d 2
+between graphs 10 29
+load streams 25 -k 50 -s 4 -t 2 -d 2
+between streams 10 29
+load waits 25 -k 100 -p sync -d 2
+between waits 5 28
+load polls 25 -k 100 -p sync -w poll -d 2
+between polls 5 28
+load callbacks 25 -k 100 -p sync -w callback -d 2
+between callbacks 5 28
+load perthread 25 -k 50 -V ptsz --default-stream -d 2
+between perthread 10 29
+load copies 50 -k 50 -c 65536 -d 1
+
+# Two at once: each gets its own, the sum is theirs.
+load left 30 -k 50 -d 3 &
+one=$!
+load right 60 -k 50 -d 3
+wait $one
+between left 15 34
+between right 35 65
+
+# One that is killed in the middle leaves the GPU to the other, whatever it had queued.
+GPUARB_ACCOUNT=victim GPUARB_CORE_LIMIT=80 LD_PRELOAD=$preload "$build/simload" -k 50 -d 30 >/dev/null 2>&1 &
+victim=$!
+sleep 1
+kill -9 $victim
+wait $victim 2>/dev/null
+load survivor 80 -k 50 -d 2
+between survivor 50 84
+
+# The end of the program is its own: at once, and with its own status.
+runs=$((runs + 1))
+GPUARB_CORE_LIMIT=10 LD_PRELOAD=$preload timeout 20 "$build/simload" -n 5 --library libnothing.so.1 >/dev/null 2>&1
+with=$?
+timeout 20 "$build/simload" -n 5 --library libnothing.so.1 >/dev/null 2>&1
+without=$?
+[ $with = $without ] || say "exit status $with instead of $without"
+
+# Where there can be no segment the program runs, and it is said once.
+runs=$((runs + 1))
+GPUARB_DIR=/proc/nothing GPUARB_CORE_LIMIT=25 LD_PRELOAD=$preload timeout 30 "$build/simload" -k 20 -n 2000 -t 4 \
+	>"$work/free.out" 2>"$work/free.err" || say "without a segment: exit status $?"
+[ "$(wc -l <"$work/free.err")" = 1 ] || say "without a segment it printed $(wc -l <"$work/free.err") lines"
+grep -q '^gpuarb\[[0-9]*/[0-9]*\] warn preload: ' "$work/free.err" || say "without a segment: $(cat "$work/free.err")"
+GPUARB_LOG=off GPUARB_DIR=/proc/nothing LD_PRELOAD=$preload timeout 30 "$build/simload" -n 10 >/dev/null 2>"$work/free.err"
+[ -s "$work/free.err" ] && say "GPUARB_LOG=off: it printed something"
+
+[ "$bad" = 0 ] || exit 1
+echo "limits: $runs programs kept theirs, ended as they should, and said nothing"

@@ -1,0 +1,50 @@
+/* What the tests of the preload's memory accounting share: a GPU, a quota, both sides' books. */
+#ifndef TEST_PRELOAD_MEMORY_H
+#define TEST_PRELOAD_MEMORY_H
+
+#include <stdint.h>
+
+#include "cuda_abi.h"
+#include "harness.h"
+
+#define MIB        (1ull << 20)
+#define PM_ACCOUNT "tenant"
+#define OK(call)   T_CHECK((call) == CUDA_SUCCESS, "not success")
+#define GIVES(call, code)                                                                                    \
+	do {                                                                                                 \
+		CUresult got_ = (call);                                                                      \
+		T_CHECK(got_ == (code), "gives %d", (int)got_);                                              \
+	} while (0)
+
+/* A new simulated GPU without memory for contexts, and a new segment; `quota` is the account's, as text. */
+void pm_begin(struct t_dir *dir, const char *quota);
+void pm_end(struct t_dir *dir);
+/* What an administrator sets. */
+void pm_quota(const char *text);
+
+/* cuInit and a context on device 0. */
+CUcontext pm_context(void);
+/* The name of its segment. */
+const char *pm_uuid(int device);
+
+/* gpuarb's books of the account, and the GPU's own of the calling process. */
+uint64_t pm_counted(int device);
+uint64_t pm_truth(int device);
+/* Both are this. */
+#define PM_BOTH(bytes)                                                                                       \
+	do {                                                                                                 \
+		uint64_t want_ = (bytes), counted_ = pm_counted(0), truth_ = pm_truth(0);                    \
+		T_CHECK(counted_ == want_ && truth_ == want_, "want %lld, counted %lld, truth %lld",         \
+			(long long)want_, (long long)counted_, (long long)truth_);                           \
+	} while (0)
+
+/* preload_memory_race.c */
+void pm_race(void);
+/* preload_memory_query.c; begins without a context, as does pm_others */
+void pm_queries(void);
+/* preload_memory_more.c */
+void pm_others(void);
+void pm_devices(void);
+void pm_capture(void);
+
+#endif
