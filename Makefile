@@ -39,10 +39,10 @@ check: ## install what is missing, build, run the tests
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory all $(CHECK)
 
-demo: ## install what is missing, build, and show three processes sharing a GPU
+demo: ## install what is missing, build, and show three programs sharing a GPU
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory -s all $(BUILD)/demo
-	@$(BUILD)/demo
+	@$(BUILD)/demo $(BUILD)
 
 bench: ## run every benchmark and print a table
 	@$(MAKE) --no-print-directory deps
