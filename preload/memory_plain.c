@@ -34,8 +34,7 @@ static uint64_t row(uint64_t bytes)
 	return rounded(bytes, ROW);
 }
 
-/* What the device loses by it; else many allocations of a little more than a page would take twice the quota.
- */
+/* What the device loses by it; else allocations of half a page each would take twice the quota. */
 static uint64_t pages(uint64_t bytes)
 {
 	return rounded(bytes, bytes < PAGE / 2 ? SMALL : PAGE);
