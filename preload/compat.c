@@ -4,6 +4,9 @@
  */
 #include "compat.h"
 
+#include "elf.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -53,3 +56,23 @@ __attribute__((visibility("hidden"))) int pthread_once(pthread_once_t *once, voi
 }
 
 #endif
+
+/*
+ * glibc's pthread_atfork is not in its shared library, and calls this one, which musl has not got: a strong
+ * reference would keep every musl program from starting.
+ */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
+	__attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+__attribute__((visibility("hidden"))) int pthread_atfork(
+	void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	int (*other)(void (*)(void), void (*)(void), void (*)(void));
+
+	if (__register_atfork)
+		return __register_atfork(prepare, parent, child, __dso_handle);
+	other = (int (*)(void (*)(void), void (*)(void), void (*)(void)))arb_elf_next(
+		(const void *)pthread_atfork, "pthread_atfork");
+	return other ? other(prepare, parent, child) : ENOSYS;
+}

@@ -2,6 +2,8 @@
 PRELOAD_SRC := $(wildcard preload/*.c)
 PRELOAD_OBJ := $(PRELOAD_SRC:%.c=$(BUILD)/obj/%.o)
 PRELOAD     := $(BUILD)/libgpuarb-preload.so
+# Empty where there is no inih for the machine that it is built for.
+PRELOAD_LIBS ?= $(BUILD)/libgpuarb.a -l:libinih.a
 
 ALL += $(PRELOAD)
 
@@ -11,7 +13,7 @@ $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
 $(BUILD)/obj/preload/symbols.o $(BUILD)/obj/preload/wrappers.o: CFLAGS += -foptimize-sibling-calls
 
 # The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
-$(PRELOAD): $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a preload/preload.map
+$(PRELOAD): $(PRELOAD_OBJ) $(filter %.a,$(filter-out -l%,$(PRELOAD_LIBS))) preload/preload.map
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb-preload.so -Wl,-z,defs -Wl,-z,nodelete \
-		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a -l:libinih.a
+		-Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) $(PRELOAD_LIBS)

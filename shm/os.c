@@ -57,6 +57,14 @@ static ssize_t read_text(const char *path, char *text, size_t size)
 	return (ssize_t)used;
 }
 
+/* Written only if it changes, which it does before there are threads that read the clock: at the first look,
+ * and in a child that was forked into another namespace. */
+static void set_offset(int64_t ns)
+{
+	if (arb_os_clock_offset_ns != ns)
+		arb_os_clock_offset_ns = ns;
+}
+
 int arb_os_clock_init(void)
 {
 	int saved = errno, result = 0;
@@ -66,7 +74,7 @@ int arb_os_clock_init(void)
 
 	/* No such file: a kernel without time namespaces, or no /proc and so no way to tell. */
 	if (own == 0 || own == TIME_NS_INIT_INO) {
-		arb_os_clock_offset_ns = 0;
+		set_offset(0);
 		goto out;
 	}
 	/* timens_offsets speaks of the namespace that children get, which need not be ours. */
@@ -79,7 +87,7 @@ int arb_os_clock_init(void)
 	if (!line || sscanf(line, "monotonic %lld %lld", &seconds, &nanoseconds) != 2)
 		result = -ENOTSUP;
 	else
-		arb_os_clock_offset_ns = (int64_t)seconds * 1000000000 + nanoseconds;
+		set_offset((int64_t)seconds * 1000000000 + nanoseconds);
 out:
 	errno = saved;
 	return result;

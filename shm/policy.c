@@ -88,6 +88,8 @@ bool arb_policy_goes_first(
 	bool a_late = a->since_ns && now_ns > a->since_ns && now_ns - a->since_ns > max_wait_ns;
 	bool b_late = b->since_ns && now_ns > b->since_ns && now_ns - b->since_ns > max_wait_ns;
 
+	if (a->silent != b->silent)
+		return b->silent;
 	if (a_late != b_late)
 		return a_late;
 	if (a_late)

@@ -72,9 +72,12 @@ struct arb_candidate {
 	uint32_t priority;
 	uint64_t rank_ppm; /* used / quota */
 	uint64_t since_ns;
+	bool silent; /* has not looked for so long that it may be stopped: a place kept for it would stay
+			empty */
 };
 
-/* Goes a before b? Whoever has waited longer than max_wait_ns goes first, the longest wait foremost. */
+/* Goes a before b? Who is silent comes last; whoever has waited longer than max_wait_ns goes first, the
+ * longest wait foremost. */
 bool arb_policy_goes_first(
 	const struct arb_candidate *a, const struct arb_candidate *b, uint64_t now_ns, uint64_t max_wait_ns);
 

@@ -24,7 +24,8 @@ static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now
 {
 	struct chooser *c = argument;
 
-	return arb_wait_choose(c->seg, snap, now_ns, c->rules->max_wait_ns);
+	return arb_wait_choose(
+		c->seg, snap, &(struct arb_order){now_ns, c->rules->max_wait_ns, c->rules->grace_ns});
 }
 
 static struct arb_move move_now(struct chooser *c)

@@ -24,7 +24,8 @@ uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t n
 {
 	struct gpuarb_client *c = argument;
 
-	return arb_wait_choose(&c->seg, snap, now_ns, c->rules.max_wait_ns);
+	return arb_wait_choose(
+		&c->seg, snap, &(struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns});
 }
 
 static inline void wake_next(struct gpuarb_client *c, const struct arb_move *move)
@@ -266,7 +267,9 @@ static int patrol(struct gpuarb_client *c)
 		i = arb_bits_next(snap.running, snap.words, i + 1);
 	}
 	if (worst >= 0) {
-		uint32_t first = arb_wait_choose(&c->seg, &snap, arb_os_now_ns(), c->rules.max_wait_ns);
+		/* Also one that is silent: it may be dead. */
+		struct arb_order order = {arb_os_now_ns(), c->rules.max_wait_ns, UINT64_MAX};
+		uint32_t first = arb_wait_choose(&c->seg, &snap, &order);
 
 		if (first != ARB_NONE)
 			worst = arb_reclaim_look(&c->seg, c->me.slot, first, false, &c->rules);
@@ -280,8 +283,8 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1;
 
 	if (arb_load32(&arb_client_slot(c)->reason) != ARB_REASON_QUOTA)
-		return arb_wait_sleep_ns(
-			arb_wait_rank(&c->seg, snap, c->me.slot, now_ns, c->rules.max_wait_ns));
+		return arb_wait_sleep_ns(arb_wait_rank(&c->seg, snap, c->me.slot,
+			&(struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns}));
 	end = end > now_ns ? end - now_ns : 1;
 	/* Others may stop wanting their share before the window ends. */
 	if (c->terms.quota_ppm < c->terms.limit_ppm || c->rules.borrow)

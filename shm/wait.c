@@ -8,46 +8,53 @@
 #define SLEEP_FIRST_NS 5000000u
 #define SLEEP_LAST_NS  50000000u
 
-static struct arb_candidate candidate(const struct arb_segment *seg, uint32_t i)
+/* A waiter gives a sign of life whenever it looks: a few looks missed are no accident. */
+#define LOOKS_MISSED 4
+
+static struct arb_candidate candidate(
+	const struct arb_segment *seg, uint32_t i, const struct arb_order *order)
 {
 	const struct arb_slot *s = &seg->slots[i];
+	uint64_t beat = arb_load64(&s->heartbeat_ns),
+		 silence = order->now_ns > beat ? order->now_ns - beat : 0;
 
-	return (struct arb_candidate){
-		arb_load32(&s->priority), arb_load64(&s->rank_ppm), arb_load64(&s->wait_since_ns)};
+	return (struct arb_candidate){arb_load32(&s->priority), arb_load64(&s->rank_ppm),
+		arb_load64(&s->wait_since_ns),
+		silence > order->grace_ns && silence > (uint64_t)LOOKS_MISSED * SLEEP_LAST_NS};
 }
 
 uint32_t arb_wait_choose(
-	const struct arb_segment *seg, const struct arb_snap *snap, uint64_t now_ns, uint64_t max_wait_ns)
+	const struct arb_segment *seg, const struct arb_snap *snap, const struct arb_order *order)
 {
 	uint32_t best = arb_bits_next(snap->waiting, snap->words, 0);
 	struct arb_candidate first, other;
 
-	if (best == ARB_NONE || arb_bits_next(snap->waiting, snap->words, best + 1) == ARB_NONE)
+	if (best == ARB_NONE)
 		return best;
-	first = candidate(seg, best);
+	first = candidate(seg, best, order);
 	for (uint32_t i = arb_bits_next(snap->waiting, snap->words, best + 1); i != ARB_NONE;
 		i = arb_bits_next(snap->waiting, snap->words, i + 1)) {
-		other = candidate(seg, i);
-		if (arb_policy_goes_first(&other, &first, now_ns, max_wait_ns)) {
+		other = candidate(seg, i, order);
+		if (arb_policy_goes_first(&other, &first, order->now_ns, order->max_wait_ns)) {
 			best = i;
 			first = other;
 		}
 	}
-	return best;
+	return first.silent ? ARB_NONE : best;
 }
 
 uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
-	uint64_t now_ns, uint64_t max_wait_ns)
+	const struct arb_order *order)
 {
-	struct arb_candidate mine = candidate(seg, me), other;
+	struct arb_candidate mine = candidate(seg, me, order), other;
 	uint32_t rank = 0;
 
 	for (uint32_t i = arb_bits_next(snap->waiting, snap->words, 0); i != ARB_NONE;
 		i = arb_bits_next(snap->waiting, snap->words, i + 1)) {
 		if (i == me)
 			continue;
-		other = candidate(seg, i);
-		rank += arb_policy_goes_first(&other, &mine, now_ns, max_wait_ns);
+		other = candidate(seg, i, order);
+		rank += arb_policy_goes_first(&other, &mine, order->now_ns, order->max_wait_ns);
 	}
 	return rank;
 }

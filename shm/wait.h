@@ -6,13 +6,20 @@
 
 #include "running.h"
 
-/* The waiter that goes first, or ARB_NONE. */
+/* What orders the waiters; see the settings of the same names. */
+struct arb_order {
+	uint64_t now_ns;
+	uint64_t max_wait_ns;
+	uint64_t grace_ns; /* UINT64_MAX: nobody is silent */
+};
+
+/* The waiter that goes first, or ARB_NONE: nobody waits, or only such as do not look. */
 uint32_t arb_wait_choose(
-	const struct arb_segment *seg, const struct arb_snap *snap, uint64_t now_ns, uint64_t max_wait_ns);
+	const struct arb_segment *seg, const struct arb_snap *snap, const struct arb_order *order);
 
 /* How many waiters go before slot `me`. */
 uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
-	uint64_t now_ns, uint64_t max_wait_ns);
+	const struct arb_order *order);
 
 /* A wake-up can be lost only with the death of whoever owed it; sleeps are bounded by the place in the queue.
  */

@@ -62,8 +62,8 @@ uint64_t t_seed_of_today(void);
 void *t_shared(size_t size);
 
 /*
- * After unshare(CLONE_NEWNS): what is mounted below `point` is not seen outside. In a chroot, whose root is no
- * mount point, `point` has to be one.
+ * After unshare(CLONE_NEWNS): what is mounted below `point` is not seen outside. In a chroot, whose root is
+ * no mount point, `point` has to be one.
  */
 bool t_mounts_private(const char *point);
 

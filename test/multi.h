@@ -8,6 +8,15 @@
 
 #include "../shm/check.h"
 
+/* Criterion keeps the reason to itself, and does not call the suite's .fini. */
+#define t_skip_test(dir, why)                                                                                \
+	do {                                                                                                 \
+		t_dir_remove(dir);                                                                           \
+		printf("skipped: %s\n", why);                                                                \
+		fflush(stdout);                                                                              \
+		cr_skip_test(why);                                                                           \
+	} while (0)
+
 static inline struct gpuarb_client *must_open(const struct t_dir *dir, const char *account)
 {
 	struct gpuarb_options o = t_options(dir, account);

@@ -212,7 +212,7 @@ Test(files, a_directory_without_permission)
 	int result;
 
 	if (geteuid() != 0)
-		cr_skip_test("needs two users");
+		t_skip_test(&dir, "a directory without permission: needs root, to become somebody else");
 	cr_assert_eq(chmod(dir.path, 0755), 0);
 	cr_assert_eq(chmod(dir.conf, 0644), 0);
 	result = t_run(as_nobody, "cannot make the directory", 10);
@@ -232,7 +232,7 @@ Test(files, a_read_only_control_directory_is_enough)
 
 	create();
 	if (unshare(CLONE_NEWNS) != 0 || !t_mounts_private("/dev/shm"))
-		cr_skip_test("mounting is not permitted here");
+		t_skip_test(&dir, "a read-only control directory: mounting is not permitted here");
 	snprintf(control, sizeof(control), "%s/control", dir.path);
 	cr_assert_eq(t_set_limit(&dir, "tenant", ARB_KEY_CORE, &half), 0);
 	cr_assert_eq(mount(control, control, NULL, MS_BIND, NULL), 0);

@@ -38,20 +38,20 @@ $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked: test/preload_coverage.
 		$(if $(filter %-linked,$@),-L$(RECORD) -l:libcuda.so.1) -ldl
 
 # Libraries that get at the driver in odd ways, and the program that tries them.
-PRELOAD_LIBS := linked own constructor marker1 marker2
-PRELOAD_LIB  = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -o $@ $<
+ODD_LIBS := linked own constructor marker1 marker2
+ODD_LIB   = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -o $@ $<
 
 $(PRELOAD_TEST)/lib%.so: test/preload_lib.c $(RECORD)/libcuda.so.1
 	@echo "  LINK  $@"
 	@mkdir -p $(@D)/hidden $(@D)/other
-	$(Q)$(PRELOAD_LIB) $(LIB_$*) -ldl
+	$(Q)$(ODD_LIB) $(LIB_$*) -ldl
 LIB_linked      := -DLIB_LINKED -L$(RECORD) -l:libcuda.so.1
 LIB_own         := -DLIB_OWN
 LIB_constructor := -DLIB_CONSTRUCTOR
 LIB_marker1     := -DLIB_MARKER=1 -Wl,-rpath,$(abspath $(PRELOAD_TEST))/hidden
 LIB_marker2     := -DLIB_MARKER=2
 
-$(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) $(PRELOAD_LIBS:%=$(PRELOAD_TEST)/lib%.so)
+$(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) $(ODD_LIBS:%=$(PRELOAD_TEST)/lib%.so)
 	@echo "  LINK  $@"
 	$(Q)cp $(RECORD)/libcuda.so.1 $(PRELOAD_TEST)/other/
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -DLIB_MARKER=3 -o $(PRELOAD_TEST)/hidden/libhidden.so test/preload_lib.c -ldl
@@ -72,15 +72,26 @@ $(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) \
 		-Wl,--whole-archive $(BUILD)/libgpuarb.a -Wl,--no-whole-archive -l:libinih.a
 
-.PHONY: check-preload
-check-preload: $(ALL) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 $(TRACING) ## every entry point by every way, and nothing felt
+# RUN starts a program of another machine, SET names a variable for it.
+RUN ?= env
+SET ?=
+
+.PHONY: check-preload check-ways check-aarch64
+check-ways: $(if $(SET),,$(SIM)/libnvidia-ml.so.1) $(PRELOAD) $(TRACING) $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked $(PRELOAD_TEST)/ways
 	@for t in coverage coverage-linked ways; do for p in $(TRACING) $(PRELOAD); do \
-		GPUARB_DISABLE=1 LD_LIBRARY_PATH=$(RECORD) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+		$(RUN) $(SET) GPUARB_DISABLE=1 $(SET) LD_LIBRARY_PATH=$(RECORD) $(SET) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
+
+check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 ## every entry point by every way, and nothing felt
 	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
 	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
 	@test/preload_loads.sh $(PRELOAD)
 	@GPUARB_DISABLE=1 test/preload_differential.sh $(BUILD) $(PRELOAD)
 	@test/preload_differential.sh $(BUILD) $(PRELOAD) acts
+
+check-aarch64: ## the preload on another machine, with a cross compiler and qemu
+	@test/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc PRELOAD_LIBS= \
+		RUN="qemu-aarch64-static -L /usr/aarch64-linux-gnu" SET=-E check-ways
 
 # Memory against a quota: gpuarb's books and the simulated GPU's.
 MEMORY_TEST := $(PRELOAD_TEST)/memory

@@ -58,6 +58,13 @@ LD_PRELOAD=$lib sh -c 'ls /proc/self/fd' >"$work/fd1" 2>&1
 sh -c 'ls /proc/self/fd' >"$work/fd2" 2>&1
 cmp -s "$work/fd1" "$work/fd2" || say "it leaves a descriptor open"
 
+# A program of another libc starts as well.
+if command -v musl-gcc >/dev/null; then
+	printf '#include <dlfcn.h>\nint main(void) { return !dlsym(RTLD_DEFAULT, "printf") || dlsym(RTLD_DEFAULT, "cuInit"); }\n' \
+		>"$work/m.c"
+	musl-gcc -o "$work/m" "$work/m.c" && { LD_PRELOAD=$lib "$work/m" || say "a musl program does not start with it"; }
+fi
+
 # Start-up: the least of many, in turns.
 start() {
 	began=$(date +%s%N)

@@ -268,6 +268,30 @@ static void a_namespace_of_its_own(void)
 	CHECK(trace_take || seen(CAT_COUNT + NOTE_NAMESPACE) == 1);
 }
 
+/* The simulated NVML: what the device has, and what the tracing preload makes of it. */
+static void nvml_shows_what_the_account_may_see(void)
+{
+	void *nvml = library("../../sim/libnvidia-ml.so.1", RTLD_NOW);
+	char directory[] = "/tmp/preload-ways-XXXXXX", command[64];
+	struct nvml_memory memory = {0};
+	struct nvml_memory_v2 newer = {.version = sizeof(newer) | 2 << 24};
+	const uint64_t mib = 1 << 20;
+	nvmlDevice_t device;
+
+	CHECK(nvml && mkdtemp(directory) && !setenv("GPUSIM_DIR", directory, 1));
+	CHECK(((int (*)(void))dlsym(nvml, "nvmlInit_v2"))() == 0);
+	CHECK(((int (*)(unsigned, nvmlDevice_t *))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2"))(0, &device) ==
+		0);
+	CHECK(((__typeof__(nvmlDeviceGetMemoryInfo) *)dlsym(nvml, "nvmlDeviceGetMemoryInfo"))(
+		      device, &memory) == 0);
+	CHECK(((__typeof__(nvmlDeviceGetMemoryInfo_v2) *)dlsym(nvml, "nvmlDeviceGetMemoryInfo_v2"))(
+		      device, &newer) == 0);
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
+	CHECK(system(command) == 0);
+	CHECK(memory.total == 16384 * mib / (trace_take ? 2 : 1) && newer.total == memory.total);
+	CHECK(trace_take || seen(CAT_NVML) == 2);
+}
+
 static unsigned run(void (*test)(void), const char *name)
 {
 	int status;
@@ -282,6 +306,14 @@ static unsigned run(void (*test)(void), const char *name)
 		return 0;
 	fprintf(stderr, "preload: failed: %s\n", name);
 	return 1;
+}
+
+static bool simulated(void)
+{
+	char path[1024];
+
+	snprintf(path, sizeof(path), "%s/../../sim/libnvidia-ml.so.1", here);
+	return access(path, R_OK) == 0;
 }
 
 #define RUN(test) (tests++, failed += run(test, #test))
@@ -314,6 +346,8 @@ int main(void)
 	RUN(many_threads_at_once);
 	RUN(a_child);
 	RUN(a_namespace_of_its_own);
+	if (simulated())
+		RUN(nvml_shows_what_the_account_may_see);
 	printf("preload: %u odd ways into the driver: %u failed\n", tests, failed);
 	return failed != 0;
 }

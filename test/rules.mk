@@ -41,9 +41,9 @@ $(BUILD)/test/stress_fuzz: $(BUILD)/obj/test/garble.o
 
 .PHONY: check-stress-short check-stress
 CHECK += check-stress-short
-check-stress-short: $(BUILD)/test/stress_random $(BUILD)/test/stress_fuzz ## random and hostile processes, for a few seconds
+check-stress-short: $(BUILD)/test/stress_random $(BUILD)/test/stress_fuzz $(BUILD)/gpuarb-watchdog ## random and hostile processes, for a few seconds
 	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
-	$(BUILD)/test/stress_fuzz --seconds $(FUZZ_SECONDS)
+	T_BUILD=$(BUILD) $(BUILD)/test/stress_fuzz --seconds $(FUZZ_SECONDS)
 
 check-stress: ## the same for longer: make check-stress SECONDS=300
 	@$(MAKE) --no-print-directory check-stress-short STRESS_SECONDS=$(SECONDS) FUZZ_SECONDS=$(SECONDS)

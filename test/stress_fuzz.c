@@ -1,7 +1,8 @@
 /*
- * A hostile process writes garbage all over the state segment while clients use it and an observer reads
- * it. Nobody may crash, hang or write elsewhere: each operation answers with 0 or one of the documented
- * errors, in time. When the garbage stops, the segment must become usable again by itself.
+ * A hostile process writes garbage all over the state segment while clients use it, an observer reads
+ * it and the tools look after it. Nobody may crash, hang or write elsewhere: each operation answers with 0 or
+ * one of the documented errors, in time. When the garbage stops, the segment must become usable again by
+ * itself.
  *
  *   stress_fuzz [--seconds N] [--seed S]
  */
@@ -13,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "gpuarb/control.h"
 
 #include "garble.h"
 #include "harness.h"
@@ -192,6 +195,46 @@ static int observer(void *argument)
 	return 0;
 }
 
+/* The tools' side: the view, the reaper and the checker through the library, and a tool as people run it. */
+static int tools(void *argument)
+{
+	static struct gpuarb_picture picture;
+	const char *build = getenv("T_BUILD");
+	char command[PATH_MAX + 128];
+	struct gpuarb_event events[64];
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+
+	(void)argument;
+	snprintf(command, sizeof(command),
+		"tool=%s/gpuarb-watchdog; test ! -x $tool || $tool --once --dir %s >/dev/null 2>&1",
+		build ? build : "build", dir.path);
+	while (!arb_load32(&board->stop)) {
+		uint64_t position = 0;
+		int r, status;
+
+		alarm(DEADLINE_S);
+		r = gpuarb_view_open(dir.path, T_GPU, &view, &err);
+		answer("gpuarb_view_open", r);
+		if (r == 0) {
+			answer("gpuarb_view_read", gpuarb_view_read(view, &picture));
+			T_CHECK(picture.nclients <= ARB_SLOTS_MAX, "%u clients", picture.nclients);
+			T_CHECK(gpuarb_view_events(view, &position, events, 64) <= 64, "too many events");
+			gpuarb_view_close(view);
+		}
+		r = gpuarb_control_reap(dir.path, T_GPU, NULL, NULL, &err);
+		answer("gpuarb_control_reap", r < 0 ? r : 0);
+		r = gpuarb_control_check(dir.path, T_GPU, NULL, NULL, &err);
+		answer("gpuarb_control_check", r < 0 ? r : 0);
+		status = system(command);
+		/* It may find anything; it may not die of it. */
+		T_CHECK(WIFEXITED(status) && (WEXITSTATUS(status) <= 3), "the watchdog ended with %d",
+			status);
+		arb_add64_full(&board->looks, 1);
+	}
+	return 0;
+}
+
 static int fuzzer(void *argument)
 {
 	struct t_random random = t_seeded(seed ^ 0xf022);
@@ -287,7 +330,7 @@ int main(int argc, char **argv)
 	struct arb_segment seg;
 	unsigned seconds = 10;
 	uint64_t control;
-	pid_t pid[CLIENTS], watcher, hostile;
+	pid_t pid[CLIENTS], watcher, keeper, hostile;
 
 	seed = t_seed_of_today();
 	for (int i = 1; i + 1 < argc; i += 2) {
@@ -308,6 +351,7 @@ int main(int argc, char **argv)
 	for (uintptr_t i = 0; i < CLIENTS; i++)
 		pid[i] = t_spawn(client, (void *)i, DEADLINE_S);
 	watcher = t_spawn(observer, NULL, DEADLINE_S);
+	keeper = t_spawn(tools, NULL, DEADLINE_S);
 	hostile = t_spawn(fuzzer, NULL, seconds + 30);
 	for (unsigned i = 0; i < seconds * 10 && !arb_load32(&board->failures); i++) {
 		siginfo_t info = {0};
@@ -324,6 +368,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < CLIENTS; i++)
 		ends_well(pid[i], "a client");
 	ends_well(watcher, "the observer");
+	ends_well(keeper, "the tools' side");
 	printf("%llu writes of garbage; %llu operations, %llu of them refused; joined %llu times, refused "
 	       "%llu times; %llu looks\n",
 		(unsigned long long)arb_load64(&board->writes),

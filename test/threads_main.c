@@ -34,7 +34,7 @@ static bool turns; /* one at a time, or all at once */
 static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	(void)argument;
-	return arb_wait_choose(&seg, snap, now_ns, rules.max_wait_ns);
+	return arb_wait_choose(&seg, snap, &(struct arb_order){now_ns, rules.max_wait_ns, rules.grace_ns});
 }
 
 static uint32_t one_at_a_time(void *argument, const struct arb_snap *snap, uint64_t now_ns)

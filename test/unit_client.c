@@ -156,6 +156,41 @@ Test(client, a_silent_holder_loses_its_place_to_the_waiter)
 	gpuarb_client_close(waiter);
 }
 
+static struct gpuarb_client *stopped;
+
+/* One that waits is stopped for two seconds, in which the holder gives signs of life. */
+static void other_waits(void)
+{
+	uint64_t before;
+
+	for (int i = 0; i < 20; i++) {
+		u_clock_ns += 100000000;
+		cr_assert_eq(gpuarb_client_tick(holder), 0);
+	}
+	before = u_clock_ns;
+	f.while_asleep = holder_leaves;
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
+	cr_assert_eq(u_clock_ns, before, "woken at once: the place was not kept for the one that is stopped");
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0, "nor if nobody else waits");
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+}
+
+Test(client, a_stopped_waiter_does_not_hold_up_the_others)
+{
+	holder = client("a", 0);
+	waiter = client("b", 0);
+	stopped = client("c", 0);
+	set(NULL, "policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	f.while_asleep = other_waits;
+	cr_assert_eq(gpuarb_client_wait(stopped, NULL, 10000000000), 0, "when it goes on it has its turn");
+	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+	gpuarb_client_close(stopped);
+}
+
 /* Lets one limited client run for `ms`, ticking every `step_us`; returns what it was billed. */
 static uint64_t saturate(struct gpuarb_client *c, unsigned ms, unsigned step_us)
 {

@@ -147,7 +147,7 @@ Test(policy, changing_a_limit_back_and_forth_gains_nothing)
 
 Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 {
-	struct arb_candidate a = {50, 1000, 100}, b = {50, 1000, 200};
+	struct arb_candidate a = {50, 1000, 100, false}, b = {50, 1000, 200, false};
 
 	cr_assert(arb_policy_goes_first(&a, &b, 300, 10000), "waited longer");
 	b.rank_ppm = 10;
@@ -160,4 +160,7 @@ Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 	a.since_ns = 15000;
 	cr_assert(arb_policy_goes_first(&b, &a, 20000, 10000),
 		"nobody starves: too long a wait beats priority");
+	b.silent = true;
+	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "but who is stopped does not come anyway");
+	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
 }

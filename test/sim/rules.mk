@@ -35,7 +35,7 @@ $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 $(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^ -lpthread
+	$(Q)$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread
 	@ln -sf libnvidia-ml.so.1 $(SIM)/libnvidia-ml.so
 
 $(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/%.o) test/sim/cudart.map

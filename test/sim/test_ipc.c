@@ -164,4 +164,7 @@ Test(ipc, what_a_killed_exporter_left_is_removed_by_the_next_one)
 	OK(cuMemAlloc_v2(&q, 100));
 	OK(cuIpcGetMemHandle(&h, q));
 	cr_assert_eq(ipc_files(), 1);
+	/* The test's directory can only go without it. */
+	OK(cuMemFree_v2(q));
+	cr_assert_eq(ipc_files(), 0);
 }

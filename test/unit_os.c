@@ -1,0 +1,46 @@
+/* Who we are, as far as files of the kernel tell. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "os.h"
+
+#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+Test(os, a_container_is_known_by_its_engines_path)
+{
+	static const char *const inside[] = {
+		"0::/system.slice/docker-" ID ".scope\n",
+		"12:memory:/docker/" ID "\n0::/\n",
+		"0::/machine.slice/libpod-" ID ".scope/container\n",
+		"0::/kubepods.slice/kubepods-pod1234_5678.slice/cri-containerd-" ID ".scope\n",
+		"0::/kubepods/besteffort/pod0b1c2d3e-0000-4000-8000-000000000000/" ID "\n",
+		"636 623 0:28 /containers/" ID "/hostname /etc/hostname rw - tmpfs tmpfs rw\n",
+	};
+	static const char *const outside[] = {"", "0::/\n",
+		"0::/user.slice/user-1000.slice/session-3.scope\n", "0::/init.scope/0123456789abcdef\n",
+		"0::/" ID "0\n"};
+	char id[ARB_NAME_BYTES];
+
+	for (size_t i = 0; i < sizeof(inside) / sizeof(inside[0]); i++) {
+		cr_assert(arb_os_container_id(inside[i], id, sizeof(id)), "%s", inside[i]);
+		cr_assert(strncmp(id, ID, sizeof(id) - 1) == 0, "%s", id);
+	}
+	for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++)
+		cr_assert_not(arb_os_container_id(outside[i], id, sizeof(id)), "%s", outside[i]);
+}
+
+Test(os, a_process_knows_who_it_is)
+{
+	struct arb_os_identity id;
+
+	errno = 77;
+	arb_os_identify(&id);
+	cr_assert_eq(errno, 77);
+	cr_assert_eq(id.pid, (uint32_t)getpid());
+	cr_assert_eq(id.uid, (uint32_t)geteuid());
+	cr_assert(id.pid_ns != 0);
+	cr_assert(id.start_time != 0);
+	cr_assert(strncmp(id.command, "unit_os", 7) == 0, "%s", id.command);
+}
