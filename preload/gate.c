@@ -193,6 +193,7 @@ void gate_check(struct track *t, uint64_t now)
 static void enter(struct track *t)
 {
 	struct gpuarb_client *client = t->device->client;
+	uint64_t now = track_now();
 	int r = gpuarb_client_enter(client, NULL);
 
 	if (r == -EAGAIN) {
@@ -209,8 +210,8 @@ static void enter(struct track *t)
 		give_up(t, r);
 		return;
 	}
-	t->begin_ns = t->progress_ns = t->check_ns = track_now();
-	t->check_ns += LOOK_LEAST_NS;
+	t->begin_ns = t->progress_ns = now;
+	t->check_ns = now + LOOK_LEAST_NS;
 	t->lead_ns = 0;
 	t->first_launch = true;
 	t->loose = false;
