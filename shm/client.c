@@ -227,6 +227,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_slot_show(&c->seg, c->me.slot);
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
+	c->strolled = ARB_NONE;
 	c->throttled_since = c->waiting_since = 0;
 	arb_lock_bias(&c->guard->lock);
 	arb_store32_release(&c->guard->joined, 1);

@@ -360,6 +360,25 @@ void gpuarb_client_cancel(struct gpuarb_client *c)
 	arb_os_wake(&arb_client_slot(c)->wake);
 }
 
+/*
+ * Who dies in the set is missed at once, who dies in the queue soon; who dies idle or throttled is in
+ * nobody's way, but its memory and its slot are. So every second a few slots are looked at, each client going
+ * round.
+ */
+static void stroll(struct gpuarb_client *c)
+{
+	uint64_t taken[ARB_WORDS];
+
+	for (uint32_t w = 0; w < c->seg.nwords; w++)
+		taken[w] = arb_load64(&c->seg.header->taken[w]);
+	for (int n = 0; n < 16; n++) {
+		c->strolled = arb_bits_next(taken, c->seg.nwords, c->strolled + 1);
+		if (c->strolled == ARB_NONE)
+			return; /* round: from the first on at the next time */
+		arb_reclaim_look(&c->seg, c->me.slot, c->strolled, false, &c->rules);
+	}
+}
+
 int gpuarb_client_tick(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
@@ -375,6 +394,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
 		c->checked_ns = now;
 		arb_client_find_control(c);
+		stroll(c);
 		r = arb_slot_alive(&c->seg, c->me.slot) == -ESTALE ? -ESTALE : 0;
 		if (r < 0)
 			goto out;

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,8 +203,8 @@ static int result(void)
 		double got = 100 * (double)(p->to_got - p->from_got) / (double)(p->to_ns - p->from_ns);
 
 		printf("%-10s %5u %9.2f %+7.2f  %s\n", p->name, p->limit, got, got - p->limit, p->story);
-		/* A loose bound for busy machines; build/bench_limits is the place for exact figures. */
-		bad += fabs(got - p->limit) > 5;
+		/* How exact it is depends on how much of the machine we get; that a limit acts does not. */
+		bad += got <= 0 || got > p->limit + 15;
 	}
 	printf("\nattained: device time by the GPU's own books.  law: bills %.3f s = busy %.3f s\n",
 		(double)picture.billed_ns / 1e9, (double)picture.busy_ns / 1e9);
@@ -283,7 +282,6 @@ int main(int argc, char **argv)
 	if (system(command) != 0)
 		fprintf(stderr, "demo: %s was not removed\n", directory);
 	if (bad)
-		fprintf(stderr,
-			"demo: what was given is not what the limits say; is the machine very busy?\n");
+		fprintf(stderr, "demo: the limits did not act\n");
 	return bad ? 1 : 0;
 }
