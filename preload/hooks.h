@@ -12,7 +12,7 @@
 #include "nvml_abi.h"
 
 enum hook_category {
-#define CATEGORY(name, text) CAT_##name,
+#define CATEGORY(name, counter, text) CAT_##name,
 #include "categories.def"
 #undef CATEGORY
 	CAT_COUNT

@@ -18,6 +18,7 @@
 
 #include "gpuarb/client.h"
 
+#include "coverage.h"
 #include "log.h"
 
 COMPAT_WEAK(pthread_create)
@@ -90,6 +91,7 @@ static void *tracker(void *argument)
 			if (ns && (!sleep || ns < sleep))
 				sleep = ns;
 		}
+		coverage_tick(track_now());
 		if (sleep) {
 			idle_since = 0;
 		} else {
@@ -101,6 +103,7 @@ static void *tracker(void *argument)
 			if (now - idle_since > LINGER_NS) {
 				bool none = true;
 
+				coverage_show();
 				__atomic_store_n(&asleep, 1, __ATOMIC_SEQ_CST);
 				for (unsigned i = 0; i < ARB_DEVICES; i++)
 					none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_SEQ_CST) ==
@@ -129,6 +132,7 @@ static void at_exit(void)
 	futex(&running, FUTEX_WAKE, 1, 0);
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
 		futex(&running, FUTEX_WAIT, 1, MS);
+	coverage_show();
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
 		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE))
 			gpuarb_client_leave(arb_tracks[i].device->client, 0);

@@ -335,6 +335,21 @@ int gpuarb_client_set_limits(
 	return r;
 }
 
+int gpuarb_client_counters(struct gpuarb_client *c, const uint64_t *counters, unsigned n)
+{
+	int r = -EAGAIN;
+
+	arb_lock_take(&c->guard->lock);
+	/* Not worth joining for: a child that has not used the GPU is no client. */
+	if (arb_load32(&c->guard->joined)) {
+		for (unsigned i = 0; i < n && i < ARB_COUNTERS; i++)
+			arb_store64(&arb_client_slot(c)->counter[i], counters[i]);
+		r = 0;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
 int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *status)
 {
 	struct arb_snap snap;

@@ -42,8 +42,10 @@ void arb_lock_take_slow(struct arb_process_lock *lock)
 		relax(i);
 	if (arb_load64(&lock->owner) && !arb_load32(&lock->revoked)) {
 		arb_store32_release(&lock->revoked, 1);
-		/* LOCK_BIAS: after this the owner has seen `revoked`, or we see it inside. */
-		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+		/* LOCK_BIAS: after this the owner has seen `revoked`, or we see it inside. A filter of system
+		 * calls that the program put on since may refuse it; but no store waits that long. */
+		if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+			arb_os_sleep_ns(1000000);
 	}
 	/* The owner may have come in before; afterwards it takes the ordinary lock. */
 	for (unsigned i = 0; arb_load32_acquire(&lock->inside); i++)

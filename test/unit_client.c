@@ -412,6 +412,30 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	gpuarb_view_close(view);
 }
 
+Test(client, what_it_saw_is_shown)
+{
+	struct gpuarb_client *c = client("web", 10);
+	uint64_t counters[ARB_COUNTERS + 4];
+	static struct gpuarb_picture picture;
+	struct gpuarb_error err = {0};
+	struct gpuarb_view *view;
+
+	for (unsigned i = 0; i < ARB_COUNTERS + 4; i++)
+		counters[i] = 100 + i;
+	cr_assert_eq(gpuarb_client_counters(c, counters, ARB_COUNTERS + 4), 0);
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	for (unsigned i = 0; i < ARB_COUNTERS; i++)
+		cr_assert_eq(picture.clients[0].counter[i], 100 + i);
+	gpuarb_client_close(c);
+	/* Whoever comes next begins with none. */
+	c = client("web", 10);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	cr_assert_eq(picture.clients[0].counter[0], 0);
+	gpuarb_view_close(view);
+	gpuarb_client_close(c);
+}
+
 /* Whatever reservation garbage says: nobody waits for it for ever. */
 Test(client, a_reservation_that_nobody_made_is_passed)
 {

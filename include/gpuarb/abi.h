@@ -134,6 +134,37 @@ enum arb_reason {
 #define ARB_COUNTERS 16
 
 /*
+ * What a client has seen of its program, by class, and then what went, or may go, past it. Of the whole
+ * process since it began (a forked child begins anew), on each GPU that it has joined: X(name, key, text).
+ */
+#define ARB_COUNTER_LIST(X)                                                                                  \
+	X(LAUNCHES, launches, "kernel launches")                                                             \
+	X(GRAPHS, graphs, "graph launches")                                                                  \
+	X(COPIES, copies, "copies")                                                                          \
+	X(MEMSETS, memsets, "memsets")                                                                       \
+	X(PREFETCHES, prefetches, "prefetches")                                                              \
+	X(ORDERED, ordered, "host functions and memory operations in streams")                               \
+	X(ALLOCATIONS, allocations, "allocations")                                                           \
+	X(FREES, frees, "frees")                                                                             \
+	X(WAITS, waits, "waits")                                                                             \
+	X(TRACKED, tracked, "streams, events, captures, contexts")                                           \
+	X(QUERIES, queries, "queries")                                                                       \
+	X(PAST_EXPORT_TABLE, past_export_table, "export tables handed out")                                  \
+	X(PAST_NAMESPACE, past_namespace, "libraries in namespaces of their own")                            \
+	X(PAST_DEEPBIND, past_deepbind, "libraries that prefer their own symbols")                           \
+	X(PAST_UNKNOWN, past_unknown, "calls newer than known")                                              \
+	X(PAST_OTHER_DRIVER, past_other_driver, "look-ups in a second driver")
+
+enum arb_counter {
+#define ARB_COUNTER_NAME(name, key, text) ARB_COUNTER_##name,
+	ARB_COUNTER_LIST(ARB_COUNTER_NAME)
+#undef ARB_COUNTER_NAME
+		ARB_COUNTER_COUNT
+};
+/* From here on: ways around the client. */
+#define ARB_COUNTER_PAST ARB_COUNTER_PAST_EXPORT_TABLE
+
+/*
  * A slot: one process on one GPU.
  *
  * Billing. usage(i) = acc + weight * v          while bit i is in running,
@@ -187,7 +218,7 @@ struct arb_slot {
 	arb_u32 uid;
 	arb_u64 command[2];                /* comm, 15 bytes and a NUL */
 	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
-	arb_u64 counter[ARB_COUNTERS];     /* what a client saw, by class: the preload's business */
+	arb_u64 counter[ARB_COUNTERS];     /* enum arb_counter; a stale value is an old count */
 	arb_u64 pad2[7];
 
 	struct arb_record record[2];

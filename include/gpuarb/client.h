@@ -82,6 +82,9 @@ GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *us
 GPUARB_API int gpuarb_client_set_limits(
 	struct gpuarb_client *client, unsigned core_pct, uint64_t mem_bytes, unsigned priority);
 
+/* Shows the first `n` of enum arb_counter to viewers. Nothing is decided by them. */
+GPUARB_API int gpuarb_client_counters(struct gpuarb_client *client, const uint64_t *counters, unsigned n);
+
 struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;
