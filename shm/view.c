@@ -17,6 +17,7 @@
 #include "segment.h"
 #include "settings.h"
 #include "text.h"
+#include "wait.h"
 
 #define TRIES 50
 
@@ -67,8 +68,27 @@ void gpuarb_view_close(struct gpuarb_view *v)
 	free(v);
 }
 
-static void look_at_accounts(struct gpuarb_view *v, const struct arb_snap *run, struct gpuarb_picture *p)
+/* What is published, the same counted on to now, and what is in force. */
+struct moment {
+	struct arb_snap run, ahead;
+	int64_t value[ARB_KEY_COUNT];
+	struct arb_rules rules;
+	uint64_t now_ns;
+};
+
+/* The account's cap in the window of `ahead`: the one it has, or the one that its next roll will give it. */
+static uint64_t cap_now(const struct moment *m, const struct arb_account_snap *s, uint64_t start)
 {
+	if (s->window == m->ahead.win_number)
+		return s->cap;
+	return arb_policy_next_cap(start, s->limit_ppm >= ARB_PPM ? start : s->cap,
+		arb_policy_grant(s->quota_ppm, m->ahead.win_ticks), m->rules.carryover_pct,
+		s->window && m->ahead.win_number > s->window ? m->ahead.win_number - s->window : 1);
+}
+
+static void look_at_accounts(struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
+{
+	const struct arb_snap *run = &m->run, *ahead = &m->ahead;
 	uint32_t high = arb_load32_acquire(&v->seg.header->accounts_high);
 
 	p->naccounts = 0;
@@ -78,7 +98,7 @@ static void look_at_accounts(struct gpuarb_view *v, const struct arb_snap *run, 
 		const struct arb_account *acct = &v->seg.accounts[a];
 		struct gpuarb_view_account *to = &p->accounts[p->naccounts];
 		struct arb_account_snap s;
-		uint64_t usage, start;
+		uint64_t usage, start, cap;
 
 		v->place[a] = UINT16_MAX;
 		arb_text_load(acct->name, ARB_NAME_WORDS, to->name);
@@ -86,19 +106,21 @@ static void look_at_accounts(struct gpuarb_view *v, const struct arb_snap *run, 
 			continue;
 		to->index = a;
 		to->clients = arb_bits_count(s.attached, v->seg.nwords);
-		to->active = arb_load64(&acct->active_window) >= run->win_number;
+		to->active = arb_load64(&acct->active_window) >= ahead->win_number;
 		/* One that left and owes nothing is nobody's concern. */
 		if (!to->clients && !to->active)
 			continue;
-		usage = arb_account_usage(&v->seg, run, &s, s.wall, false);
-		start = s.window == run->win_number ? s.start
-						    : arb_account_usage(&v->seg, run, &s, s.wall, true);
+		usage = arb_account_usage(&v->seg, ahead, &s, s.wall, false);
+		start = s.window == ahead->win_number ? s.start
+						      : arb_account_usage(&v->seg, ahead, &s, s.wall, true);
+		cap = cap_now(m, &s, start);
 		to->limit_ppm = s.limit_ppm;
 		to->quota_ppm = s.quota_ppm;
-		to->used_ns = usage / ARB_TICKS_PER_NS;
+		to->used_ns = arb_account_usage(&v->seg, run, &s, s.wall, false) / ARB_TICKS_PER_NS;
+		to->used_now_ns = usage / ARB_TICKS_PER_NS;
 		to->window_ns = (usage - start) / ARB_TICKS_PER_NS;
-		to->left_ns = arb_policy_before(usage, s.cap) ? (s.cap - usage) / ARB_TICKS_PER_NS : 0;
-		to->debt_ns = arb_policy_before(s.cap, usage) ? (usage - s.cap) / ARB_TICKS_PER_NS : 0;
+		to->left_ns = arb_policy_before(usage, cap) ? (cap - usage) / ARB_TICKS_PER_NS : 0;
+		to->debt_ns = arb_policy_before(cap, usage) ? (usage - cap) / ARB_TICKS_PER_NS : 0;
 		to->borrowed_ns = s.borrowed / ARB_TICKS_PER_NS;
 		to->mem_used = s.mem_used;
 		to->mem_peak = s.mem_peak;
@@ -109,8 +131,10 @@ static void look_at_accounts(struct gpuarb_view *v, const struct arb_snap *run, 
 		v->place[a] = UINT16_MAX;
 }
 
-static void look_at_clients(struct gpuarb_view *v, const struct arb_snap *run, struct gpuarb_picture *p)
+static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
 {
+	const struct arb_snap *run = &m->run;
+
 	p->nclients = 0;
 	for (uint32_t i = 0; i < v->seg.nslots; i++) {
 		const struct arb_slot *s = &v->seg.slots[i];
@@ -153,6 +177,18 @@ static void look_at_clients(struct gpuarb_view *v, const struct arb_snap *run, s
 	}
 }
 
+/* Once for a picture, not at every attempt at one: each waiter is compared with all others. */
+static void find_places(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
+{
+	const struct arb_order order = {m->now_ns, m->rules.max_wait_ns, m->rules.grace_ns};
+
+	for (unsigned i = 0; i < p->nclients; i++) {
+		struct gpuarb_view_client *c = &p->clients[i];
+
+		c->queue_place = c->waiting ? arb_wait_rank(&v->seg, &m->run, c->slot, &order) + 1 : 0;
+	}
+}
+
 static uint64_t all_bills(const struct gpuarb_view *v, const struct arb_snap *run)
 {
 	uint64_t sum = 0;
@@ -162,53 +198,70 @@ static uint64_t all_bills(const struct gpuarb_view *v, const struct arb_snap *ru
 	return sum;
 }
 
-int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
+static void read_settings(struct gpuarb_view *v, struct moment *m)
 {
-	struct arb_snap run;
-	int64_t value[ARB_KEY_COUNT];
-	uint64_t epoch, head;
-	int r;
+	uint64_t epoch;
 
-	/* Deleted or replaced? Somebody else's clients would be shown for ever. */
-	r = arb_file_open(&v->seg.file, O_RDONLY);
-	if (r < 0)
-		return r;
-	arb_os_close(r);
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		m->value[key] = arb_keys[key].initial;
 	if (!v->have_control)
 		open_control(v);
+	if (v->have_control)
+		arb_settings_read(v->control.control, m->value, &epoch);
+	arb_settings_rules(m->value, &m->rules);
+}
+
+/* Deleted or replaced? Somebody else's clients would be shown for ever. */
+static int still_there(const struct gpuarb_view *v)
+{
+	int fd = arb_file_open(&v->seg.file, O_RDONLY);
+
+	if (fd < 0)
+		return fd;
+	arb_os_close(fd);
+	return 0;
+}
+
+int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
+{
+	struct moment m;
+	const struct arb_snap *run = &m.run, *ahead = &m.ahead;
+	int r = still_there(v);
+
+	if (r < 0)
+		return r;
+	read_settings(v, &m);
 	for (int tries = 0; tries < TRIES; tries++) {
-		r = arb_running_read(&v->seg, &run);
+		r = arb_running_read(&v->seg, &m.run);
 		if (r < 0)
 			return r;
-		head = run.head;
-		p->now_ns = arb_os_now_ns();
-		p->billed_ns = all_bills(v, &run);
-		p->busy_ns = run.busy;
-		look_at_accounts(v, &run, p);
-		look_at_clients(v, &run, p);
+		m.now_ns = p->now_ns = arb_os_now_ns();
+		m.ahead = m.run;
+		arb_running_advance(&m.ahead, m.now_ns * ARB_TICKS_PER_NS, m.rules.win_ms);
+		p->billed_ns = all_bills(v, run);
+		look_at_accounts(v, &m, p);
+		look_at_clients(v, &m, p);
 		arb_fence_acquire();
-		p->consistent = arb_load64(&v->seg.header->head) == head;
+		p->consistent = arb_load64(&v->seg.header->head) == run->head;
 		if (p->consistent)
 			break;
 	}
+	find_places(v, &m, p);
 	memcpy(p->uuid, v->gpu, sizeof(p->uuid));
 	p->nslots = v->seg.nslots;
-	p->nrunning = arb_bits_count(run.running, run.words);
-	p->nwaiting = arb_bits_count(run.waiting, run.words);
-	p->busy_ns /= ARB_TICKS_PER_NS;
+	p->nrunning = arb_bits_count(run->running, run->words);
+	p->nwaiting = arb_bits_count(run->waiting, run->words);
+	p->busy_ns = run->busy / ARB_TICKS_PER_NS;
+	p->busy_now_ns = ahead->busy / ARB_TICKS_PER_NS;
 	p->billed_ns /= ARB_TICKS_PER_NS;
-	p->window_number = run.win_number;
-	p->window_start_ns = run.win_start / ARB_TICKS_PER_NS;
-	p->window_ns = run.win_ticks / ARB_TICKS_PER_NS;
-	p->window_busy_ns = (run.busy - run.win_busy) / ARB_TICKS_PER_NS;
+	p->window_number = ahead->win_number;
+	p->window_start_ns = ahead->win_start / ARB_TICKS_PER_NS;
+	p->window_ns = ahead->win_ticks / ARB_TICKS_PER_NS;
+	p->window_busy_ns = (ahead->busy - ahead->win_busy) / ARB_TICKS_PER_NS;
 	p->reclaimed = arb_load64(&v->seg.header->reclaimed);
-	p->reserved_slot = run.reserved ? (int)((uint32_t)run.reserved - 1) : -1;
-	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		value[key] = arb_keys[key].initial;
-	if (v->have_control)
-		arb_settings_read(v->control.control, value, &epoch);
+	p->reserved_slot = run->reserved ? (int)((uint32_t)run->reserved - 1) : -1;
 	memset(p->setting, 0, sizeof(p->setting));
-	memcpy(p->setting, value, sizeof(value));
+	memcpy(p->setting, m.value, sizeof(m.value));
 	return 0;
 }
 
@@ -227,4 +280,12 @@ int gpuarb_view_events(struct gpuarb_view *v, uint64_t *position, struct gpuarb_
 			events[n++] = (struct gpuarb_event){e.position, e.time_ns, arb_events_name(e.kind),
 				e.kind, e.slot, e.generation, e.account, e.a, e.b};
 	return (int)n;
+}
+
+bool gpuarb_view_account_name(const struct gpuarb_view *v, unsigned index, char name[ARB_NAME_BYTES])
+{
+	if (index >= v->seg.naccounts)
+		return false;
+	arb_text_load(v->seg.accounts[index].name, ARB_NAME_WORDS, name);
+	return name[0] != '\0';
 }

@@ -77,6 +77,7 @@ struct gpuarb_view_client {
 	uint64_t enters, evictions;
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
+	unsigned queue_place; /* 1: next; 0: not waiting */
 };
 
 struct gpuarb_view_account {
@@ -85,10 +86,11 @@ struct gpuarb_view_account {
 	unsigned clients;
 	bool active;
 	unsigned limit_ppm, quota_ppm;
-	uint64_t used_ns;   /* since the account exists */
+	uint64_t used_ns;   /* since the account exists, up to the last transition: never decreases */
 	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;
 	uint64_t mem_used, mem_peak, mem_limit;
+	uint64_t used_now_ns; /* used_ns counted on to this moment; a client that leaves may take some back */
 };
 
 struct gpuarb_picture {
@@ -105,6 +107,7 @@ struct gpuarb_picture {
 	unsigned nclients, naccounts;
 	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
+	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
 };
 
 GPUARB_API int gpuarb_view_open(
@@ -125,6 +128,9 @@ struct gpuarb_event {
  */
 GPUARB_API int gpuarb_view_events(
 	struct gpuarb_view *view, uint64_t *position, struct gpuarb_event *events, size_t most);
+/* The name that an account has or last had, by the index that events carry; false: there is none. */
+GPUARB_API bool gpuarb_view_account_name(
+	const struct gpuarb_view *view, unsigned index, char name[ARB_NAME_BYTES]);
 
 #ifdef __cplusplus
 }
