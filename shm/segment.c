@@ -40,9 +40,11 @@ uint64_t arb_segment_fingerprint(void)
 		AT(arb_slot, container), AT(arb_slot, counter), AT(arb_slot, record),
 		AT(arb_slot, account_record), sizeof(struct arb_account), AT(arb_account, active_window),
 		AT(arb_account, limit_ppm), AT(arb_account, name), AT(arb_account, home),
-		sizeof(struct arb_event), AT(arb_event, what), AT(arb_event, check),
-		sizeof(struct arb_state_header), AT(arb_state_header, head), AT(arb_state_header, epoch),
-		AT(arb_state_header, event_next), AT(arb_state_header, taken)};
+		AT(arb_slot, turn_since_ns), sizeof(struct arb_event), AT(arb_event, what),
+		AT(arb_event, check), sizeof(struct arb_promise), AT(arb_promise, name),
+		AT(arb_state_header, mem_physical), sizeof(struct arb_state_header),
+		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
+		AT(arb_state_header, taken)};
 
 	return mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));
 }
@@ -89,9 +91,16 @@ static size_t events_at(uint32_t nslots, uint32_t naccounts)
 	return accounts_at(nslots) + (size_t)naccounts * sizeof(struct arb_account);
 }
 
+static size_t promises_at(uint32_t nslots, uint32_t naccounts, uint32_t nevents)
+{
+	return events_at(nslots, naccounts) + (size_t)nevents * sizeof(struct arb_event);
+}
+
+/* As many promises as slots. */
 size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents)
 {
-	return (events_at(nslots, naccounts) + (size_t)nevents * sizeof(struct arb_event) + 4095) &
+	return (promises_at(nslots, naccounts, nevents) + (size_t)nslots * sizeof(struct arb_promise) +
+		       4095) &
 	       ~(size_t)4095;
 }
 
@@ -275,6 +284,8 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 	seg->slots = (struct arb_slot *)((char *)seg->file.base + slots_at());
 	seg->accounts = (struct arb_account *)((char *)seg->file.base + accounts_at(seg->nslots));
 	seg->events = (struct arb_event *)((char *)seg->file.base + events_at(seg->nslots, seg->naccounts));
+	seg->promises = (struct arb_promise *)((char *)seg->file.base +
+					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
 	return 0;
 }
 

@@ -38,6 +38,7 @@ struct arb_segment {
 	struct arb_slot *slots;
 	struct arb_account *accounts;
 	struct arb_event *events;
+	struct arb_promise *promises; /* nslots of them */
 	uint32_t nslots;
 	uint32_t naccounts;
 	uint32_t nevents;

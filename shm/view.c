@@ -165,6 +165,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->waited_ns = arb_load64(&s->waited_ns);
 		to->wait_since_ns = arb_load64(&s->wait_since_ns);
 		to->mem_bytes = arb_load64(&s->mem_now);
+		to->turn_since_ns = arb_load64(&s->turn_since_ns);
 		to->enters = arb_load64(&s->enters);
 		to->evictions = arb_load64(&s->evictions);
 		to->joined_ns = arb_load64(&s->joined_ns);
@@ -222,6 +223,22 @@ static int still_there(const struct gpuarb_view *v)
 	return 0;
 }
 
+static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
+{
+	uint64_t physical = (uint64_t)m->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
+
+	p->mem_physical = physical ? physical : arb_load64(&v->seg.header->mem_physical);
+	p->mem_used = p->mem_promised = p->mem_promise_most = 0;
+	p->npromises_waiting = 0;
+	for (unsigned i = 0; i < p->naccounts; i++) {
+		p->mem_used += p->accounts[i].mem_used;
+		p->accounts[i].mem_promised = 0;
+	}
+	p->nmem_waiting = 0;
+	for (unsigned i = 0; i < p->nclients; i++)
+		p->nmem_waiting += p->clients[i].waiting && p->clients[i].reason == ARB_REASON_MEMORY;
+}
+
 int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 {
 	struct moment m;
@@ -247,6 +264,7 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 			break;
 	}
 	find_places(v, &m, p);
+	look_at_memory(v, &m, p);
 	memcpy(p->uuid, v->gpu, sizeof(p->uuid));
 	p->nslots = v->seg.nslots;
 	p->nrunning = arb_bits_count(run->running, run->words);

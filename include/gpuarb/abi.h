@@ -53,6 +53,8 @@ typedef struct {
 #define ARB_BYTE_SLOT(i)           ((uint64_t)(i))
 #define ARB_BYTE_EVICT(nslots, i)  ((uint64_t)(nslots) + (i))
 #define ARB_BYTE_DIRECTORY(nslots) (2 * (uint64_t)(nslots))
+#define ARB_BYTE_PROMISES(nslots)  (2 * (uint64_t)(nslots) + 1) /* one who adds up, and promises */
+#define ARB_BYTE_PROMISE(nslots, i) (2 * (uint64_t)(nslots) + 2 + (i))
 #define ARB_BYTE_CONTROL_WRITER    0 /* of the control file */
 
 /*
@@ -219,7 +221,11 @@ struct arb_slot {
 	arb_u64 command[2];                /* comm, 15 bytes and a NUL */
 	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
 	arb_u64 counter[ARB_COUNTERS];     /* enum arb_counter; a stale value is an old count */
-	arb_u64 pad2[7];
+
+	/* Turns at the GPU's memory, by the holder of byte i. A stale value costs others a turn's length. */
+	arb_u64 turn_since_ns; /* since when its memory may be on the GPU; 0: it may not */
+	arb_u64 turn_hold_ns;  /* until when that is so although it does not run: it may come back at once */
+	arb_u64 pad2[5];
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];
@@ -277,6 +283,23 @@ struct arb_event {
 	arb_u64 pad;
 } __attribute__((aligned(ARB_LINE)));
 
+/*
+ * A promise of memory, made by whoever starts a program: it counts while byte ARB_BYTE_PROMISE(i) is locked,
+ * through a descriptor that the program and all that it starts inherit. Written by the holder of that byte,
+ * who also holds ARB_BYTE_PROMISES. If it dies nobody holds the byte, and the entry is free.
+ */
+struct arb_promise {
+	arb_u64 bytes;
+	arb_u64 since_ns;
+	arb_u32 core_pct; /* 1..100 */
+	arb_u32 waits;    /* 1: it is not promised yet, but those who come later are behind it */
+	arb_u64 ticket;   /* the order of those who wait */
+	arb_u32 pid;      /* for people */
+	arb_u32 uid;
+	arb_u64 pad[3];
+	arb_u64 name[ARB_NAME_WORDS]; /* of the account */
+} __attribute__((aligned(ARB_LINE)));
+
 /* The header's first part is written before the file gets its name and never again. */
 struct arb_state_header {
 	uint64_t magic;
@@ -296,6 +319,8 @@ struct arb_state_header {
 	arb_u32 epoch __attribute__((aligned(ARB_LINE)));
 	arb_u32 accounts_high; /* entries ever used: bounds the scan, checked against naccounts */
 	arb_u64 reclaimed;     /* slots cleaned after a death, ever */
+	arb_u64 mem_physical;  /* bytes of the GPU as the driver told a client, 0: nobody asked: a hint */
+	arb_u64 ticket;        /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
 
 	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
 

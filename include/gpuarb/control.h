@@ -74,6 +74,7 @@ struct gpuarb_view_client {
 	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;
 	uint64_t mem_bytes;
+	uint64_t turn_since_ns; /* its turn at the GPU's memory; 0: it has none, or there are no turns */
 	uint64_t enters, evictions;
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
@@ -102,7 +103,13 @@ struct gpuarb_picture {
 	uint64_t billed_ns; /* all bills together: the same number */
 	uint64_t window_number, window_start_ns, window_ns, window_busy_ns;
 	uint64_t reclaimed;
-	int reserved_slot;             /* -1: none */
+	int reserved_slot;          /* -1: none */
+	uint64_t mem_physical;      /* bytes of the GPU; 0: not known */
+	uint64_t mem_used;          /* by all accounts */
+	uint64_t mem_promised;      /* quotas of all accounts, also of those that have not begun */
+	uint64_t mem_promise_most;  /* what they may add up to; 0: not known */
+	unsigned npromises_waiting; /* gpuarb-run --wait */
+	unsigned nmem_waiting; /* clients that wait because of memory: ARB_REASON_MEMORY, wait_since_ns */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
 	unsigned nclients, naccounts;
 	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
