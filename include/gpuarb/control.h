@@ -91,6 +91,7 @@ struct gpuarb_view_account {
 	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;
 	uint64_t mem_used, mem_peak, mem_limit;
+	uint64_t mem_promised; /* by gpuarb-run, or its quota if it lives without; 0: none */
 	uint64_t used_now_ns; /* used_ns counted on to this moment; a client that leaves may take some back */
 };
 
