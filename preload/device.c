@@ -10,6 +10,7 @@
 
 #include "hooks.h"
 #include "log.h"
+#include "track.h"
 
 enum { UNKNOWN, JOINED, FAILED };
 
@@ -77,6 +78,8 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		arb_log(ARB_LOG_WARN, "%s: %s: it runs without limits", d->uuid, err.text);
 	else
 		state = JOINED;
+	if (state == JOINED)
+		limits_file_look(d);
 	__atomic_store_n(&d->state, state, __ATOMIC_RELEASE);
 }
 

@@ -144,6 +144,12 @@ bool gate_leave_if_idle(struct track *t);
 /* Heartbeat, limits, quota; when it is due. */
 void gate_check(struct track *t, uint64_t now);
 
+/* limits_file.c */
+/* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */
+uint64_t limits_file_follow(void);
+/* The same of one GPU, when it has just been joined. */
+uint64_t limits_file_look(struct arb_device *device);
+
 /* tracker.c */
 /* The track of a joined device. */
 struct track *tracker_get(struct arb_device *device);

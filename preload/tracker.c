@@ -79,7 +79,7 @@ static void *tracker(void *argument)
 	prctl(PR_SET_NAME, "gpuarb");
 	track_relax();
 	while (!__atomic_load_n(&tracker_exiting, __ATOMIC_ACQUIRE)) {
-		uint64_t sleep = 0;
+		uint64_t sleep = 0, follow = limits_file_follow();
 
 		__atomic_store_n(&asleep, 0, __ATOMIC_SEQ_CST);
 		for (unsigned i = 0; i < ARB_DEVICES; i++) {
@@ -109,7 +109,7 @@ static void *tracker(void *argument)
 					none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_SEQ_CST) ==
 						TRACK_OUT;
 				if (none && !__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
-					futex(&asleep, FUTEX_WAIT, 1, 0);
+					futex(&asleep, FUTEX_WAIT, 1, follow);
 				continue;
 			}
 		}

@@ -265,6 +265,7 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 
 	if (bytes > INT64_MAX)
 		return -ENOMEM;
+	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
 	r = arb_client_ensure(c);
 	if (r == 0)
@@ -297,6 +298,7 @@ int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *li
 	struct arb_account_snap acct;
 	int r;
 
+	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
 	r = arb_client_ensure(c);
 	if (r == 0) {
@@ -323,13 +325,17 @@ int gpuarb_client_set_limits(
 	if (core_pct)
 		c->core_pct = core_pct;
 	if (mem_bytes)
-		c->mem_bytes = mem_bytes;
+		c->mem_bytes = mem_bytes == GPUARB_MEM_UNLIMITED ? 0 : mem_bytes;
 	if (priority)
 		c->priority = priority;
 	r = arb_client_ensure(c);
 	if (r == 0) {
 		ask_limits(c);
+		if (mem_bytes == GPUARB_MEM_UNLIMITED)
+			arb_store64(&c->seg.accounts[c->account].asked_mem, 0);
 		r = arb_client_refresh(c);
+		/* Threads of ours that sleep without quota may have some now. */
+		arb_os_wake(&arb_client_slot(c)->wake);
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;
@@ -478,7 +484,7 @@ int gpuarb_client_open(
 	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
 	struct arb_config config;
 	struct gpuarb_client *c;
-	const char *account = o.account;
+	const char *account = o.account, *limits = o.limits_file;
 	int r;
 
 	*client = NULL;
@@ -511,6 +517,10 @@ int gpuarb_client_open(
 	c->mem_bytes = o.mem_bytes ? o.mem_bytes : (uint64_t)config.value[ARB_KEY_MEM];
 	c->priority = o.priority ? o.priority : (unsigned)config.value[ARB_KEY_PRIORITY];
 	arb_settings_rules(config.value, &c->rules);
+	if (!limits && !o.ignore_env)
+		limits = secure_getenv("GPUARB_LIMITS_FILE");
+	if (r == 0 && limits && *limits)
+		r = arb_client_follow_open(c, limits, err);
 	if (r == 0)
 		r = open_segments(c, &o, &config, err);
 	arb_config_free(&config);
@@ -555,5 +565,6 @@ void gpuarb_client_close(struct gpuarb_client *c)
 	}
 	arb_control_map_close(&c->control);
 	arb_segment_close(&c->seg);
+	free(c->follow);
 	free(c);
 }

@@ -17,7 +17,10 @@
 struct arb_guard {
 	struct arb_process_lock lock; /* one thread at a time acts as the slot */
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
+	arb_u32 following;            /* 1: a thread looks at the limits file */
 };
+
+struct arb_follow;
 
 struct gpuarb_client {
 	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
@@ -46,6 +49,7 @@ struct gpuarb_client {
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;
 	unsigned priority;
+	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
 	char name[ARB_NAME_BYTES];
 
@@ -69,6 +73,16 @@ int arb_client_refresh(struct gpuarb_client *c);
  */
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
+
+/* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */
+int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err);
+void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns);
+
+static inline void arb_client_follow(struct gpuarb_client *c)
+{
+	if (__builtin_expect(c->follow != NULL, 0))
+		arb_client_follow_look(c, arb_os_now_ns());
+}
 
 /* The functions of struct arb_move. */
 arb_choose_fn arb_turn_choose;

@@ -317,6 +317,7 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 
 	cancels = arb_load32(&c->cancels);
 	for (;;) {
+		arb_client_follow(c);
 		arb_lock_take(&c->guard->lock);
 		r = arb_client_ensure(c);
 		if (r < 0)
@@ -386,6 +387,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	uint64_t now = arb_os_now_ns();
 	int r;
 
+	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
 	r = arb_client_ensure(c);
 	if (r < 0)

@@ -133,3 +133,14 @@ $(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $
 .PHONY: check-tools
 check-tools: $(TOOLS) $(PRELOAD) $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
+
+# Programs that follow a limits file.
+$(BUILD)/test/follow_programs: $(BUILD)/obj/test/follow_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+
+.PHONY: check-follow
+CHECK += check-follow
+check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs follow their limits file: swapped, garbage, gone
+	@$(BUILD)/test/follow_programs $(BUILD)

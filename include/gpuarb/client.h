@@ -27,14 +27,15 @@ struct gpuarb_error {
 
 /* Zero or NULL means: from the environment, else from arbiter.conf, else the default. */
 struct gpuarb_options {
-	const char *gpu;     /* UUID, the name of the segment; required */
-	const char *dir;     /* GPUARB_DIR, /dev/shm/gpuarb */
-	const char *conf;    /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
-	const char *account; /* GPUARB_ACCOUNT, else an account of this process's own */
-	unsigned core_pct;   /* 1..100 */
-	uint64_t mem_bytes;  /* quota of the account */
-	unsigned priority;   /* 1..100, higher goes first */
-	bool ignore_env;     /* for programs with raised privileges */
+	const char *gpu;         /* UUID, the name of the segment; required */
+	const char *dir;         /* GPUARB_DIR, /dev/shm/gpuarb */
+	const char *conf;        /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
+	const char *account;     /* GPUARB_ACCOUNT, else an account of this process's own */
+	unsigned core_pct;       /* 1..100 */
+	uint64_t mem_bytes;      /* quota of the account */
+	unsigned priority;       /* 1..100, higher goes first */
+	bool ignore_env;         /* for programs with raised privileges */
+	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
 };
 
 GPUARB_API int gpuarb_client_open(
@@ -78,12 +79,26 @@ GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t 
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
 GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 
-/* Limits of the client's own making (environment, limits file); what an administrator set stands above. */
+/*
+ * Limits of the client's own making (environment, limits file); what an administrator set stands above. Zero:
+ * as it is; core_pct 100 and GPUARB_MEM_UNLIMITED take a limit back.
+ */
+#define GPUARB_MEM_UNLIMITED UINT64_MAX
 GPUARB_API int gpuarb_client_set_limits(
 	struct gpuarb_client *client, unsigned core_pct, uint64_t mem_bytes, unsigned priority);
 
 /* Shows the first `n` of enum arb_counter to viewers. Nothing is decided by them. */
 GPUARB_API int gpuarb_client_counters(struct gpuarb_client *client, const uint64_t *counters, unsigned n);
+
+/*
+ * Follows the limits file, if there is one: lines gpuarb.dev/core-limit="40", gpuarb.dev/memory-limit="4Gi"
+ * as Kubernetes' downward API writes annotations, or a bare number, the share. Ticking, waiting and reserving
+ * memory do it too; this is for one that does none of them for long. `next_ns` (may be NULL): when to call
+ * again, 0 if there is no file. 1: new limits; 0: nothing new; -errno, with a sentence that is given once:
+ * the file is gone or makes no sense, and the last limits stay.
+ */
+GPUARB_API int gpuarb_client_follow(
+	struct gpuarb_client *client, uint64_t *next_ns, struct gpuarb_error *err);
 
 struct gpuarb_client_status {
 	unsigned slot;

@@ -1,0 +1,144 @@
+/* A client follows its limits file. No lock is held over it but a mark that a thread is at it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/client.h"
+
+#include "atomic.h"
+#include "client.h"
+#include "error.h"
+#include "limits_file.h"
+#include "os.h"
+
+/* A change is to be felt within 100 ms; a look is a system call or two. */
+#define LOOK_NS 30000000ull
+
+struct arb_follow {
+	arb_u64 next_ns;
+	/* What is asked for where the file says nothing. */
+	unsigned core_pct;
+	uint64_t mem_bytes;
+	/* Only by the thread that has the mark. */
+	struct arb_limits_file file;
+	struct gpuarb_error unsaid; /* trouble that nobody has been told of; code 0: none */
+};
+
+/* Only the last trouble is worth telling, and only while it lasts. */
+static int look(struct arb_follow *f)
+{
+	struct gpuarb_error err = {0};
+	int r = arb_limits_look(&f->file, &err);
+
+	if (r < 0)
+		f->unsaid = err;
+	else if (!f->file.said.code)
+		f->unsaid.code = 0;
+	return r;
+}
+
+static unsigned core_of(const struct arb_follow *f)
+{
+	return f->file.limits.core_pct ? f->file.limits.core_pct : f->core_pct;
+}
+
+static uint64_t mem_of(const struct arb_follow *f)
+{
+	return f->file.limits.has_mem ? f->file.limits.mem_bytes : f->mem_bytes;
+}
+
+int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err)
+{
+	struct arb_follow *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return arb_fail(err, -ENOMEM, "out of memory");
+	if (strlen(path) >= sizeof(f->file.path)) {
+		free(f);
+		return arb_fail(
+			err, -ENAMETOOLONG, "limits file '%.60s...': %s", path, strerror(ENAMETOOLONG));
+	}
+	snprintf(f->file.path, sizeof(f->file.path), "%s", path);
+	f->core_pct = c->core_pct;
+	f->mem_bytes = c->mem_bytes;
+	c->follow = f;
+	look(f);
+	c->core_pct = core_of(f);
+	c->mem_bytes = mem_of(f);
+	arb_store64(&f->next_ns, arb_os_now_ns() + LOOK_NS);
+	return 0;
+}
+
+/* What is no longer asked for is taken back; where nothing ever was, other members of the account decide. */
+static int apply(struct gpuarb_client *c)
+{
+	unsigned core = core_of(c->follow);
+	uint64_t mem = mem_of(c->follow);
+
+	if (!core && c->core_pct)
+		core = 100;
+	if (!mem && c->mem_bytes)
+		mem = GPUARB_MEM_UNLIMITED;
+	return core || mem ? gpuarb_client_set_limits(c, core, mem, 0) : 0;
+}
+
+/* Marks are wiped on fork, with the thread that set them. */
+static bool begin(struct gpuarb_client *c)
+{
+	return arb_cas32_full(&c->guard->following, 0, 1);
+}
+
+static void end(struct gpuarb_client *c)
+{
+	arb_store32_release(&c->guard->following, 0);
+}
+
+static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
+{
+	int r;
+
+	arb_store64(&c->follow->next_ns, now_ns + LOOK_NS);
+	r = look(c->follow);
+	if (r > 0) {
+		r = apply(c);
+		/* Not joined now, or the segment is in trouble: once more when it is not. */
+		if (r < 0)
+			c->follow->file.read = false;
+		return r < 0 ? 0 : 1;
+	}
+	return 0;
+}
+
+void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns)
+{
+	if (now_ns < arb_load64(&c->follow->next_ns) || !begin(c))
+		return;
+	look_and_apply(c, now_ns);
+	end(c);
+}
+
+int gpuarb_client_follow(struct gpuarb_client *c, uint64_t *next_ns, struct gpuarb_error *err)
+{
+	uint64_t now, next;
+	int r = 0;
+
+	if (next_ns)
+		*next_ns = c->follow ? LOOK_NS : 0;
+	if (!c->follow || !begin(c))
+		return 0;
+	now = arb_os_now_ns();
+	if (now >= arb_load64(&c->follow->next_ns))
+		r = look_and_apply(c, now);
+	next = arb_load64(&c->follow->next_ns);
+	if (next_ns)
+		*next_ns = next > now ? next - now : 1;
+	if (c->follow->unsaid.code) {
+		r = c->follow->unsaid.code;
+		if (err)
+			*err = c->follow->unsaid;
+		c->follow->unsaid.code = 0;
+	}
+	end(c);
+	return r;
+}
