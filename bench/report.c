@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 			b->only = argv[++i];
 		} else {
 			fprintf(strcmp(argv[i], "--help") ? stderr : stdout,
-				"Usage: bench_%s [--json] [--case NAME]\n%s\n", name, about);
+				"Usage: bench_%s [--json] [--case NAME|PATTERN]\n%s\n", name, about);
 			exit(strcmp(argv[i], "--help") ? 2 : 0);
 		}
 	}
@@ -63,7 +64,7 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 
 bool bench_wants(const struct bench *b, const char *name)
 {
-	return !b->only || strcmp(b->only, name) == 0;
+	return !b->only || fnmatch(b->only, name, 0) == 0;
 }
 
 static void print(struct bench *b, const char *name, double value, const char *unit, double baseline,

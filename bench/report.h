@@ -7,7 +7,7 @@
 
 struct bench {
 	const char *name;
-	const char *only; /* --case NAME, or NULL */
+	const char *only; /* --case NAME or shell pattern, or NULL */
 	bool json;
 	int failed;
 };
