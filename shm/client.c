@@ -164,8 +164,15 @@ static int attach(struct gpuarb_client *c)
 
 static void own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
-	snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->command[0] ? id->command : "process",
-		id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
+	/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
+	if (c->by_container && id->container[0])
+		snprintf(c->name, sizeof(c->name), "container-%.12s", id->container);
+	else if (c->by_container)
+		snprintf(c->name, sizeof(c->name), "pidns-%llu", (unsigned long long)id->pid_ns);
+	else
+		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu",
+			id->command[0] ? id->command : "process", id->pid, (unsigned long long)id->pid_ns,
+			(unsigned long long)id->start_time);
 	for (char *p = c->name; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
 			*p = '_';
@@ -498,7 +505,8 @@ int gpuarb_client_open(
 	}
 	if (!account && !o.ignore_env)
 		account = secure_getenv("GPUARB_ACCOUNT");
-	c->own_account = !account || !*account;
+	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
+	c->own_account = !account || !*account || c->by_container;
 	if (!c->own_account && !arb_config_name_ok(account))
 		r = arb_fail(err, -EINVAL,
 			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,

@@ -2,6 +2,9 @@
 #ifndef ARB_CLIENT_H
 #define ARB_CLIENT_H
 
+/* In place of an account's name: whoever is in the same container shares one. */
+#define ARB_BY_CONTAINER "@container"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,6 +54,7 @@ struct gpuarb_client {
 	unsigned priority;
 	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
+	bool by_container; /* its name is that of the container */
 	char name[ARB_NAME_BYTES];
 
 	void *lock_page; /* as long as it is mapped, the slot is ours */

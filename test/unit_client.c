@@ -505,3 +505,18 @@ Test(client, what_a_member_asked_for_goes_with_the_last_member)
 	cr_assert_eq(status.core_pct, 100);
 	gpuarb_client_close(a);
 }
+
+Test(client, processes_of_one_container_share_an_account)
+{
+	struct gpuarb_client *one = client("@container", 30), *two = client("@container", 30);
+	struct gpuarb_client *own = client("", 0);
+
+	cr_assert_str_eq(one->name, two->name);
+	cr_assert_eq(one->account, two->account);
+	cr_assert(strncmp(one->name, "container-", 10) == 0 || strncmp(one->name, "pidns-", 6) == 0, "%s",
+		one->name);
+	cr_assert_neq(own->account, one->account);
+	gpuarb_client_close(one);
+	gpuarb_client_close(two);
+	gpuarb_client_close(own);
+}

@@ -30,7 +30,9 @@ struct gpuarb_options {
 	const char *gpu;         /* UUID, the name of the segment; required */
 	const char *dir;         /* GPUARB_DIR, /dev/shm/gpuarb */
 	const char *conf;        /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
-	const char *account;     /* GPUARB_ACCOUNT, else an account of this process's own */
+	/* GPUARB_ACCOUNT, else an account of this process's own; "@container": one for all processes of the
+	 * container that it is in, named after it */
+	const char *account;
 	unsigned core_pct;       /* 1..100 */
 	uint64_t mem_bytes;      /* quota of the account */
 	unsigned priority;       /* 1..100, higher goes first */
