@@ -3,6 +3,8 @@ TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
 ALL   += $(TOOLS)
 
 $(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CPPFLAGS += -Ishm
+# argp finds the version by its name.
+$(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
 $(BUILD)/gpuarb-set: $(BUILD)/obj/tools/conf_edit.o
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
