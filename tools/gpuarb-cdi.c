@@ -1,0 +1,333 @@
+/*
+ * Writes a CDI spec (Container Device Interface): with it docker, podman, containerd and CRI-O make any
+ * unmodified image a client, by the name of a device. Which GPU nodes and driver a container gets is said by
+ * NVIDIA's own spec; this one adds the library, the segments and the limit.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <grp.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gpuarb/control.h"
+
+#include "cli.h"
+#include "config.h"
+#include "nvml.h"
+#include "segment.h"
+
+#define KIND "gpuarb.dev/gpu"
+/* Where things are inside the container, whatever they are called outside. */
+#define INSIDE_LIBRARY "/usr/lib/gpuarb/libgpuarb-preload.so"
+#define INSIDE_DIR     ARB_DIR_DEFAULT
+#define INSIDE_PRELOAD "/etc/ld.so.preload"
+
+struct options {
+	const char *dir, *library, *output, *account, *group;
+	struct nvml_gpu gpus[NVML_GPUS_MOST];
+	int ngpus;
+	bool percent[101];
+	bool file_preload;
+};
+
+/* Beside this program, or where `make install` puts it. */
+static const char *find_library(void)
+{
+	static const char *const places[] = {"", "/../lib/gpuarb"};
+	static char found[PATH_MAX], path[PATH_MAX];
+	char own[PATH_MAX - 64];
+	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+	own[n > 0 ? n : 0] = '\0';
+	if (strrchr(own, '/'))
+		*strrchr(own, '/') = '\0';
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s/libgpuarb-preload.so", own, places[i]);
+		if (realpath(path, found))
+			return found;
+	}
+	die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb; name it with --library",
+		own);
+}
+
+/* Every container is made with these paths: one that is not there would let none of them start. */
+static void must_exist(const char *path, const char *what)
+{
+	if (*path != '/')
+		die("%s must be given with its full path, not %s", what, path);
+	if (access(path, F_OK) != 0)
+		die("%s %s: %s; gpuarb-node makes the directories of the segments", what, path,
+			strerror(errno));
+}
+
+static json_t *must(json_t *made)
+{
+	if (!made)
+		die("out of memory, or text that is not UTF-8");
+	return made;
+}
+
+static void add(json_t *array, json_t *item)
+{
+	if (json_array_append_new(array, must(item)) != 0)
+		die("out of memory");
+}
+
+static json_t *mount(const char *host, const char *inside, const char *mode, const char *exec)
+{
+	json_t *options = must(json_pack("[s, s, s, s]", "bind", mode, "nosuid", "nodev"));
+
+	if (exec)
+		add(options, json_string(exec));
+	return must(json_pack(
+		"{s: s, s: s, s: o}", "hostPath", host, "containerPath", inside, "options", options));
+}
+
+static json_t *variable(const char *name, const char *value)
+{
+	return must(json_sprintf("%s=%s", name, value));
+}
+
+/* A file for the container's dynamic linker, beside the library: programs that clean their environment obey
+ * it. */
+static const char *preload_file(const char *library)
+{
+	static char path[PATH_MAX];
+	FILE *file;
+	char line[PATH_MAX] = "";
+
+	snprintf(path, sizeof(path), "%.*s/ld.so.preload", (int)(strrchr(library, '/') - library), library);
+	file = fopen(path, "re");
+	if (!file || !fgets(line, sizeof(line), file) || strcmp(line, INSIDE_LIBRARY "\n"))
+		die("%s must exist and hold the one line " INSIDE_LIBRARY, path);
+	fclose(file);
+	return path;
+}
+
+/* What every one of the devices brings along. */
+static json_t *common(const struct options *o)
+{
+	json_t *env = must(json_array()), *mounts = must(json_array());
+	char path[PATH_MAX];
+
+	add(mounts, mount(o->library, INSIDE_LIBRARY, "ro", NULL));
+	snprintf(path, sizeof(path), "%s/state", o->dir);
+	must_exist(path, "the directory");
+	add(mounts, mount(path, INSIDE_DIR "/state", "rw", "noexec"));
+	snprintf(path, sizeof(path), "%s/control", o->dir);
+	must_exist(path, "the directory");
+	add(mounts, mount(path, INSIDE_DIR "/control", "ro", "noexec"));
+	if (o->file_preload)
+		add(mounts, mount(preload_file(o->library), INSIDE_PRELOAD, "ro", "noexec"));
+	else
+		add(env, variable("LD_PRELOAD", INSIDE_LIBRARY));
+	add(env, variable("GPUARB_DIR", INSIDE_DIR));
+	add(env, variable("GPUARB_ACCOUNT", o->account));
+	return must(json_pack("{s: o, s: o}", "env", env, "mounts", mounts));
+}
+
+/* One device; uuid NULL: whatever GPUs the container sees. */
+static void device(json_t *devices, const char *name, const char *uuid, int percent)
+{
+	json_t *env = must(json_array());
+	char number[16];
+
+	if (uuid)
+		add(env, variable("CUDA_VISIBLE_DEVICES", uuid));
+	if (percent) {
+		snprintf(number, sizeof(number), "%d", percent);
+		add(env, variable("GPUARB_CORE_LIMIT", number));
+	}
+	/* The same for all: an engine that does not know an empty list of changes would refuse the file. */
+	if (!uuid && !percent)
+		add(env, variable("GPUARB_CDI", "all"));
+	add(devices, json_pack("{s: s, s: {s: o}}", "name", name, "containerEdits", "env", env));
+}
+
+static void devices_named(json_t *devices, const struct options *o, const char *name, const char *uuid)
+{
+	char with[160];
+
+	device(devices, name, uuid, 0);
+	for (int percent = 1; percent <= 100; percent++)
+		if (o->percent[percent]) {
+			snprintf(with, sizeof(with), "%s-%d", name, percent);
+			device(devices, with, uuid, percent);
+		}
+}
+
+static json_t *spec(const struct options *o)
+{
+	json_t *devices = must(json_array()), *edits = common(o);
+
+	for (int i = 0; i < o->ngpus; i++) {
+		if (o->gpus[i].index[0])
+			devices_named(devices, o, o->gpus[i].index, o->gpus[i].uuid);
+		devices_named(devices, o, o->gpus[i].uuid, o->gpus[i].uuid);
+	}
+	devices_named(devices, o, "all", NULL);
+	if (o->group) {
+		struct group *group = getgrnam(o->group);
+
+		if (!group)
+			die("there is no group %s", o->group);
+		if (json_object_set_new(
+			    edits, "additionalGids", must(json_pack("[I]", (json_int_t)group->gr_gid))) != 0)
+			die("out of memory");
+	}
+	/* 0.5.0 allows names that begin with a digit, 0.7.0 groups: no newer than needed, so that old engines
+	 * read it. */
+	return must(json_pack("{s: s, s: s, s: o, s: o}", "cdiVersion", o->group ? "0.7.0" : "0.5.0", "kind",
+		KIND, "devices", devices, "containerEdits", edits));
+}
+
+/* Written beside it and moved into place: an engine reads the old file or the new one. */
+static void write_spec(const struct options *o, json_t *json)
+{
+	char temporary[PATH_MAX];
+	FILE *file = stdout;
+	int failed;
+
+	if (o->output) {
+		/* Engines read *.json: not this one. */
+		snprintf(temporary, sizeof(temporary), "%s.new-%ld", o->output, (long)getpid());
+		file = fopen(temporary, "we");
+		if (!file)
+			die("cannot write %s: %s", temporary, strerror(errno));
+	}
+	failed = json_dumpf(json, file, JSON_INDENT(1)) != 0 || fputc('\n', file) == EOF || fflush(file) != 0;
+	if (!o->output) {
+		if (failed)
+			die("cannot write the spec: %s", strerror(errno));
+		return;
+	}
+	failed |= fchmod(fileno(file), 0644) != 0;
+	failed |= fclose(file) != 0;
+	if (failed || rename(temporary, o->output) != 0) {
+		int code = errno;
+
+		unlink(temporary);
+		die("cannot write %s: %s", o->output, strerror(code));
+	}
+}
+
+/* 25,50 or 10-90 */
+static void percents(struct options *o, char *text)
+{
+	memset(o->percent, 0, sizeof(o->percent));
+	for (char *save, *item = strtok_r(text, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+		char *dash = strchr(item, '-');
+		long from, to;
+
+		if (dash)
+			*dash = '\0';
+		from = cli_number("--percents", item, 1, 100);
+		to = dash ? cli_number("--percents", dash + 1, from, 100) : from;
+		for (; from <= to; from++)
+			o->percent[from] = true;
+	}
+}
+
+static const struct argp_option option_table[] = {
+	{"output", 'o', "FILE", 0,
+		"Write there (default: standard output); engines read /etc/cdi and /run/cdi", 0},
+	{"percents", 'p', "LIST", 0, "Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)",
+		0},
+	{"gpu", 'g', "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
+	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	{"library", 'l', "FILE", 0, "The preloaded library on this machine (default: the one installed)", 0},
+	{"ld-so-preload", 'f', NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
+	{"account", 'a', "NAME", 0, "Account of the containers (default: @container, one for each of them)",
+		0},
+	{"group", 'G', "GROUP", 0, "Give containers this group, so that they may join without being root", 0},
+	{0},
+};
+
+static error_t on_option(int key, char *text, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'o':
+		o->output = text;
+		return 0;
+	case 'p':
+		percents(o, text);
+		return 0;
+	case 'g':
+		if (!arb_segment_name_ok(text))
+			argp_error(state, "'%s' cannot be a GPU's name", text);
+		if (o->ngpus == NVML_GPUS_MOST)
+			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
+		snprintf(o->gpus[o->ngpus++].uuid, sizeof(o->gpus[0].uuid), "%s", text);
+		return 0;
+	case 'd':
+		o->dir = text;
+		return 0;
+	case 'l':
+		o->library = text;
+		return 0;
+	case 'f':
+		o->file_preload = true;
+		return 0;
+	case 'a':
+		if (!arb_config_name_ok(text))
+			argp_error(state, "'%s' cannot be an account's name: 1 to %d characters, no spaces",
+				text, ARB_NAME_BYTES - 1);
+		o->account = text;
+		return 0;
+	case 'G':
+		o->group = text;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "there is nothing to do with '%s'", text);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *argp_program_version = "gpuarb-cdi " GPUARB_VERSION;
+
+int main(int argc, char **argv)
+{
+	static const struct argp parser = {option_table, on_option, NULL,
+		"Writes a CDI spec, so that container engines know gpuarb's devices by name.\v"
+		"  gpuarb-cdi --output /etc/cdi/gpuarb.json\n"
+		"  podman run --device nvidia.com/gpu=0 --device " KIND "=0-30 IMAGE\n\n"
+		"Devices: a GPU's number or UUID, or 'all'; with -N behind it, N percent of the GPU's "
+		"time.\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage.",
+		NULL, NULL, NULL};
+	static struct options o = {.account = "@container"};
+	const char *why;
+	json_t *json;
+
+	memset(o.percent + 1, true, 100);
+	argp_err_exit_status = 2;
+	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	if (!o.ngpus) {
+		o.ngpus = nvml_list(o.gpus, &why);
+		if (o.ngpus < 0)
+			die("%s; name the GPUs with --gpu", why);
+		if (o.ngpus == 0)
+			die("NVML finds no GPU");
+	}
+	if (!o.dir)
+		o.dir = secure_getenv("GPUARB_DIR");
+	if (!o.dir || !*o.dir)
+		o.dir = ARB_DIR_DEFAULT;
+	if (!o.library)
+		o.library = find_library();
+	must_exist(o.library, "the library");
+	json = spec(&o);
+	write_spec(&o, json);
+	json_decref(json);
+	return 0;
+}

@@ -1,0 +1,126 @@
+/*
+ * Sets up a node: the directories and segments of its GPUs, made by an administrator before any client comes.
+ * A segment that the first client makes belongs to that client's user, and goes when that user's last session
+ * ends and the system removes what it left in shared memory.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/control.h"
+
+#include "cli.h"
+#include "config.h"
+#include "nvml.h"
+#include "segment.h"
+#include "settings.h"
+
+struct options {
+	const char *dir;
+	const char *gpu[NVML_GPUS_MOST];
+	int gpus;
+	bool list;
+};
+
+/* The state segment first, as clients do: who sees settings sees what they are for. */
+static void make(const char *dir, const char *gpu, const struct arb_config *config)
+{
+	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
+		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
+	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
+	struct arb_control_map control;
+	struct gpuarb_error err = {0};
+	struct arb_segment state;
+
+	if (!first)
+		die("out of memory");
+	if (arb_segment_open(&state, dir, gpu, true, &create, &err) < 0)
+		die("%s", err.text);
+	arb_settings_first(first, config);
+	create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
+	if (arb_control_map_open(&control, dir, gpu, false, &create, first, &err) < 0)
+		die("%s", err.text);
+	printf("%s: ready, %u slots\n", gpu, state.nslots);
+	arb_control_map_close(&control);
+	arb_segment_close(&state);
+	free(first);
+}
+
+static const struct argp_option option_table[] = {
+	{"gpu", 'g', "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
+	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	{"list", 'l', NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
+	{0},
+};
+
+static error_t on_option(int key, char *text, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'g':
+		if (o->gpus == NVML_GPUS_MOST)
+			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
+		o->gpu[o->gpus++] = text;
+		return 0;
+	case 'd':
+		o->dir = text;
+		return 0;
+	case 'l':
+		o->list = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "there is nothing to do with '%s'", text);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *argp_program_version = "gpuarb-node " GPUARB_VERSION;
+
+int main(int argc, char **argv)
+{
+	static const struct argp parser = {option_table, on_option, NULL,
+		"Makes the directories and segments of this machine's GPUs, with the rights that "
+		"arbiter.conf "
+		"says.\v"
+		"To be run once after the machine has started, before the first client. What is there "
+		"already "
+		"stays as it is.\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage.",
+		NULL, NULL, NULL};
+	static struct nvml_gpu gpus[NVML_GPUS_MOST];
+	struct options o = {0};
+	struct arb_config config;
+	struct gpuarb_error err = {0};
+	const char *why, *dir;
+	int n;
+
+	argp_err_exit_status = 2;
+	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	if (o.list || !o.gpus) {
+		n = nvml_list(gpus, &why);
+		if (n < 0)
+			die("%s", why);
+		if (n == 0)
+			die("NVML finds no GPU");
+		for (int i = 0; i < n && o.list; i++)
+			printf("%s\t%s\t%llu\t%s\n", gpus[i].index, gpus[i].uuid,
+				(unsigned long long)gpus[i].memory_bytes, gpus[i].name);
+		if (o.list)
+			return 0;
+		for (; o.gpus < n; o.gpus++)
+			o.gpu[o.gpus] = gpus[o.gpus].uuid;
+	}
+	if (arb_config_load(&config, NULL, false, &err) < 0)
+		die("%s", err.text);
+	dir = o.dir ? o.dir : secure_getenv("GPUARB_DIR");
+	for (int i = 0; i < o.gpus; i++)
+		make(dir && *dir ? dir : ARB_DIR_DEFAULT, o.gpu[i], &config);
+	arb_config_free(&config);
+	return 0;
+}
