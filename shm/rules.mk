@@ -10,7 +10,8 @@ $(BUILD)/libgpuarb.a: $(SHM_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/libgpuarb.so: $(SHM_OBJ)
+$(BUILD)/libgpuarb.so: $(SHM_OBJ) shm/libgpuarb.map
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -Wl,--exclude-libs,ALL -o $@ $^ -l:libinih.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -Wl,--exclude-libs,ALL \
+		-Wl,--version-script=shm/libgpuarb.map -o $@ $(SHM_OBJ) -l:libinih.a
 	$(Q)ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1

@@ -1,0 +1,103 @@
+#!/bin/sh
+# Installs into an empty directory, looks at what is there, builds a program against it, runs the tools from it, and
+# takes it away again. Usage: install.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+CC=${CC:-cc}
+root=$(mktemp -d /tmp/gpuarb-install-XXXXXX) || exit 1
+arb=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
+trap 'rm -rf "$root" "$arb"' EXIT
+bad=0
+say() {
+	echo "install: $*" >&2
+	bad=$((bad + 1))
+}
+make_it() { make --no-print-directory -s BUILD="$build" DESTDIR="$root" PREFIX=/opt/g LIBDIR=/opt/g/lib/some "$@"; }
+
+# What others have put there stays.
+mkdir -p "$root/opt/g/bin" && echo other >"$root/opt/g/bin/other"
+make_it install || say "make install failed"
+prefix=$root/opt/g
+
+for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi \
+	lib/gpuarb/libgpuarb-preload.so lib/some/libgpuarb.so.1 lib/some/libgpuarb.so lib/some/libgpuarb.a \
+	lib/some/pkgconfig/gpuarb.pc include/gpuarb/client.h lib/systemd/system/gpuarb-watchdog.service \
+	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/doc/gpuarb/deploy.md; do
+	[ -e "$prefix/$file" ] || say "there is no $file"
+done
+for tool in "$prefix"/bin/gpuarb-*; do
+	[ -s "$prefix/share/man/man1/$(basename "$tool").1" ] || say "$(basename "$tool") has no man page"
+	"$tool" --version | grep -q "^$(basename "$tool") [0-9]" || say "$(basename "$tool") does not say its version"
+	"$tool" --help >/dev/null || say "$(basename "$tool") --help fails"
+done
+left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"
+wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build got into: $wrong"
+
+# The library says its name and the version of its symbols, and exports nothing but what is declared.
+readelf -d "$prefix/lib/some/libgpuarb.so" | grep -q 'SONAME.*\[libgpuarb\.so\.1\]' || say "the SONAME is not libgpuarb.so.1"
+nm -D --defined-only "$prefix/lib/some/libgpuarb.so" | awk '$2 == "T" { print $3 }' | sort >"$arb/exported"
+grep -v '@@GPUARB_1' "$arb/exported" && say "symbols without their version"
+sed 's/@@.*//' "$arb/exported" >"$arb/names"
+cat "$prefix"/include/gpuarb/*.h "$prefix"/include/gpuarb.h 2>/dev/null | tr '\n' ' ' |
+	grep -oE 'GPUARB_API [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
+diff "$arb/declared" "$arb/names" >"$arb/diff" || say "declared (<) and exported (>) differ: $(grep '^[<>]' "$arb/diff" | tr '\n' ' ')"
+
+# A program finds it by pkg-config, links it either way, and runs.
+cat >"$arb/program.c" <<'END'
+#include <gpuarb/client.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	struct gpuarb_options options = {.gpu = "GPU-install", .account = "program", .core_pct = 40};
+	struct gpuarb_client *client;
+	struct gpuarb_error err;
+	(void)argv;
+	if (argc > 1)
+		return 0;
+	if (gpuarb_client_open(&options, &client, &err) < 0)
+		return fprintf(stderr, "%s\n", err.text), 1;
+	gpuarb_client_close(client);
+	return 0;
+}
+END
+PKG_CONFIG_LIBDIR="$prefix/lib/some/pkgconfig:/usr/lib/$($CC -print-multiarch)/pkgconfig:/usr/lib/pkgconfig:/usr/share/pkgconfig"
+export PKG_CONFIG_LIBDIR
+pc() { PKG_CONFIG_SYSROOT_DIR="$root" pkg-config "$@" gpuarb; }
+[ "$(pkg-config --modversion gpuarb)" = "$("$prefix/bin/gpuarb-run" --version | cut -d' ' -f2)" ] ||
+	say "gpuarb.pc says another version than the tools"
+[ "$(pkg-config --variable=preload gpuarb)" = /opt/g/lib/gpuarb/libgpuarb-preload.so ] || say "gpuarb.pc names another preload"
+export GPUARB_DIR="$arb/segments" GPUARB_CONF=/dev/null
+# shellcheck disable=SC2046
+if $CC $(pc --cflags) -o "$arb/dynamic" "$arb/program.c" $(pc --libs); then
+	LD_LIBRARY_PATH="$prefix/lib/some" "$arb/dynamic" || say "a program with the shared library fails"
+	readelf -V "$arb/dynamic" | grep -q GPUARB_1 || say "a program does not ask for the version of the symbols"
+else
+	say "a program cannot be linked with the shared library"
+fi
+# shellcheck disable=SC2046
+if ! $CC $(pc --cflags) -o "$arb/static" "$arb/program.c" -L"$prefix/lib/some" -l:libgpuarb.a -l:libinih.a -lpthread ||
+	! "$arb/static"; then
+	say "a program with the static library fails"
+fi
+
+# The tools find the library where it was installed.
+"$prefix/bin/gpuarb-run" --dry-run -- true | grep -q "^LD_PRELOAD=$prefix/bin/../lib/gpuarb/libgpuarb-preload.so" ||
+	"$prefix/bin/gpuarb-run" --dry-run -- true | grep -q "^LD_PRELOAD=$prefix/lib/gpuarb/libgpuarb-preload.so" ||
+	say "the installed gpuarb-run does not find the library"
+"$prefix/bin/gpuarb-watchdog" --once || say "the installed watchdog fails"
+
+# A second time over the first; a running program keeps the file it has.
+ln "$prefix/lib/gpuarb/libgpuarb-preload.so" "$root/mapped"
+make_it install || say "make install over an installation failed"
+[ "$(stat -c %h "$root/mapped")" = 1 ] || say "the library was written into, not replaced"
+rm "$root/mapped"
+
+make_it uninstall || say "make uninstall failed"
+rest=$(cd "$root" && find . -type f -o -type l)
+[ "$rest" = ./opt/g/bin/other ] || say "make uninstall left: $rest"
+[ -d "$prefix/lib/gpuarb" ] && say "make uninstall left lib/gpuarb"
+make_it PREFIX=relative install 2>/dev/null && say "a relative PREFIX was taken"
+
+[ "$bad" = 0 ] || exit 1
+echo "install: files, links, versions of symbols, pkg-config, a second time, and nothing left behind"

@@ -1,0 +1,130 @@
+#!/bin/sh
+# Installs what BUILD holds, or takes away what an installation put there: one table for both.
+# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR in the environment
+set -eu
+cd "$(dirname "$0")/../.."
+what=${1:-}
+: "${BUILD:=build}" "${VERSION:?}" "${DESTDIR:=}" "${PREFIX:=/usr/local}" "${LIBDIR:=$PREFIX/lib}" "${SYSCONFDIR:=/etc}"
+case "$PREFIX$LIBDIR$SYSCONFDIR" in
+*[!A-Za-z0-9/._+-]*)
+	echo "install: PREFIX, LIBDIR and SYSCONFDIR may hold letters, digits and / . _ + - only" >&2
+	exit 2
+	;;
+esac
+case "$PREFIX:$LIBDIR:$SYSCONFDIR" in
+/*:/*:/*) ;;
+*)
+	echo "install: PREFIX, LIBDIR and SYSCONFDIR must begin with / (PREFIX=$PREFIX LIBDIR=$LIBDIR)" >&2
+	exit 2
+	;;
+esac
+
+# Our own directory: what is loaded into programs, and what other programs start. Not the multiarch one: the path
+# is written into containers and job scripts.
+PKGLIB=$PREFIX/lib/gpuarb
+SHARE=$PREFIX/share
+DOC=$SHARE/doc/gpuarb
+
+# put MODE SOURCE PLACE: a file as it is
+put() {
+	case "$what" in
+	install) install -D -m "$1" "$2" "$DESTDIR$3" ;;
+	uninstall) rm -f "$DESTDIR$3" ;;
+	list) echo "$3" ;;
+	esac
+}
+
+# fill MODE SOURCE PLACE: a file in which the places of this installation are written
+fill() {
+	if [ "$what" = install ]; then
+		mkdir -p "$DESTDIR${3%/*}"
+		sed -e "s|@PREFIX@|$PREFIX|g" -e "s|@BINDIR@|$PREFIX/bin|g" -e "s|@LIBDIR@|$LIBDIR|g" \
+			-e "s|@PKGLIB@|$PKGLIB|g" -e "s|@SYSCONFDIR@|$SYSCONFDIR|g" -e "s|@DOC@|$DOC|g" \
+			-e "s|@VERSION@|$VERSION|g" "$2" >"$DESTDIR$3.new"
+		chmod "$1" "$DESTDIR$3.new"
+		mv -f "$DESTDIR$3.new" "$DESTDIR$3"
+	else
+		put "$1" "$2" "$3"
+	fi
+}
+
+# link TARGET PLACE
+link() {
+	case "$what" in
+	install) mkdir -p "$DESTDIR${2%/*}" && ln -sfn "$1" "$DESTDIR$2" ;;
+	uninstall) rm -f "$DESTDIR$2" ;;
+	list) echo "$2" ;;
+	esac
+}
+
+everything() {
+	for tool in tools/gpuarb-*.c; do
+		tool=$(basename "$tool" .c)
+		put 755 "$BUILD/$tool" "$PREFIX/bin/$tool"
+	done
+	for page in tools/gpuarb-*.1; do
+		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
+	done
+
+	# A program that runs has the old one mapped: install replaces the file and never writes into it.
+	put 644 "$BUILD/libgpuarb-preload.so" "$PKGLIB/libgpuarb-preload.so"
+	# For containers (gpuarb-cdi --ld-so-preload): it names the place inside of them.
+	put 644 tools/deploy/ld.so.preload "$PKGLIB/ld.so.preload"
+	put 644 "$BUILD/libgpuarb.so" "$LIBDIR/libgpuarb.so.1.0"
+	link libgpuarb.so.1.0 "$LIBDIR/libgpuarb.so.1"
+	link libgpuarb.so.1 "$LIBDIR/libgpuarb.so"
+	put 644 "$BUILD/libgpuarb.a" "$LIBDIR/libgpuarb.a"
+	fill 644 tools/deploy/gpuarb.pc.in "$LIBDIR/pkgconfig/gpuarb.pc"
+	for header in $(cd include && find . -name 'gpuarb*.h' -o -path './gpuarb/*.h' | sort); do
+		put 644 "include/$header" "$PREFIX/include/${header#./}"
+	done
+
+	for unit in tools/deploy/systemd/*.service tools/deploy/systemd/*.timer; do
+		fill 644 "$unit" "$PREFIX/lib/systemd/system/$(basename "$unit")"
+	done
+	put 644 tools/deploy/systemd/gpuarb.tmpfiles "$PREFIX/lib/tmpfiles.d/gpuarb.conf"
+	put 644 tools/deploy/systemd/gpuarb.sysusers "$PREFIX/lib/sysusers.d/gpuarb.conf"
+
+	for script in task-prolog prolog epilog; do
+		fill 755 "tools/deploy/slurm/$script" "$PKGLIB/slurm/$script"
+	done
+	for example in tools/deploy/slurm/*.conf; do
+		fill 644 "$example" "$DOC/slurm/$(basename "$example")"
+	done
+	fill 755 tools/deploy/prometheus/export "$PKGLIB/export"
+	for file in $(cd tools/deploy && find kubernetes prometheus -type f ! -name export | sort); do
+		put 644 "tools/deploy/$file" "$DOC/$file"
+	done
+
+	put 644 arbiter.conf.example "$DOC/arbiter.conf.example"
+	put 644 README.md "$DOC/README.md"
+	put 644 tools/deploy/README.md "$DOC/deploy.md"
+	put 644 LICENSE "$DOC/LICENSE"
+}
+
+# Directories of our own that are empty now; those that others use as well stay.
+sweep() {
+	for dir in "$PKGLIB" "$DOC" "$PREFIX/include/gpuarb"; do
+		[ -d "$DESTDIR$dir" ] && find "$DESTDIR$dir" -depth -type d -empty -delete
+	done
+	return 0
+}
+
+case "$what" in
+install)
+	everything
+	# The dynamic linker's cache is the machine's: a package or an image makes its own.
+	if [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
+		ldconfig
+	fi
+	;;
+uninstall)
+	everything
+	sweep
+	;;
+list) everything ;;
+*)
+	echo "Usage: install.sh install|uninstall|list" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,28 @@
+# Installing, packages, and the engines that people already run.
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+SYSCONFDIR ?= /etc
+DESTDIR    ?=
+# One place says it: what `--version` prints.
+VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
+
+# What is installed; the tests and the simulated GPU are not.
+PRODUCT := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
+
+INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
+	SYSCONFDIR="$(SYSCONFDIR)" tools/deploy/install.sh
+
+.PHONY: install uninstall
+install: $(PRODUCT) ## install below PREFIX (/usr/local), in a copy of the root directory if DESTDIR is given
+	@$(INSTALL) install
+
+uninstall: ## remove what `make install` with the same PREFIX and DESTDIR put there
+	@$(INSTALL) uninstall
+
+# Cheap enough for every check: files, places, links, programs that build against it.
+CHECK    += check-install
+PACKAGES += pkg-config
+
+.PHONY: check-install
+check-install: $(PRODUCT) ## install into an empty directory, build against it, take it away again
+	@CC="$(CC)" test/deploy/install.sh $(BUILD)
