@@ -26,3 +26,8 @@ PACKAGES += pkg-config
 .PHONY: check-install
 check-install: $(PRODUCT) ## install into an empty directory, build against it, take it away again
 	@CC="$(CC)" test/deploy/install.sh $(BUILD)
+
+CHECK += check-systemd
+.PHONY: check-systemd
+check-systemd: $(PRODUCT) ## units, user and directories by systemd's own judgement
+	@test/deploy/systemd.sh $(BUILD)

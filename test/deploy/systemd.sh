@@ -1,0 +1,59 @@
+#!/bin/sh
+# The units by systemd's own judgement: that it understands them and that they are as closed as they can be; the
+# directories and the user as systemd makes them, in a root directory of its own. Usage: systemd.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+if ! command -v systemd-analyze >/dev/null || ! command -v systemd-tmpfiles >/dev/null; then
+	echo "systemd: not tried, there is no systemd-analyze here"
+	exit 0
+fi
+root=$(mktemp -d /tmp/gpuarb-systemd-XXXXXX) || exit 1
+trap 'rm -rf "$root"' EXIT
+bad=0
+say() {
+	echo "systemd: $*" >&2
+	bad=$((bad + 1))
+}
+make --no-print-directory -s BUILD="$build" DESTDIR="$root" PREFIX=/usr install || say "make install failed"
+units="$root/usr/lib/systemd/system"
+
+# Judged with the programs where they are now; everything else is as installed.
+sed -i "s|/usr/bin/gpuarb|$root/usr/bin/gpuarb|; s|/usr/lib/gpuarb|$root/usr/lib/gpuarb|" "$units"/*.service
+for unit in "$units"/gpuarb-*; do
+	# What it says of units that do not come from us is not our business.
+	said=$(systemd-analyze --man=no --recursive-errors=no verify "$unit" 2>&1 | grep gpuarb |
+		grep -v 'gpuarb-top.*not executable')
+	[ -z "$said" ] || say "$said"
+done
+
+# exposed UNIT MOST: systemd's own grade, 0 closed to 100 open
+exposed() {
+	systemd-analyze security --offline=yes --threshold="$2" "$units/$1" >"$root/security" 2>&1 ||
+		say "$1 is more open than $2: $(tail -n 1 "$root/security")"
+}
+exposed gpuarb-watchdog.service 12
+exposed gpuarb-export.service 14
+for asked in ProtectSystem=strict CapabilityBoundingSet= NoNewPrivileges=yes RemoveIPC=no; do
+	grep -qx "$asked" "$units/gpuarb-watchdog.service" || say "the watchdog's unit does not say $asked"
+done
+
+# The user, its group and the directories.
+mkdir -p "$root/etc" "$root/dev/shm"
+printf 'root:x:0:0::/root:/bin/sh\n' >"$root/etc/passwd"
+printf 'root:x:0:\n' >"$root/etc/group"
+if [ "$(id -u)" = 0 ]; then
+	systemd-sysusers --root="$root" "$root/usr/lib/sysusers.d/gpuarb.conf" >/dev/null 2>"$root/said" ||
+		say "systemd-sysusers: $(cat "$root/said")"
+	gid=$(sed -n 's/^gpuarb:[^:]*:\([0-9]*\):.*/\1/p' "$root/etc/group")
+	[ -n "$gid" ] || say "there is no group gpuarb"
+	systemd-tmpfiles --root="$root" --create "$root/usr/lib/tmpfiles.d/gpuarb.conf" 2>"$root/said" ||
+		say "systemd-tmpfiles: $(cat "$root/said")"
+	for expected in ":755:0:0" "/state:3775:0:$gid" "/control:755:0:0"; do
+		got="${expected%%:*}:$(stat -c %a:%u:%g "$root/dev/shm/gpuarb${expected%%:*}")"
+		[ "$got" = "$expected" ] || say "/dev/shm/gpuarb has $got, not $expected"
+	done
+fi
+
+[ "$bad" = 0 ] || exit 1
+echo "systemd: the units are understood and closed, the directories have their rights"
