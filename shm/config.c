@@ -396,6 +396,27 @@ static int account_value(
 	return 0;
 }
 
+static int class_value(
+	struct parse *p, const char *where, const char *class_name, const char *key, const char *text)
+{
+	struct arb_config *c = p->config;
+	uint32_t i = 0;
+
+	if (!arb_class_name_ok(class_name))
+		return arb_fail(p->err, -EINVAL, ARB_CLASS_NAME_SENTENCE, where, class_name);
+	while (i < c->nclasses && strcmp(c->classes[i].name, class_name) != 0)
+		i++;
+	/* One place is the default's. */
+	if (i == ARB_CLASSES - 1)
+		return arb_fail(p->err, -ENOSPC, "%s: more than %u classes", where, ARB_CLASSES - 1);
+	if (i == c->nclasses) {
+		c->classes[i] = arb_class_default;
+		snprintf(c->classes[i].name, sizeof(c->classes[i].name), "%s", class_name);
+		c->nclasses++;
+	}
+	return arb_class_parse(&c->classes[i], key, text, where, p->err);
+}
+
 static int on_value(void *user, const char *cut, const char *name, const char *text)
 {
 	struct parse *p = user;
@@ -406,6 +427,11 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 
 	if (p->result < 0)
 		return 1;
+	if (strncmp(section, "class ", 6) == 0) {
+		snprintf(where, sizeof(where), "%s:%d", p->path, p->line);
+		p->result = class_value(p, where, section + 6, name, text);
+		return 1;
+	}
 	if (key == ARB_KEY_COUNT) {
 		snprintf(where, sizeof(where), "%s:%d: ", p->path, p->line);
 		p->result = arb_config_unknown(name, where, p->err);
@@ -424,8 +450,8 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 			p->result = account_value(p, where, section + 8, key, value);
 	} else if (*section && strcmp(section, "gpu") != 0) {
 		p->result = arb_fail(p->err, -EINVAL,
-			"%s: there is no section [%.60s]; there are [gpu] and [account NAME]", where,
-			section);
+			"%s: there is no section [%.60s]; there are [gpu], [account NAME] and [class NAME]",
+			where, section);
 	} else {
 		p->config->value[key] = value;
 		p->config->given[key] = true;

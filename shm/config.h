@@ -9,6 +9,8 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/client.h"
 
+#include "classes.h"
+
 #define ARB_CONF_DEFAULT "/etc/gpuarb/arbiter.conf"
 
 enum arb_key {
@@ -53,6 +55,8 @@ struct arb_config {
 	bool given[ARB_KEY_COUNT]; /* not merely the default */
 	struct arb_config_limit *limits;
 	size_t nlimits;
+	struct arb_class_rules classes[ARB_CLASSES];
+	uint32_t nclasses;
 };
 
 /* The key of that name, or ARB_KEY_COUNT. */

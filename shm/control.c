@@ -9,6 +9,7 @@
 #include "gpuarb/control.h"
 
 #include "account.h"
+#include "admission.h"
 #include "atomic.h"
 #include "check.h"
 #include "config.h"
@@ -49,6 +50,42 @@ static int check_scope(enum arb_key key, const char *account, struct gpuarb_erro
 		account ? "%s is a setting of the GPU, not of an account"
 			: "%s is a limit of an account: say which one",
 		arb_keys[key].name);
+}
+
+/* The class as it is in the draft; false: it would be a new one. */
+static bool class_in(const struct arb_control_copy *draft, const char *name, struct arb_class_rules *rules)
+{
+	for (uint32_t i = 0; i < ARB_CLASSES; i++) {
+		arb_settings_load_class(&draft->classes[i], rules);
+		if (strcmp(rules->name, name) == 0)
+			return true;
+	}
+	*rules = arb_class_default;
+	return strcmp(rules->name, name) == 0;
+}
+
+static int apply_class(
+	struct arb_control_copy *draft, const struct gpuarb_class_change *change, struct gpuarb_error *err)
+{
+	const char *name = change->task_class;
+	struct arb_class_rules rules;
+	char initial[64] = "";
+	int r;
+
+	if (!arb_class_name_ok(name))
+		return arb_fail(err, -EINVAL, ARB_CLASS_NAME_SENTENCE, "class", name);
+	if (!change->key)
+		return arb_settings_drop_class(draft, name)
+			       ? 0
+			       : arb_fail(err, -ENOENT, "there is no class '%s'", name);
+	if (!class_in(draft, name, &rules))
+		snprintf(rules.name, sizeof(rules.name), "%s", name);
+	if (!change->value)
+		arb_class_format(&arb_class_default, change->key, initial, sizeof(initial));
+	r = arb_class_parse(&rules, change->key, change->value ? change->value : initial, name, err);
+	if (r == 0 && (r = arb_settings_set_class(draft, &rules)) == -ENOSPC)
+		arb_fail(err, r, "no room for another class; there are %u", ARB_CLASSES);
+	return r;
 }
 
 static int apply(struct arb_control_copy *draft, const struct gpuarb_change *change, struct gpuarb_error *err)
@@ -139,8 +176,8 @@ static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock)
 	return r;
 }
 
-int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count,
-	struct gpuarb_error *err)
+static int change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
+	const struct gpuarb_class_change *classes, size_t count, struct gpuarb_error *err)
 {
 	struct arb_control_map map;
 	struct arb_control_copy *draft;
@@ -163,7 +200,7 @@ int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_
 	if (r < 0)
 		arb_fail(err, r, "%s holds garbage; remove it and set the limits anew", map.file.path);
 	for (size_t i = 0; i < count && r == 0; i++)
-		r = apply(draft, &changes[i], err);
+		r = changes ? apply(draft, &changes[i], err) : apply_class(draft, &classes[i], err);
 	if (r == 0)
 		r = check_draft(draft, err);
 	if (r == 0)
@@ -179,6 +216,18 @@ out:
 	free(draft);
 	arb_control_map_close(&map);
 	return r;
+}
+
+int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes, size_t count,
+	struct gpuarb_error *err)
+{
+	return change(dir, gpu, changes, NULL, count, err);
+}
+
+int gpuarb_control_change_classes(const char *dir, const char *gpu, const struct gpuarb_class_change *changes,
+	size_t count, struct gpuarb_error *err)
+{
+	return change(dir, gpu, NULL, changes, count, err);
 }
 
 int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *name, char *text,
@@ -219,6 +268,29 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	if (r == 0)
 		arb_config_format(key, value[key], text, size);
 	return r;
+}
+
+int gpuarb_control_class(const char *dir, const char *gpu, const char *task_class, const char *key,
+	char *text, size_t size, struct gpuarb_error *err)
+{
+	struct arb_class_rules classes[ARB_CLASSES] = {0};
+	struct arb_control_map map;
+	uint32_t i = 0;
+	int r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
+
+	if (r < 0)
+		return r;
+	arb_settings_classes(map.control, classes);
+	arb_control_map_close(&map);
+	arb_admission_have_default(classes);
+	while (i < ARB_CLASSES && strcmp(classes[i].name, task_class) != 0)
+		i++;
+	if (i == ARB_CLASSES || !*task_class)
+		return arb_fail(err, -ENOENT, "there is no class '%.60s'", task_class);
+	/* The same sentence as for setting it. */
+	if (arb_class_format(&classes[i], key, text, size) < 0)
+		return arb_class_parse(&classes[i], key, "", task_class, err);
+	return 0;
 }
 
 int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t most, struct gpuarb_error *err)

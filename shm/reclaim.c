@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "account.h"
+#include "admission.h"
 #include "atomic.h"
 #include "events.h"
 #include "os.h"
@@ -124,6 +125,7 @@ int arb_reclaim_clean(
 	r = detach(seg, slot, &what->freed_bytes);
 	if (r < 0)
 		return r;
+	arb_admission_forget(seg, slot);
 	arb_store64(&s->wait_since_ns, 0);
 	arb_store32(&s->account, ARB_NONE);
 	arb_store32_release(&s->state, ARB_SLOT_FREE);

@@ -44,7 +44,11 @@ uint64_t arb_segment_fingerprint(void)
 		AT(arb_event, check), sizeof(struct arb_promise), AT(arb_promise, name),
 		AT(arb_state_header, mem_physical), sizeof(struct arb_state_header),
 		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
-		AT(arb_state_header, taken)};
+		AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT, ARB_SAMPLE_TIME_SHIFT,
+		ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want), AT(arb_slot, adm_since_ns),
+		AT(arb_state_header, adm_sample), AT(arb_state_header, adm_boost_until_ns),
+		AT(arb_state_header, adm_wake), AT(arb_state_header, adm_waiting),
+		AT(arb_state_header, adm_leased)};
 
 	return mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));
 }
@@ -55,7 +59,8 @@ uint64_t arb_control_fingerprint(void)
 	static const uint64_t layout[] = {ARB_ABI_VERSION, ARB_KEYS_MAX, ARB_CONTROL_LIMITS,
 		sizeof(struct arb_limit), AT(arb_limit, core_pct), AT(arb_limit, set),
 		sizeof(struct arb_control_copy), AT(arb_control_copy, limit), sizeof(struct arb_control),
-		AT(arb_control, head), AT(arb_control, copy)};
+		AT(arb_control, head), AT(arb_control, copy), ARB_CLASSES, sizeof(struct arb_class),
+		AT(arb_class, priority), AT(arb_control_copy, classes)};
 	static const char names[] =
 #define KEY(id, name, ...) name " "
 #include "keys.def"

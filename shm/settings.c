@@ -23,6 +23,8 @@ void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *
 		if (l->set & ARB_LIMIT_PRIORITY)
 			arb_settings_set_limit(copy, l->name, ARB_KEY_PRIORITY, &l->priority);
 	}
+	for (uint32_t i = 0; i < config->nclasses; i++)
+		arb_settings_set_class(copy, &config->classes[i]);
 }
 
 uint64_t arb_settings_epoch(const struct arb_control *control)
@@ -150,7 +152,98 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 		.mem_total = total > aside ? total - aside : 0,
 		.mem_per_client = (uint64_t)value[ARB_KEY_RESERVE_PER_CLIENT_MB] * mb,
 		.alone_may_exceed = value[ARB_KEY_SINGLE_OVERSUB] != 0,
+		.usage = {.sample_ns = (uint64_t)value[ARB_KEY_USAGE_SAMPLE_MS] * 1000000u,
+			.ttl_ns = (uint64_t)value[ARB_KEY_CACHE_TTL_MS] * 1000000u,
+			.high_pct = (unsigned)value[ARB_KEY_HIGH_WATER],
+			.low_pct = (unsigned)value[ARB_KEY_LOW_WATER],
+			.high_boost_pct = (unsigned)value[ARB_KEY_HIGH_WATER_BOOST],
+			.low_boost_pct = (unsigned)value[ARB_KEY_LOW_WATER_BOOST],
+			.long_task_ms = (uint64_t)value[ARB_KEY_LONG_TASK_MS],
+			.boost_ttl_ns = (uint64_t)value[ARB_KEY_BOOST_TTL_MS] * 1000000u},
 	};
+}
+
+static void store_class(struct arb_class *to, const struct arb_class_rules *from)
+{
+	arb_text_store(to->name, ARB_CLASS_WORDS, from->name);
+	arb_store64(&to->priority, from->priority);
+	arb_store64(&to->flags, (from->skip ? ARB_CLASS_SKIP : 0) | (from->pass ? ARB_CLASS_PASS : 0));
+	arb_store64(&to->max_wait_ms, from->max_wait_ms);
+	arb_store64(&to->queue_limit, from->queue_limit);
+}
+
+void arb_settings_load_class(const struct arb_class *from, struct arb_class_rules *to)
+{
+	uint64_t flags = arb_load64(&from->flags), priority = arb_load64(&from->priority),
+		 wait = arb_load64(&from->max_wait_ms), limit = arb_load64(&from->queue_limit);
+
+	*to = arb_class_default;
+	arb_text_load(from->name, ARB_CLASS_WORDS, to->name);
+	if (to->name[0] && !arb_class_name_ok(to->name))
+		to->name[0] = '\0';
+	to->skip = flags & ARB_CLASS_SKIP;
+	to->pass = flags & ARB_CLASS_PASS;
+	if (priority >= 1 && priority <= 100)
+		to->priority = (unsigned)priority;
+	if (wait <= ARB_CLASS_WAIT_MS_MAX)
+		to->max_wait_ms = (unsigned)wait;
+	if (limit <= ARB_SLOTS_MAX)
+		to->queue_limit = (unsigned)limit;
+}
+
+uint32_t arb_settings_classes(const struct arb_control *control, struct arb_class_rules classes[ARB_CLASSES])
+{
+	uint32_t n = 0;
+
+	for (int tries = 0; tries < TRIES; tries++) {
+		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
+
+		n = 0;
+		for (uint32_t i = 0; i < ARB_CLASSES; i++) {
+			arb_settings_load_class(&control->copy[head & 1].classes[i], &classes[i]);
+			if (classes[i].name[0])
+				n = i + 1;
+		}
+		if (unchanged(control, head))
+			break;
+		arb_pause();
+	}
+	return n;
+}
+
+static uint32_t find_class(const struct arb_control_copy *copy, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < ARB_CLASSES && !arb_text_equals(copy->classes[i].name, ARB_CLASS_WORDS, name))
+		i++;
+	return i;
+}
+
+int arb_settings_set_class(struct arb_control_copy *draft, const struct arb_class_rules *rules)
+{
+	uint32_t at = find_class(draft, rules->name);
+
+	/* The first place belongs to the default, whether or not anybody has said anything about it. */
+	if (strcmp(rules->name, arb_class_default.name) == 0)
+		at = 0;
+	else if (at == ARB_CLASSES)
+		for (at = 1; at < ARB_CLASSES && arb_load64(&draft->classes[at].name[0]); at++)
+			;
+	if (at == ARB_CLASSES)
+		return -ENOSPC;
+	store_class(&draft->classes[at], rules);
+	return 0;
+}
+
+bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name)
+{
+	uint32_t at = find_class(draft, name);
+
+	if (at == ARB_CLASSES)
+		return strcmp(name, arb_class_default.name) == 0;
+	memset(&draft->classes[at], 0, sizeof(draft->classes[at]));
+	return true;
 }
 
 int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft)

@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "classes.h"
 #include "config.h"
 #include "policy.h"
 #include "segment.h"
+#include "usage.h"
 
 /* The GPU-wide settings in the units that the code uses. */
 struct arb_rules {
@@ -23,6 +25,7 @@ struct arb_rules {
 	uint64_t mem_total; /* bytes for the running set; 0: unknown */
 	uint64_t mem_per_client;
 	bool alone_may_exceed;
+	struct arb_usage_rules usage;
 };
 
 /* What a new control segment holds: the settings and the [account] sections of arbiter.conf. */
@@ -34,6 +37,8 @@ int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_C
 int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit);
 /* Entry i of the list: 1, or 0 past the end. */
 int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit);
+/* The classes, each checked; returns how many places there are (the last with a name + 1). */
+uint32_t arb_settings_classes(const struct arb_control *control, struct arb_class_rules classes[ARB_CLASSES]);
 uint64_t arb_settings_epoch(const struct arb_control *control);
 
 void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules);
@@ -46,6 +51,12 @@ int arb_settings_begin(const struct arb_control *control, struct arb_control_cop
 /* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
 int arb_settings_set_limit(
 	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
+/* What is out of range counts as the default's. */
+void arb_settings_load_class(const struct arb_class *from, struct arb_class_rules *to);
+/* The class in the draft, made if there is none; -ENOSPC: no room for another. */
+int arb_settings_set_class(struct arb_control_copy *draft, const struct arb_class_rules *rules);
+/* Without it; the default goes back to what it is by itself. False: there is no such class. */
+bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name);
 void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);
 
 #endif

@@ -161,6 +161,10 @@ void arb_slot_fill(
 	arb_store64(&s->throttled_ns, 0);
 	arb_store64(&s->waited_ns, 0);
 	arb_store64(&s->enters, 0);
+	arb_store32(&s->adm_want, 0);
+	arb_store32(&s->adm_leases, 0);
+	arb_store64(&s->adm_granted, 0);
+	arb_store64(&s->adm_refused, 0);
 	for (int i = 0; i < ARB_COUNTERS; i++)
 		arb_store64(&s->counter[i], 0);
 	arb_store32(&s->pid, id->pid);

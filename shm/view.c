@@ -7,6 +7,7 @@
 #include "gpuarb/control.h"
 
 #include "account.h"
+#include "admission.h"
 #include "atomic.h"
 #include "control.h"
 #include "error.h"
@@ -265,6 +266,8 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 	}
 	find_places(v, &m, p);
 	look_at_memory(v, &m, p);
+	arb_admission_picture(&v->seg, v->have_control ? v->control.control : NULL, &m.rules, ahead, m.now_ns,
+		&p->admission);
 	memcpy(p->uuid, v->gpu, sizeof(p->uuid));
 	p->nslots = v->seg.nslots;
 	p->nrunning = arb_bits_count(run->running, run->words);

@@ -35,6 +35,9 @@ typedef struct {
 #define ARB_CONTROL_LIMITS 1024u
 #define ARB_NAME_WORDS     8 /* an account's name: 63 bytes and a NUL */
 #define ARB_NAME_BYTES     (8 * ARB_NAME_WORDS)
+#define ARB_CLASSES        32u /* task classes; the first is "default" */
+#define ARB_CLASS_WORDS    4   /* a class's name: 31 bytes and a NUL */
+#define ARB_CLASS_BYTES    (8 * ARB_CLASS_WORDS)
 #define ARB_UUID_BYTES     64
 
 /* Time inside the segment is counted in ticks of 1/16 ns (36 years in 64 bits), and a weight of one is
@@ -55,6 +58,7 @@ typedef struct {
 #define ARB_BYTE_DIRECTORY(nslots) (2 * (uint64_t)(nslots))
 #define ARB_BYTE_PROMISES(nslots)  (2 * (uint64_t)(nslots) + 1) /* one who adds up, and promises */
 #define ARB_BYTE_PROMISE(nslots, i) (2 * (uint64_t)(nslots) + 2 + (i))
+#define ARB_BYTE_SAMPLER           (1ull << 32) /* far beyond those that count slots */
 #define ARB_BYTE_CONTROL_WRITER    0 /* of the control file */
 
 /*
@@ -134,6 +138,25 @@ enum arb_reason {
 };
 
 #define ARB_COUNTERS 16
+
+/* A slot's adm_want. */
+#define ARB_WANT_CLASS_BITS     8          /* index of the class + 1 */
+#define ARB_WANT_PRIORITY_SHIFT 8          /* 7 bits */
+#define ARB_WANT_PASS           (1u << 16) /* goes under pressure too */
+#define ARB_WANT_BLOCKED        (1u << 17) /* by its own quota or memory: in nobody's way */
+
+/* The header's adm_sample: one word, so that who reads it reads one sample. */
+#define ARB_SAMPLE_USAGE_BITS   14         /* hundredths of a percent, 0..10000 */
+#define ARB_SAMPLE_SOURCE_SHIFT 14         /* 2 bits: enum arb_sample_source */
+#define ARB_SAMPLE_HIGH         (1u << 16) /* the state of the machine: under pressure */
+#define ARB_SAMPLE_TIME_SHIFT   20 /* in units of 2^ARB_SAMPLE_TIME_UNIT ns; 0: there is no sample yet */
+#define ARB_SAMPLE_TIME_UNIT    16
+
+enum arb_sample_source {
+	ARB_SAMPLE_NONE = 0,
+	ARB_SAMPLE_NVML = 1, /* what the driver says: everybody on the GPU, clients or not */
+	ARB_SAMPLE_BUSY = 2, /* the busy clock: clients alone */
+};
 
 /*
  * What a client has seen of its program, by class, and then what went, or may go, past it. Of the whole
@@ -225,7 +248,15 @@ struct arb_slot {
 	/* Turns at the GPU's memory, by the holder of byte i. A stale value costs others a turn's length. */
 	arb_u64 turn_since_ns; /* since when its memory may be on the GPU; 0: it may not */
 	arb_u64 turn_hold_ns;  /* until when that is so although it does not run: it may come back at once */
-	arb_u64 pad2[5];
+
+	/* Admission. Written by the holder of byte i; they count while its bit of adm_waiting or adm_leased
+	 * is set and its state is LIVE. */
+	arb_u32 adm_want;     /* ARB_WANT_*: the highest class that waits here */
+	arb_u32 adm_leases;   /* that its process holds: for people, the bit decides */
+	arb_u64 adm_since_ns; /* since when it waits; a wrong one costs a place in the queue */
+	arb_u64 adm_granted;  /* leases, ever */
+	arb_u64 adm_refused;  /* timeouts and skips, ever */
+	arb_u64 pad2[1];
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];
@@ -243,7 +274,8 @@ struct arb_account {
 	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
 	arb_u64 asked_mem;     /* bytes that a member asked for itself; the latest counts */
-	arb_u32 asked_ppm;     /* the same for its share; 0: nobody asked. An administrator's limit stands above */
+	arb_u32 asked_ppm; /* the same for its share; 0: nobody asked. An administrator's limit stands above
+			    */
 	arb_u32 pad0;
 	arb_u64 pad1;
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
@@ -326,6 +358,21 @@ struct arb_state_header {
 
 	/* Slots that look taken. A hint for those who join: a wrong bit costs them a system call. */
 	arb_u64 taken[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
+
+	/*
+	 * Admission. A sample is written by the holder of the sampler's byte; its state bit alone by whoever
+	 * finds that the water lines have moved, with a CAS. A sampler that dies leaves a sample that gets
+	 * old. The boost only ever grows (CAS), up to boost_ttl_ms from now; beyond that it is garbage.
+	 */
+	arb_u64 adm_sample __attribute__((aligned(ARB_LINE))); /* ARB_SAMPLE_* */
+	arb_u64 adm_boost_until_ns;                            /* the water lines are raised until then */
+	arb_u32 adm_wake; /* futex of those who may sample; +1 by whoever finds the sample too old */
+	arb_u32 adm_pad;
+
+	/* Bit i is changed by the holder of byte i alone (CAS of the word). It means nothing unless slot i is
+	 * LIVE; cleaning a slot clears both. */
+	arb_u64 adm_waiting[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
+	arb_u64 adm_leased[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
 } __attribute__((aligned(4096)));
 
 /* Limits an administrator set for an account, by name: they exist before it and after it. */
@@ -338,6 +385,18 @@ struct arb_limit {
 	arb_u64 pad[4];
 } __attribute__((aligned(ARB_LINE)));
 
+/* A class of tasks. Without a name the place is free; an index means the same class as long as it exists. */
+struct arb_class {
+	arb_u64 name[ARB_CLASS_WORDS];
+	arb_u64 priority; /* 1..100, higher goes first */
+	arb_u64 flags;    /* ARB_CLASS_* */
+	arb_u64 max_wait_ms;
+	arb_u64 queue_limit; /* processes of this class that may wait; 0: any number */
+} __attribute__((aligned(ARB_LINE)));
+
+#define ARB_CLASS_SKIP 1u /* never waits */
+#define ARB_CLASS_PASS 2u /* goes under pressure too */
+
 #define ARB_LIMIT_CORE     1u
 #define ARB_LIMIT_MEM      2u
 #define ARB_LIMIT_PRIORITY 4u
@@ -347,6 +406,7 @@ struct arb_control_copy {
 	arb_u64 nlimits;
 	arb_u64 pad[7];
 	struct arb_limit limit[ARB_CONTROL_LIMITS];
+	struct arb_class classes[ARB_CLASSES];
 } __attribute__((aligned(ARB_LINE)));
 
 /* Written by an administrator who holds byte 0; clients map it read-only. */

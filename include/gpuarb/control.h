@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-/* One setting. account NULL: of the GPU; value NULL: of an account, as if it had never been set. */
+/* One setting. account NULL: of the GPU; value NULL: of an account, as if it had never been
+ * set. */
 struct gpuarb_change {
 	const char *account;
 	const char *key;
@@ -30,9 +31,25 @@ struct gpuarb_change {
 GPUARB_API int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
 	size_t count, struct gpuarb_error *err);
 
+/* One setting of a task class, which is made if there is none. value NULL: as by default; key NULL: the class
+ * goes. */
+struct gpuarb_class_change {
+	const char *task_class;
+	const char *key;
+	const char *value;
+};
+
+/* The same for classes: all of the changes or none. */
+GPUARB_API int gpuarb_control_change_classes(const char *dir, const char *gpu,
+	const struct gpuarb_class_change *changes, size_t count, struct gpuarb_error *err);
+
 /* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none; -EINVAL: there is
  * no such setting, or not of an account, or of nothing else. */
 GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key,
+	char *text, size_t size, struct gpuarb_error *err);
+
+/* A setting of a class as text. -ENOENT: there is no such class. */
+GPUARB_API int gpuarb_control_class(const char *dir, const char *gpu, const char *task_class, const char *key,
 	char *text, size_t size, struct gpuarb_error *err);
 
 /* Names of the GPUs that have a segment; `names` is filled up to `most`. Returns how many there are. */
@@ -95,6 +112,31 @@ struct gpuarb_view_account {
 	uint64_t used_now_ns; /* used_ns counted on to this moment; a client that leaves may take some back */
 };
 
+/* A class of tasks and how many processes wait with it. */
+struct gpuarb_view_class {
+	char name[ARB_CLASS_BYTES];
+	unsigned priority;
+	bool skip; /* never waits */
+	bool pass; /* goes under pressure too */
+	unsigned max_wait_ms, queue_limit;
+	unsigned waiting;
+};
+
+struct gpuarb_view_admission {
+	bool high_pressure;        /* the state: NORMAL or HIGH_PRESSURE; unknown usage counts as pressure */
+	bool usage_known;          /* by a sample that is not too old, else by the busy clock now */
+	unsigned usage_hundredths; /* of a percent, 0..10000 */
+	unsigned source;           /* enum arb_sample_source; none: counted just now from the busy clock */
+	bool sampled;              /* there ever was a sample */
+	uint64_t sample_age_ns;    /* its age */
+	unsigned high_water, low_water; /* percent, in force now */
+	uint64_t boost_until_ns;        /* raised until then; 0: they are not */
+	unsigned leases;                /* processes that hold one */
+	unsigned queue_len;             /* processes that wait */
+	unsigned nclasses;
+	struct gpuarb_view_class classes[ARB_CLASSES];
+};
+
 struct gpuarb_picture {
 	bool consistent; /* all of it belongs to one moment */
 	uint64_t now_ns;
@@ -116,6 +158,7 @@ struct gpuarb_picture {
 	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
 	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
+	struct gpuarb_view_admission admission;
 };
 
 GPUARB_API int gpuarb_view_open(
