@@ -15,6 +15,22 @@ void act_count(enum hook_category category)
 	act_thread_get()->seen[category]++;
 }
 
+static bool makes_context(enum hook_id id)
+{
+	return (id >= HOOK_cuCtxCreate && id <= HOOK_cuCtxCreate_v4) || id == HOOK_cuDevicePrimaryCtxRetain ||
+	       id == HOOK_cuGreenCtxCreate;
+}
+
+/* No context, and if there is one nevertheless, no work and no memory in it. */
+static bool refused(const struct act_call *call, unsigned category)
+{
+	if (category == CAT_CONTEXT)
+		return makes_context(call->id) && arb_device_refuses(call->device);
+	return __atomic_load_n(&arb_device_refusals, __ATOMIC_RELAXED) &&
+	       (category <= CAT_ARRAY && category != CAT_FREE && category != CAT_FREE_ASYNC) &&
+	       arb_device_refuses_current();
+}
+
 bool act_before(struct act_call *call, CUresult *result)
 {
 	struct act_thread *self = act_thread_get();
@@ -25,6 +41,10 @@ bool act_before(struct act_call *call, CUresult *result)
 		/* The thread need not come this way again for as long as can be said. */
 		self->credit = UINT32_MAX;
 		return true;
+	}
+	if (refused(call, category)) {
+		*result = CUDA_ERROR_NOT_PERMITTED;
+		return false;
 	}
 	if (!arb_memory_before(call, result))
 		return false;

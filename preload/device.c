@@ -18,6 +18,7 @@ static struct arb_device devices[ARB_DEVICES];
 /* Held while a GPU is joined, so that no other thread's work goes past it meanwhile. */
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 static bool watching;
+uint32_t arb_device_refusals;
 
 bool arb_disabled(void)
 {
@@ -38,6 +39,7 @@ bool arb_disabled(void)
 static void start_anew(void)
 {
 	memset(devices, 0, sizeof(devices));
+	arb_device_refusals = 0;
 	pthread_mutex_init(&joining, NULL);
 }
 
@@ -61,26 +63,78 @@ static bool read_uuid(CUdevice ordinal, char *text, size_t size)
 	return true;
 }
 
+static void refuse(struct arb_device *d)
+{
+	__atomic_store_n(&d->refused, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&arb_device_refusals, 1, __ATOMIC_RELEASE);
+}
+
+/* There is no segment for it, for this reason: what does on_error say? */
+static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *options, const char *why)
+{
+	struct gpuarb_error err = {0};
+	int r = gpuarb_client_open_alone(options, &d->client, &err);
+
+	if (r == 0) {
+		arb_log(ARB_LOG_WARN, "%s: %s: the process keeps its own limits, as if it were alone",
+			d->uuid, why);
+		return JOINED;
+	}
+	if (r == -EPERM) {
+		arb_log(ARB_LOG_ERROR, "%s: %s: the GPU is refused (on_error = closed)", d->uuid, why);
+		refuse(d);
+	} else {
+		arb_log(ARB_LOG_WARN, "%s: %s: it runs without limits", d->uuid, why);
+	}
+	return FAILED;
+}
+
 static void join(struct arb_device *d, CUdevice ordinal)
 {
 	struct gpuarb_options options = {.gpu = d->uuid};
 	struct gpuarb_error err = {0};
-	uint32_t state = FAILED;
+	uint32_t state = JOINED;
 
 	if (!watching) {
 		pthread_atfork(NULL, NULL, start_anew);
 		watching = true;
 	}
 	d->ordinal = ordinal;
-	if (!read_uuid(ordinal, d->uuid, sizeof(d->uuid)))
-		arb_log(ARB_LOG_WARN, "device %d has no UUID: it runs without limits", (int)ordinal);
-	else if (gpuarb_client_open(&options, &d->client, &err) < 0)
-		arb_log(ARB_LOG_WARN, "%s: %s: it runs without limits", d->uuid, err.text);
-	else
-		state = JOINED;
+	if (!read_uuid(ordinal, d->uuid, sizeof(d->uuid))) {
+		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);
+		state = do_without(d, &options, "it has no UUID");
+	} else if (gpuarb_client_open(&options, &d->client, &err) < 0) {
+		state = do_without(d, &options, err.text);
+	}
 	if (state == JOINED)
 		limits_file_look(d);
 	__atomic_store_n(&d->state, state, __ATOMIC_RELEASE);
+}
+
+bool arb_device_rejoin(struct arb_device *d, int error)
+{
+	struct gpuarb_error err = {0};
+	int r = error;
+
+	/* It may be replaced once more while we are at it. */
+	for (int i = 0; i < 3 && r == -ESTALE; i++)
+		r = gpuarb_client_rejoin(d->client, false, &err);
+	if (r == 0) {
+		arb_log(ARB_LOG_INFO, "%s: its segment was removed or replaced: joined the one there is now",
+			d->uuid);
+		return true;
+	}
+	if (!*err.text)
+		snprintf(err.text, sizeof(err.text), "its segment cannot be used any more (%s)",
+			r == -EBADMSG ? "it holds garbage" : strerror(-r));
+	r = gpuarb_client_rejoin(d->client, true, NULL);
+	if (r == -EPERM)
+		refuse(d);
+	arb_log(r == -EPERM ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text,
+		r == 0        ? "the process keeps its own limits, as if it were alone"
+		: r == -EPERM ? "the GPU is refused from now on (on_error = closed)"
+			      : "it runs without limits");
+	return r == 0;
 }
 
 struct arb_device *arb_device_get(CUdevice ordinal)
@@ -121,4 +175,24 @@ struct arb_device *arb_device_current(void)
 	if (arb_disabled() || !get || get(&ordinal) != CUDA_SUCCESS)
 		return NULL;
 	return arb_device_get(ordinal);
+}
+
+bool arb_device_refuses(CUdevice ordinal)
+{
+	if (ordinal < 0 || ordinal >= ARB_DEVICES)
+		return false;
+	/* Joined now if it is not yet: afterwards the context would be there. */
+	arb_device_get(ordinal);
+	return __atomic_load_n(&devices[ordinal].refused, __ATOMIC_RELAXED);
+}
+
+bool arb_device_refuses_current(void)
+{
+	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
+	CUdevice ordinal = -1;
+
+	if (!__atomic_load_n(&arb_device_refusals, __ATOMIC_ACQUIRE) || !get ||
+		get(&ordinal) != CUDA_SUCCESS || ordinal < 0 || ordinal >= ARB_DEVICES)
+		return false;
+	return __atomic_load_n(&devices[ordinal].refused, __ATOMIC_RELAXED);
 }

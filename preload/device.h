@@ -1,6 +1,7 @@
 /*
- * The GPUs that this process uses. A GPU is joined with its first context, or with the first call that finds
- * a context of it; where that fails the process runs free, and says so once.
+ * The GPUs that this process uses. A GPU is joined when its first context is made, or with the first call
+ * that finds a context of it. Where that fails, on_error decides, and it is said once: a process with limits
+ * keeps them by itself, as if it were alone; one without runs free; or both are refused the GPU.
  */
 #ifndef PRELOAD_DEVICE_H
 #define PRELOAD_DEVICE_H
@@ -19,6 +20,7 @@ struct arb_device {
 	CUdevice ordinal;
 	char uuid[48];
 	uint32_t state; /* of joining */
+	uint32_t refused;
 };
 
 /* GPUARB_DISABLE is set: nothing but seeing. */
@@ -30,6 +32,19 @@ struct arb_device *arb_device_current(void);
 struct arb_device *arb_device_get(CUdevice ordinal);
 /* If it has been joined already; asks nobody. */
 struct arb_device *arb_device_known(CUdevice ordinal);
+
+/*
+ * Its segment cannot be used any more (-ESTALE: it was removed or replaced). True: the same client has joined
+ * anew, outside the running set; false: it runs free, or device->refused is set.
+ */
+bool arb_device_rejoin(struct arb_device *device, int error);
+
+/* on_error = closed, and its segment cannot be used: no context, no work. */
+bool arb_device_refuses(CUdevice ordinal);
+/* The same for the calling thread's current context. */
+bool arb_device_refuses_current(void);
+/* How many do: mostly none. */
+extern uint32_t arb_device_refusals;
 
 static inline struct gpuarb_client *arb_device_client(const struct arb_device *device)
 {

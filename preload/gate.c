@@ -93,17 +93,24 @@ static void set_phase(struct track *t, enum track_phase phase)
 		gate_set(t, false);
 }
 
-/* Nothing that could be decided is worth stopping the program for. */
+/* The segment cannot be used any more: another, or none. */
 static void give_up(struct track *t, int error)
 {
+	struct gpuarb_client *client = t->device->client;
+
 	if (t->broken)
 		return;
-	arb_log(ARB_LOG_WARN, "%s: its segment cannot be used any more (error %d): it runs without limits",
-		t->device->uuid, -error);
-	gpuarb_client_leave(t->device->client, 0);
+	gpuarb_client_leave(client, 0);
+	if (arb_device_rejoin(t->device, error)) {
+		t->begin_ns = track_now();
+		/* What is queued runs on, and counts in the new set. */
+		if (t->phase != TRACK_IN || gpuarb_client_enter(client, NULL) < 0)
+			set_phase(t, TRACK_OUT);
+		return;
+	}
 	__atomic_store_n(&t->phase, TRACK_OUT, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->broken, 1, __ATOMIC_RELAXED);
-	gate_set(t, true);
+	gate_set(t, !t->device->refused);
 }
 
 static uint64_t all_seen(void)

@@ -199,6 +199,7 @@ int arb_client_join(struct gpuarb_client *c)
 	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
 	c->lock_page = NULL;
 	c->active_window = 0;
+	c->mem_held = 0;
 	r = arb_os_clock_init();
 	if (r < 0)
 		return r;
@@ -281,6 +282,8 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
 	if (r == -ENOMEM && reclaim_members(c))
 		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+	if (r == 0)
+		c->mem_held += bytes;
 	if (r == -ENOMEM)
 		arb_events_write(&c->seg, ARB_EVENT_MEM_REFUSED, c->me.slot, c->account, bytes, c->mem_limit);
 	arb_lock_give(&c->guard->lock);
@@ -296,6 +299,8 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
 		r = arb_account_mem(&c->me, c->account, -(int64_t)bytes, 0);
+	if (r == 0)
+		c->mem_held -= bytes < c->mem_held ? bytes : c->mem_held;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -404,175 +409,4 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;
-}
-
-void arb_client_find_control(struct gpuarb_client *c)
-{
-	struct arb_control_map found, old = c->control;
-	int fd;
-
-	if (c->have_control) {
-		fd = arb_file_open(&c->control.file, O_RDONLY);
-		if (fd >= 0)
-			arb_os_close(fd);
-		if (fd != -ESTALE)
-			return;
-	}
-	/* Removed and not made anew: what was set last goes on. */
-	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
-		return;
-	/* A child forked in between finds the one or the other, and both are mapped. */
-	c->control = found;
-	c->have_control = true;
-	c->control_epoch = ~0ull;
-	arb_control_map_close(&old);
-}
-
-/* Where there is none and we may not make one, our own settings do; garbage there is an error. */
-static int open_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
-{
-	struct arb_create create = {
-		0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
-	struct arb_control_copy *first;
-	int r = arb_control_map_open(&c->control, c->dir, c->gpu, false, NULL, NULL, err);
-
-	if (r == -ENOENT) {
-		first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
-		if (!first)
-			return arb_fail(err, -ENOMEM, "out of memory");
-		arb_settings_first(first, config);
-		r = arb_control_map_open(&c->control, c->dir, c->gpu, false, &create, first, err);
-		free(first);
-	}
-	c->have_control = r == 0;
-	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM ? 0 : r;
-}
-
-/* Both segments. The directory that the caller names stands above the environment. */
-static int open_segments(struct gpuarb_client *c, const struct gpuarb_options *o,
-	const struct arb_config *config, struct gpuarb_error *err)
-{
-	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
-		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
-	const char *dir = o->dir;
-	int r;
-
-	if (!dir && !o->ignore_env)
-		dir = secure_getenv("GPUARB_DIR");
-	if (!dir || !*dir)
-		dir = ARB_DIR_DEFAULT;
-	r = arb_segment_open(&c->seg, dir, o->gpu, true, &create, err);
-	if (r < 0)
-		return r;
-	/* Both fit: they are parts of the path that was just opened. */
-	snprintf(c->dir, sizeof(c->dir), "%s", dir);
-	snprintf(c->gpu, sizeof(c->gpu), "%s", o->gpu);
-	return open_control(c, config, err);
-}
-
-static const char *why_not_joined(int r)
-{
-	switch (r) {
-	case -EUSERS:
-		return "all of its slots are taken";
-	case -ENOSPC:
-		return "all of its accounts are taken";
-	case -EBUSY:
-		return "its directory is held by a client that does not go on (stopped?)";
-	case -ESTALE:
-		return "the file was removed or replaced just now";
-	}
-	return strerror(-r);
-}
-
-int gpuarb_client_open(
-	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err)
-{
-	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
-	struct arb_config config;
-	struct gpuarb_client *c;
-	const char *account = o.account, *limits = o.limits_file;
-	int r;
-
-	*client = NULL;
-	r = arb_config_load(&config, o.conf, o.ignore_env, err);
-	if (r < 0)
-		return r;
-	c = calloc(1, sizeof(*c));
-	if (!c) {
-		arb_config_free(&config);
-		return arb_fail(err, -ENOMEM, "out of memory");
-	}
-	if (!account && !o.ignore_env)
-		account = secure_getenv("GPUARB_ACCOUNT");
-	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
-	c->own_account = !account || !*account || c->by_container;
-	if (!c->own_account && !arb_config_name_ok(account))
-		r = arb_fail(err, -EINVAL,
-			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,
-			ARB_NAME_BYTES - 1);
-	else if (o.core_pct > 100 || o.priority > 100)
-		r = arb_fail(
-			err, -EINVAL, "core %u, priority %u: allowed are 1 to 100", o.core_pct, o.priority);
-	else if (arb_os_clock_init() < 0)
-		r = arb_fail(err, -ENOTSUP,
-			"this time namespace's clock cannot be compared with that of other clients");
-	if (r == 0 && !c->own_account)
-		snprintf(c->name, sizeof(c->name), "%s", account);
-	c->core_pct = o.core_pct                   ? o.core_pct
-		      : config.given[ARB_KEY_CORE] ? (unsigned)config.value[ARB_KEY_CORE]
-						   : 0;
-	c->mem_bytes = o.mem_bytes ? o.mem_bytes : (uint64_t)config.value[ARB_KEY_MEM];
-	c->priority = o.priority ? o.priority : (unsigned)config.value[ARB_KEY_PRIORITY];
-	arb_settings_rules(config.value, &c->rules);
-	if (!limits && !o.ignore_env)
-		limits = secure_getenv("GPUARB_LIMITS_FILE");
-	if (r == 0 && limits && *limits)
-		r = arb_client_follow_open(c, limits, err);
-	if (r == 0)
-		r = open_segments(c, &o, &config, err);
-	arb_config_free(&config);
-	if (r == 0 && !(c->guard = arb_os_fork_page(&r)))
-		arb_fail(err, r, "cannot map a page: %s", strerror(-r));
-	if (r == 0) {
-		arb_lock_take(&c->guard->lock);
-		r = arb_client_join(c);
-		arb_lock_give(&c->guard->lock);
-		if (r < 0)
-			arb_fail(err, r, "cannot join %s: %s", c->seg.file.path, why_not_joined(r));
-	}
-	if (r < 0) {
-		gpuarb_client_close(c);
-		return r;
-	}
-	*client = c;
-	if (err)
-		*err = (struct gpuarb_error){0};
-	return 0;
-}
-
-void gpuarb_client_close(struct gpuarb_client *c)
-{
-	struct arb_reclaimed what;
-
-	if (!c)
-		return;
-	if (c->guard) {
-		arb_lock_take(&c->guard->lock);
-		if (arb_load32(&c->guard->joined)) {
-			uint32_t account = c->account;
-
-			/* The same cleaning as after a death, so that there is one way out. */
-			if (arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &what) == 0)
-				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account,
-					what.used_ticks, what.freed_bytes);
-			arb_slot_release(&c->seg, c->me.slot, c->lock_page);
-			arb_check_debug(&c->seg);
-		}
-		arb_os_unmap(c->guard, 0);
-	}
-	arb_control_map_close(&c->control);
-	arb_segment_close(&c->seg);
-	free(c->follow);
-	free(c);
 }

@@ -47,6 +47,7 @@ struct gpuarb_client {
 	uint64_t checked_ns;
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;
+	uint64_t mem_held; /* counted for this process, by its own books */
 	struct arb_rules rules;
 
 	unsigned core_pct; /* what this client asks for; 0: nothing */
@@ -55,6 +56,8 @@ struct gpuarb_client {
 	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
 	bool by_container; /* its name is that of the container */
+	bool ignore_env; /* as it was opened, should it have to open again */
+	char *conf;
 	char name[ARB_NAME_BYTES];
 
 	void *lock_page; /* as long as it is mapped, the slot is ours */

@@ -425,8 +425,12 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 	char where[512];
 	int64_t value;
 
-	if (p->result < 0)
+	if (p->result < 0) {
+		/* Only what to do about it is still of interest. */
+		if (key == ARB_KEY_ON_ERROR)
+			arb_config_parse(key, text, p->path, &p->config->value[key], NULL);
 		return 1;
+	}
 	if (strncmp(section, "class ", 6) == 0) {
 		snprintf(where, sizeof(where), "%s:%d", p->path, p->line);
 		p->result = class_value(p, where, section + 6, name, text);
@@ -482,8 +486,11 @@ static int load_file(struct arb_config *config, const char *path, bool must_exis
 	return p.result;
 }
 
+/* All of it, also behind a bad value: the first one is told of. */
 static int load_environment(struct arb_config *config, struct gpuarb_error *err)
 {
+	int result = 0;
+
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		const char *where = arb_keys[key].env, *text = secure_getenv(where);
 		int r;
@@ -494,18 +501,18 @@ static int load_environment(struct arb_config *config, struct gpuarb_error *err)
 		}
 		if (!text || !*text)
 			continue;
-		r = arb_config_parse((enum arb_key)key, text, where, &config->value[key], err);
-		if (r < 0)
-			return r;
-		config->given[key] = true;
+		r = arb_config_parse((enum arb_key)key, text, where, &config->value[key], result ? NULL : err);
+		config->given[key] |= r == 0;
+		if (!result)
+			result = r;
 	}
-	return 0;
+	return result;
 }
 
 int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err)
 {
 	const char *path = conf;
-	int r;
+	int r, env;
 
 	memset(config, 0, sizeof(*config));
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
@@ -513,8 +520,9 @@ int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env
 	if (!path && !ignore_env)
 		path = secure_getenv("GPUARB_CONF");
 	r = load_file(config, path ? path : ARB_CONF_DEFAULT, path != NULL, err);
-	if (r == 0 && !ignore_env)
-		r = load_environment(config, err);
+	env = ignore_env ? 0 : load_environment(config, r < 0 ? NULL : err);
+	if (r == 0)
+		r = env;
 	if (r == 0)
 		r = arb_config_check(config->value, path ? path : ARB_CONF_DEFAULT, err);
 	if (r < 0)

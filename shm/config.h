@@ -78,7 +78,8 @@ bool arb_config_name_ok(const char *name);
 
 /*
  * Defaults, then the file (a missing one is no error unless it was asked for by name), then the
- * environment. Settings that contradict each other are an error as well.
+ * environment. Settings that contradict each other are an error as well. After an error, on_error is still as
+ * it was set.
  */
 int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);
 void arb_config_free(struct arb_config *config);

@@ -198,6 +198,23 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	return r;
 }
 
+int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err)
+{
+	int saved = errno, r = 0;
+	void *base = mmap(NULL, plan->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (base == MAP_FAILED) {
+		r = arb_fail(err, -errno, "no memory for the %zu bytes of a segment: %s", plan->size,
+			strerror(errno));
+	} else {
+		plan->initialise(base, plan->argument);
+		file->base = base;
+		file->size = plan->size;
+	}
+	errno = saved;
+	return r;
+}
+
 int arb_file_open(const struct arb_file *file, int flags)
 {
 	struct stat st;
@@ -209,7 +226,7 @@ int arb_file_open(const struct arb_file *file, int flags)
 		fd = -ESTALE;
 	}
 	errno = saved;
-	return fd == -ENOENT ? -ESTALE : fd;
+	return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? -ESTALE : fd;
 }
 
 void arb_file_unmap(struct arb_file *file)

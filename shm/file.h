@@ -25,6 +25,8 @@ int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);
 int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
 	struct gpuarb_error *err);
+/* No file at all, but memory of this process. */
+int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err);
 void arb_file_unmap(struct arb_file *file);
 
 #endif

@@ -250,6 +250,26 @@ static int open_or_create(struct arb_file *file, const char *dir, const char *su
 	return r;
 }
 
+/* Where everything is. By the size that was checked, not by the header: that one may have changed since. */
+static void divide(struct arb_segment *seg, bool writable)
+{
+	seg->header = seg->file.base;
+	seg->writable = writable;
+	seg->nslots = ARB_SLOTS_MIN;
+	while (arb_segment_size(seg->nslots, arb_segment_accounts_for(seg->nslots), ARB_EVENTS) <
+		seg->file.size)
+		seg->nslots++;
+	seg->naccounts = arb_segment_accounts_for(seg->nslots);
+	seg->nevents = ARB_EVENTS;
+	seg->nwords = (seg->nslots + 63) / 64;
+	seg->beyond = seg->nslots % 64 ? ~0ull << (seg->nslots % 64) : 0;
+	seg->slots = (struct arb_slot *)((char *)seg->file.base + slots_at());
+	seg->accounts = (struct arb_account *)((char *)seg->file.base + accounts_at(seg->nslots));
+	seg->events = (struct arb_event *)((char *)seg->file.base + events_at(seg->nslots, seg->naccounts));
+	seg->promises = (struct arb_promise *)((char *)seg->file.base +
+					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
+}
+
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err)
 {
@@ -275,22 +295,24 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 		state_check, create ? &plan : NULL, err);
 	if (r < 0)
 		return r;
-	seg->header = seg->file.base;
-	seg->writable = writable;
-	/* From the size that was checked, not from the header: that one may have changed since. */
-	seg->nslots = ARB_SLOTS_MIN;
-	while (arb_segment_size(seg->nslots, arb_segment_accounts_for(seg->nslots), ARB_EVENTS) <
-		seg->file.size)
-		seg->nslots++;
-	seg->naccounts = arb_segment_accounts_for(seg->nslots);
-	seg->nevents = ARB_EVENTS;
-	seg->nwords = (seg->nslots + 63) / 64;
-	seg->beyond = seg->nslots % 64 ? ~0ull << (seg->nslots % 64) : 0;
-	seg->slots = (struct arb_slot *)((char *)seg->file.base + slots_at());
-	seg->accounts = (struct arb_account *)((char *)seg->file.base + accounts_at(seg->nslots));
-	seg->events = (struct arb_event *)((char *)seg->file.base + events_at(seg->nslots, seg->naccounts));
-	seg->promises = (struct arb_promise *)((char *)seg->file.base +
-					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
+	divide(seg, writable);
+	return 0;
+}
+
+int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err)
+{
+	struct state_plan what = {ARB_SLOTS_MIN, arb_segment_accounts_for(ARB_SLOTS_MIN), ARB_EVENTS, gpu};
+	struct arb_file_plan plan = {.size = arb_segment_size(what.nslots, what.naccounts, what.nevents),
+		.initialise = state_initialise,
+		.argument = &what};
+	int r;
+
+	memset(seg, 0, sizeof(*seg));
+	r = arb_file_alone(&seg->file, &plan, err);
+	if (r < 0)
+		return r;
+	seg->alone = true;
+	divide(seg, true);
 	return 0;
 }
 
@@ -339,6 +361,23 @@ int arb_control_map_open(struct arb_control_map *map, const char *dir, const cha
 	if (r == 0) {
 		map->control = map->file.base;
 		map->writable = writable;
+	}
+	return r;
+}
+
+int arb_control_map_alone(struct arb_control_map *map, const char *gpu, const struct arb_control_copy *first,
+	struct gpuarb_error *err)
+{
+	struct control_plan what = {first, gpu};
+	struct arb_file_plan plan = {
+		.size = sizeof(struct arb_control), .initialise = control_initialise, .argument = &what};
+	int r;
+
+	memset(map, 0, sizeof(*map));
+	r = arb_file_alone(&map->file, &plan, err);
+	if (r == 0) {
+		map->control = map->file.base;
+		map->writable = true;
 	}
 	return r;
 }

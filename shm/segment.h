@@ -45,6 +45,7 @@ struct arb_segment {
 	uint32_t nwords; /* of bitmaps over nslots */
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
+	bool alone;           /* memory of this process: no file, no locks, one client */
 	struct arb_file file; /* last: its path is long, and rarely looked at */
 };
 
@@ -61,11 +62,15 @@ bool arb_segment_name_ok(const char *gpu);
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err);
 void arb_segment_close(struct arb_segment *seg);
+/* The same in memory that nobody else sees; a forked child has a copy of its own. */
+int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err);
 
 /* `first` is what a new control segment holds; unused if there is one. */
 int arb_control_map_open(struct arb_control_map *map, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, const struct arb_control_copy *first, struct gpuarb_error *err);
 void arb_control_map_close(struct arb_control_map *map);
+int arb_control_map_alone(struct arb_control_map *map, const char *gpu, const struct arb_control_copy *first,
+	struct gpuarb_error *err);
 
 /* Opens the file anew, for locks: a descriptor, or -ESTALE if the path no longer leads to this file. */
 int arb_file_open(const struct arb_file *file, int flags);

@@ -9,8 +9,14 @@
 
 int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock)
 {
-	int fd = arb_file_open(&seg->file, O_RDWR), r;
+	int fd, r;
 
+	/* Threads of one client exclude each other by its own lock. */
+	lock->fd = -1;
+	lock->byte = byte;
+	if (seg->alone)
+		return 0;
+	fd = arb_file_open(&seg->file, O_RDWR);
 	if (fd < 0)
 		return fd;
 	r = arb_os_lock(fd, byte);
@@ -19,7 +25,6 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 		return r;
 	}
 	lock->fd = fd;
-	lock->byte = byte;
 	return 0;
 }
 
@@ -40,6 +45,8 @@ int arb_slot_lock_wait(
 
 void arb_slot_unlock(struct arb_lock *lock)
 {
+	if (lock->fd < 0)
+		return;
 	/* Said aloud, because a child forked just now has the same open file. */
 	arb_os_unlock(lock->fd, lock->byte);
 	arb_os_close(lock->fd);
@@ -47,8 +54,11 @@ void arb_slot_unlock(struct arb_lock *lock)
 
 int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 {
-	int fd = arb_file_open(&seg->file, O_RDONLY), r;
+	int fd, r;
 
+	if (seg->alone)
+		return i == 0;
+	fd = arb_file_open(&seg->file, O_RDONLY);
 	if (fd < 0)
 		return fd;
 	r = arb_os_is_locked(fd, ARB_BYTE_SLOT(i));
@@ -102,9 +112,15 @@ static uint32_t claim_with(struct arb_segment *seg, int fd)
 
 static int claim(struct arb_segment *seg, uint32_t *slot, void **page)
 {
-	int fd = arb_file_open(&seg->file, O_RDWR), error;
+	int fd, error;
 	uint32_t i;
 
+	if (seg->alone) {
+		*slot = 0;
+		*page = NULL;
+		return 0;
+	}
+	fd = arb_file_open(&seg->file, O_RDWR);
 	if (fd < 0)
 		return fd;
 	i = claim_with(seg, fd);
@@ -124,15 +140,26 @@ static int claim(struct arb_segment *seg, uint32_t *slot, void **page)
 	return 0;
 }
 
-int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+void arb_slot_hold_forks(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	int r;
 
 	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&claiming);
-	r = claim(seg, slot, page);
+}
+
+void arb_slot_let_fork(void)
+{
 	pthread_mutex_unlock(&claiming);
+}
+
+int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+{
+	int r;
+
+	arb_slot_hold_forks();
+	r = claim(seg, slot, page);
+	arb_slot_let_fork();
 	return r;
 }
 

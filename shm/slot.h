@@ -29,6 +29,9 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i);
  * What a dead predecessor left in the slot is the caller's to clean.
  */
 int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page);
+/* Between these, fork() of another thread waits: what it copies is whole. */
+void arb_slot_hold_forks(void);
+void arb_slot_let_fork(void);
 void arb_slot_release(struct arb_segment *seg, uint32_t slot, void *page);
 
 /* Fills in a slot whose byte is held, and shows it (SLOT_PUBLISH). */

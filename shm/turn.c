@@ -358,7 +358,10 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 void gpuarb_client_cancel(struct gpuarb_client *c)
 {
 	arb_add32_full(&c->cancels, 1);
+	/* The slot may be another one from one moment to the next: gpuarb_client_rejoin. */
+	arb_lock_take(&c->guard->lock);
 	arb_os_wake(&arb_client_slot(c)->wake);
+	arb_lock_give(&c->guard->lock);
 }
 
 /*

@@ -84,14 +84,54 @@ timeout 20 "$build/simload" -n 5 --library libnothing.so.1 >/dev/null 2>&1
 without=$?
 [ $with = $without ] || say "exit status $with instead of $without"
 
-# Where there can be no segment the program runs, and it is said once.
-runs=$((runs + 1))
-GPUARB_DIR=/proc/nothing GPUARB_CORE_LIMIT=25 LD_PRELOAD=$preload timeout 30 "$build/simload" -k 20 -n 2000 -t 4 \
-	>"$work/free.out" 2>"$work/free.err" || say "without a segment: exit status $?"
-[ "$(wc -l <"$work/free.err")" = 1 ] || say "without a segment it printed $(wc -l <"$work/free.err") lines"
-grep -q '^gpuarb\[[0-9]*/[0-9]*\] warn preload: ' "$work/free.err" || say "without a segment: $(cat "$work/free.err")"
-GPUARB_LOG=off GPUARB_DIR=/proc/nothing LD_PRELOAD=$preload timeout 30 "$build/simload" -n 10 >/dev/null 2>"$work/free.err"
-[ -s "$work/free.err" ] && say "GPUARB_LOG=off: it printed something"
+# told NAME LINES TEXT: it printed so many lines, all of them ours, one with this text.
+told() {
+	[ "$(wc -l <"$work/$1.err")" = "$2" ] || say "$1: it printed $(wc -l <"$work/$1.err") lines, not $2"
+	grep -qv '^gpuarb\[[0-9]*/[0-9]*\] [a-z]* preload: ' "$work/$1.err" && say "$1: $(cat "$work/$1.err")"
+	[ -z "$3" ] || grep -q "$3" "$work/$1.err" || say "$1: not told: $3"
+}
+
+# Without a segment a limit is kept as if alone, without one it runs free, and it is said once.
+without() { # NAME ON_ERROR LIMIT ARGUMENT...
+	name=$1 closed=$2 limit=$3
+	shift 3
+	runs=$((runs + 1))
+	GPUARB_DIR=/proc/nothing GPUARB_ON_ERROR=$closed GPUARB_CORE_LIMIT=$limit LD_PRELOAD=$preload \
+		timeout 30 "$build/simload" "$@" >"$work/$name.out" 2>"$work/$name.err"
+	status=$?
+}
+without alone open 25 -k 50 -d 2 -t 2
+[ $status = 0 ] || say "alone: exit status $status"
+told alone 1 'as if it were alone'
+between alone 10 29
+without free open 100 -k 20 -n 2000 -t 4
+[ $status = 0 ] || say "free: exit status $status"
+told free 1 'without limits'
+without closed closed 100 -k 20 -n 10
+[ $status != 0 ] || say "closed: it ran"
+grep -q '"error":800,"where":"cuCtxCreate' "$work/closed.out" || say "closed: $(cat "$work/closed.out")"
+told closed 1 'on_error = closed'
+GPUARB_LOG=off GPUARB_DIR=/proc/nothing LD_PRELOAD=$preload timeout 30 "$build/simload" -n 10 >/dev/null 2>"$work/off.err"
+[ -s "$work/off.err" ] && say "GPUARB_LOG=off: it printed something"
+
+# A segment that is taken away is joined anew; if that cannot be, the limit holds all the same.
+lost() { # NAME COMMAND
+	name=$1
+	runs=$((runs + 1))
+	GPUARB_DIR="$work/$name" GPUARB_LOG=info GPUARB_ACCOUNT=$name GPUARB_CORE_LIMIT=25 LD_PRELOAD=$preload \
+		timeout 60 "$build/simload" -k 50 -d 3 >"$work/$name.out" 2>"$work/$name.err" &
+	loser=$!
+	sleep 1
+	rm -r "$work/$name"
+	eval "$2"
+	wait $loser || say "$name: exit status $?"
+	between "$name" 10 32
+}
+lost removed :
+told removed 1 'joined the one there is now'
+[ -n "$(ls "$work/removed/state")" ] || say "removed: no new segment"
+lost barred ': >"$work/barred"'
+told barred 1 'as if it were alone'
 
 [ "$bad" = 0 ] || exit 1
 echo "limits: $runs programs kept theirs, ended as they should, and said nothing"

@@ -44,6 +44,21 @@ GPUARB_API int gpuarb_client_open(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
 GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
 
+/*
+ * Where the GPU's segment cannot be had, what on_error says. 0: a client with its own limits in memory of its
+ * own, as if it were alone on the GPU; -ENOENT: it has no limits, let it run; -EPERM: on_error = closed.
+ */
+GPUARB_API int gpuarb_client_open_alone(
+	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
+
+/*
+ * After -ESTALE: joins the segment that is there now, or makes it, and takes along the memory that is
+ * counted for this process. With `alone`: as gpuarb_client_open_alone, with the limits that were in force.
+ * The client is outside the running set afterwards.
+ */
+GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
+GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
+
 /* A stretch of GPU work about to begin. Zero means the default. */
 struct gpuarb_work {
 	uint64_t begin_ns;       /* when it began (CLOCK_MONOTONIC); 0: now */

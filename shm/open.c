@@ -1,0 +1,349 @@
+/* How a client comes to its segments: the GPU's, or if that cannot be had, one of its own memory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/client.h"
+
+#include "atomic.h"
+#include "check.h"
+#include "client.h"
+#include "error.h"
+#include "events.h"
+#include "os.h"
+#include "policy.h"
+#include "reclaim.h"
+#include "settings.h"
+#include "slot.h"
+
+void arb_client_find_control(struct gpuarb_client *c)
+{
+	struct arb_control_map found, old = c->control;
+	int fd;
+
+	if (c->seg.alone)
+		return;
+	if (c->have_control) {
+		fd = arb_file_open(&c->control.file, O_RDONLY);
+		if (fd >= 0)
+			arb_os_close(fd);
+		if (fd != -ESTALE)
+			return;
+	}
+	/* Removed and not made anew: what was set last goes on. */
+	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
+		return;
+	/* A forked child finds the one or the other. */
+	arb_slot_hold_forks();
+	c->control = found;
+	c->have_control = true;
+	c->control_epoch = ~0ull;
+	arb_slot_let_fork();
+	arb_control_map_close(&old);
+}
+
+static int open_control(struct gpuarb_client *c, const struct arb_create *create,
+	const struct arb_config *config, struct gpuarb_error *err)
+{
+	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
+	int r;
+
+	if (!first)
+		return arb_fail(err, -ENOMEM, "out of memory");
+	arb_settings_first(first, config);
+	if (create)
+		r = arb_control_map_open(&c->control, c->dir, c->gpu, false, create, first, err);
+	else
+		r = arb_control_map_alone(&c->control, c->gpu, first, err);
+	free(first);
+	return r;
+}
+
+/* Where there is none and we may not make one, our own settings do; garbage there is an error. */
+static int find_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
+{
+	struct arb_create create = {
+		0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
+	int r = arb_control_map_open(&c->control, c->dir, c->gpu, false, NULL, NULL, err);
+
+	if (r == -ENOENT)
+		r = open_control(c, &create, config, err);
+	c->have_control = r == 0;
+	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM ? 0 : r;
+}
+
+/* Both segments. */
+static int open_segments(struct gpuarb_client *c, const char *dir, const char *gpu,
+	const struct arb_config *config, struct gpuarb_error *err)
+{
+	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
+		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
+	int r = arb_segment_open(&c->seg, dir, gpu, true, &create, err);
+
+	if (r < 0)
+		return r;
+	/* Both fit: they are parts of the path that was just opened. */
+	snprintf(c->dir, sizeof(c->dir), "%s", dir);
+	snprintf(c->gpu, sizeof(c->gpu), "%s", gpu);
+	return find_control(c, config, err);
+}
+
+static int open_alone(
+	struct gpuarb_client *c, const char *gpu, const struct arb_config *config, struct gpuarb_error *err)
+{
+	int r;
+
+	if (!arb_segment_name_ok(gpu))
+		return arb_fail(err, -EINVAL, "this cannot be a GPU's name: '%.80s'", gpu ? gpu : "");
+	snprintf(c->gpu, sizeof(c->gpu), "%s", gpu);
+	r = arb_segment_alone(&c->seg, gpu, err);
+	if (r == 0)
+		r = open_control(c, NULL, config, err);
+	c->have_control = r == 0;
+	return r;
+}
+
+static const char *why_not_joined(int r)
+{
+	switch (r) {
+	case -EUSERS:
+		return "all of its slots are taken";
+	case -ENOSPC:
+		return "all of its accounts are taken";
+	case -EBUSY:
+		return "its directory is held by a client that does not go on (stopped?)";
+	case -ESTALE:
+		return "the file was removed or replaced just now";
+	}
+	return strerror(-r);
+}
+
+/* What the options and the settings say, before anything is opened. */
+static int describe(struct gpuarb_client *c, const struct gpuarb_options *o, const struct arb_config *config,
+	struct gpuarb_error *err)
+{
+	const char *account = o->account, *limits = o->limits_file;
+
+	if (!account && !o->ignore_env)
+		account = secure_getenv("GPUARB_ACCOUNT");
+	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
+	c->own_account = !account || !*account || c->by_container;
+	if (!c->own_account && !arb_config_name_ok(account))
+		return arb_fail(err, -EINVAL,
+			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,
+			ARB_NAME_BYTES - 1);
+	if (o->core_pct > 100 || o->priority > 100)
+		return arb_fail(
+			err, -EINVAL, "core %u, priority %u: allowed are 1 to 100", o->core_pct, o->priority);
+	if (arb_os_clock_init() < 0)
+		return arb_fail(err, -ENOTSUP,
+			"this time namespace's clock cannot be compared with that of other clients");
+	if (!c->own_account)
+		snprintf(c->name, sizeof(c->name), "%s", account);
+	c->core_pct = o->core_pct                   ? o->core_pct
+		      : config->given[ARB_KEY_CORE] ? (unsigned)config->value[ARB_KEY_CORE]
+						    : 0;
+	c->mem_bytes = o->mem_bytes ? o->mem_bytes : (uint64_t)config->value[ARB_KEY_MEM];
+	c->priority = o->priority ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
+	c->ignore_env = o->ignore_env;
+	arb_settings_rules(config->value, &c->rules);
+	if (o->conf && !(c->conf = strdup(o->conf)))
+		return arb_fail(err, -ENOMEM, "out of memory");
+	if (!limits && !o->ignore_env)
+		limits = secure_getenv("GPUARB_LIMITS_FILE");
+	return limits && *limits ? arb_client_follow_open(c, limits, err) : 0;
+}
+
+/* Has it a limit, by its own asking or by arbiter.conf, or may it get one? */
+static bool limited(const struct gpuarb_client *c, const struct arb_config *config)
+{
+	if ((c->core_pct && c->core_pct < 100) || c->mem_bytes || c->follow)
+		return true;
+	for (size_t i = 0; i < config->nlimits; i++) {
+		const struct arb_config_limit *l = &config->limits[i];
+
+		if (!strcmp(l->name, c->name) && (((l->set & ARB_LIMIT_CORE) && l->core_pct < 100) ||
+							 ((l->set & ARB_LIMIT_MEM) && l->mem_bytes)))
+			return true;
+	}
+	return false;
+}
+
+static int join(struct gpuarb_client *c, struct gpuarb_error *err)
+{
+	int r = 0;
+
+	c->guard = arb_os_fork_page(&r);
+	if (!c->guard)
+		return arb_fail(err, r, "cannot map a page: %s", strerror(-r));
+	arb_lock_take(&c->guard->lock);
+	r = arb_client_join(c);
+	arb_lock_give(&c->guard->lock);
+	if (r < 0)
+		arb_fail(err, r, "cannot join %s: %s",
+			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
+	return r;
+}
+
+static int open_client(const struct gpuarb_options *options, bool alone, struct gpuarb_client **client,
+	struct gpuarb_error *err)
+{
+	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
+	struct arb_config config;
+	struct gpuarb_client *c;
+	const char *dir = o.dir;
+	int r;
+
+	*client = NULL;
+	r = arb_config_load(&config, o.conf, o.ignore_env, err);
+	if (alone && config.value[ARB_KEY_ON_ERROR] == 1) {
+		arb_config_free(&config);
+		return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
+	}
+	if (r < 0)
+		return r;
+	c = calloc(1, sizeof(*c));
+	r = c ? describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
+	/* The directory that the caller names stands above the environment. */
+	if (!dir && !o.ignore_env)
+		dir = secure_getenv("GPUARB_DIR");
+	if (!dir || !*dir)
+		dir = ARB_DIR_DEFAULT;
+	if (r == 0 && alone)
+		r = limited(c, &config) ? open_alone(c, o.gpu, &config, err)
+					: arb_fail(err, -ENOENT, "there is no limit to keep");
+	else if (r == 0)
+		r = open_segments(c, dir, o.gpu, &config, err);
+	arb_config_free(&config);
+	if (r == 0)
+		r = join(c, err);
+	if (r < 0) {
+		gpuarb_client_close(c);
+		return r;
+	}
+	*client = c;
+	if (err)
+		*err = (struct gpuarb_error){0};
+	return 0;
+}
+
+int gpuarb_client_open(
+	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err)
+{
+	return open_client(options, false, client, err);
+}
+
+int gpuarb_client_open_alone(
+	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err)
+{
+	return open_client(options, true, client, err);
+}
+
+/* Takes over the segments of `fresh`, which gets ours, and joins there with what memory we hold. */
+static int move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
+{
+	struct gpuarb_client old;
+	uint64_t held = c->mem_held;
+	int r;
+
+	old.seg = c->seg;
+	old.control = c->control;
+	old.lock_page = c->lock_page;
+	/* A forked child finds the one or the other, whole. */
+	arb_slot_hold_forks();
+	arb_store32(&c->guard->joined, 0);
+	c->seg = fresh->seg;
+	c->control = fresh->control;
+	c->have_control = fresh->have_control;
+	c->control_epoch = ~0ull;
+	c->window = 0;
+	arb_slot_let_fork();
+	/* Who is still in the old one sees us die. */
+	arb_os_unmap(old.lock_page, 0);
+	fresh->seg = old.seg;
+	fresh->control = old.control;
+	r = arb_client_join(c);
+	if (r == 0 && held && arb_account_mem(&c->me, c->account, (int64_t)held, 0) == 0)
+		c->mem_held = held;
+	return r;
+}
+
+int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_error *err)
+{
+	struct gpuarb_client *fresh;
+	struct arb_config config;
+	bool moved = false;
+	int r = arb_config_load(&config, c->conf, c->ignore_env, err);
+
+	if (alone && config.value[ARB_KEY_ON_ERROR] == 1) {
+		arb_config_free(&config);
+		return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
+	}
+	if (r < 0)
+		return r;
+	fresh = calloc(1, sizeof(*fresh));
+	if (!fresh) {
+		arb_config_free(&config);
+		return arb_fail(err, -ENOMEM, "out of memory");
+	}
+	arb_lock_take(&c->guard->lock);
+	if (alone && !c->seg.alone) {
+		/* What was in force, whoever set it, holds on. */
+		if (c->terms.limit_ppm && c->terms.limit_ppm < ARB_PPM)
+			c->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
+		if (c->mem_limit)
+			c->mem_bytes = c->mem_limit;
+		r = limited(c, &config) ? open_alone(fresh, c->gpu, &config, err)
+					: arb_fail(err, -ENOENT, "there is no limit to keep");
+		moved = r == 0;
+	} else if (!alone) {
+		r = open_segments(fresh, c->dir, c->gpu, &config, err);
+		/* Another thread may have been faster. */
+		moved = r == 0 &&
+			(fresh->seg.file.ino != c->seg.file.ino || fresh->seg.file.dev != c->seg.file.dev);
+	}
+	if (moved) {
+		r = move_to(c, fresh);
+		if (r < 0)
+			arb_fail(err, r, "cannot join %s: %s", c->seg.file.path, why_not_joined(r));
+	}
+	arb_lock_give(&c->guard->lock);
+	arb_config_free(&config);
+	gpuarb_client_close(fresh);
+	return r;
+}
+
+bool gpuarb_client_is_alone(const struct gpuarb_client *c)
+{
+	return c->seg.alone;
+}
+
+void gpuarb_client_close(struct gpuarb_client *c)
+{
+	struct arb_reclaimed what;
+
+	if (!c)
+		return;
+	if (c->guard) {
+		arb_lock_take(&c->guard->lock);
+		if (arb_load32(&c->guard->joined)) {
+			uint32_t account = c->account;
+
+			/* The same cleaning as after a death, so that there is one way out. */
+			if (arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &what) == 0)
+				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account,
+					what.used_ticks, what.freed_bytes);
+			arb_slot_release(&c->seg, c->me.slot, c->lock_page);
+			arb_check_debug(&c->seg);
+		}
+		arb_os_unmap(c->guard, 0);
+	}
+	arb_control_map_close(&c->control);
+	arb_segment_close(&c->seg);
+	free(c->follow);
+	free(c->conf);
+	free(c);
+}
