@@ -188,7 +188,7 @@ static bool parse_group(const char *text, int64_t *value)
 	return *value >= 0;
 }
 
-static void describe(enum arb_key key, char *text, size_t size)
+void arb_config_allowed(enum arb_key key, char *text, size_t size)
 {
 	const struct arb_key_info *k = &arb_keys[key];
 	char least[32], most[32];
@@ -264,7 +264,7 @@ int arb_config_parse(
 		*value = v;
 		return 0;
 	}
-	describe(key, allowed, sizeof(allowed));
+	arb_config_allowed(key, allowed, sizeof(allowed));
 	return arb_fail(err, -EINVAL, "%s: %s cannot be '%.60s'; allowed: %s", where, k->name, text, allowed);
 }
 

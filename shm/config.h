@@ -73,6 +73,9 @@ int arb_config_parse(
 /* The other way round, as arb_config_parse accepts it. */
 void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
 
+/* What a value may be, in words. */
+void arb_config_allowed(enum arb_key key, char *text, size_t size);
+
 /* Is an account's name one that can be stored and shown? */
 bool arb_config_name_ok(const char *name);
 

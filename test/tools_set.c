@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +14,12 @@ static struct t_dir dir;
 
 static void make_dir(void)
 {
+	struct gpuarb_client *c;
+
+	/* With segments, as after the first program: a GPU nobody has heard of is a mistake. */
 	t_dir_make(&dir, NULL);
+	cr_assert_eq(t_open(&dir, "nobody", &c), 0);
+	gpuarb_client_close(c);
 }
 
 static void remove_dir(void)
@@ -31,8 +37,9 @@ static int run(const char *arguments, char *output, size_t size)
 	size_t n;
 	FILE *pipe;
 
-	snprintf(command, sizeof(command), "GPUARB_CONF=%s %s/gpuarb-set --dir %s --gpu " T_GPU " %s 2>&1",
-		dir.conf, build ? build : "build", dir.path, arguments);
+	snprintf(command, sizeof(command), "GPUARB_CONF=%s %s/gpuarb-set --dir %s %s%s 2>&1", dir.conf,
+		build ? build : "build", dir.path, strstr(arguments, "--gpu") ? "" : "--gpu " T_GPU " ",
+		arguments);
 	pipe = popen(command, "r");
 	cr_assert(pipe);
 	n = fread(output, 1, size - 1, pipe);
@@ -110,7 +117,7 @@ Test(set, accounts_are_found_by_process_and_all_at_once)
 	expect(arguments, 0, "");
 	expect_value("second", "core", "60");
 	expect_value("first", "core", "40");
-	expect("--pid 4194304 core=60", 1, "has pid 4194304");
+	expect("--pid 4194304 core=60", 1, "process 4194304 is no client of GPU-test");
 	gpuarb_client_close(b);
 }
 
@@ -120,6 +127,28 @@ Test(set, what_is_in_force_is_shown)
 	expect("--show", 0, "policy = fair");
 	expect("--show", 0, "window_ms = 100 # ms");
 	expect("--show", 0, "account web: core=30 mem=1536Mi\n");
+	expect("--account web priority=7", 0, "");
+	expect("--show", 0, "account web: core=30 mem=1536Mi priority=7\n");
+}
+
+Test(set, limits_that_a_program_brought_are_shown_too)
+{
+	struct gpuarb_options o = t_options(&dir, "own");
+	struct gpuarb_client *c;
+
+	o.core_pct = 15;
+	o.mem_bytes = 3 << 20;
+	cr_assert_eq(gpuarb_client_open(&o, &c, NULL), 0);
+	expect("--show", 0, "in force for own: core=15 mem=3Mi # 1 process\n");
+	gpuarb_client_close(c);
+}
+
+Test(set, every_key_is_explained)
+{
+	expect("--keys", 0, "window_ms\n        10 to 60000 ms\n        length of the window");
+	expect("--keys", 0, "core (of an account)\n        1 to 100 percent\n");
+	expect("--version", 0, "gpuarb-set 0.");
+	expect("--help", 0, "Several changes take hold together or not at all");
 }
 
 Test(set, what_is_saved_is_what_the_next_segment_begins_with)
@@ -132,6 +161,68 @@ Test(set, what_is_saved_is_what_the_next_segment_begins_with)
 	expect("--account other core=10", 0, "");
 	expect_value(NULL, "window_ms", "300");
 	expect_value("web", "core", "30");
+}
+
+/* Limits, file and all: a mistake, or a file that cannot be written, leaves both as they were. */
+Test(set, what_cannot_be_saved_is_not_set)
+{
+	char text[256] = "";
+	struct stat st;
+	FILE *file;
+
+	expect("--account web core=30 --save", 0, "");
+	cr_assert_eq(chmod(dir.conf, 0640), 0);
+	expect("--account web core=40 --save", 0, "");
+	cr_assert_eq(stat(dir.conf, &st), 0);
+	cr_assert_eq(st.st_mode & 0777, 0640, "its rights stay");
+	expect("--account web core=50 high_water=20 --save", 1, "nothing was changed: what would be saved");
+	expect("--account web core=50 core=500 --save", 1, "core cannot be '500'");
+	expect("--account web core=50 polcy=fair --save", 1, "did you mean 'policy'?");
+	expect("--account 'a]b' core=50 --save", 1, "core of 'a]b' cannot be written to an arbiter.conf");
+	expect("--save --show", 2, "--save writes changes, and there are none");
+	expect_value("web", "core", "40");
+	file = fopen(dir.conf, "r");
+	cr_assert(file && fread(text, 1, sizeof(text) - 1, file) > 0);
+	fclose(file);
+	cr_assert(strstr(text, "[account web]\ncore = 40\n"), "%s", text);
+	/* The directory of the file is not there and cannot be made. */
+	strcpy(dir.conf, "/proc/none/such.conf");
+	expect("--account web core=50 --save", 1, "/proc/none/such.conf cannot be written: No such file");
+	expect_value("web", "core", "40");
+}
+
+Test(set, a_link_to_the_file_stays_a_link)
+{
+	char link[200], original[200];
+	struct stat st;
+
+	strcpy(original, dir.conf);
+	snprintf(link, sizeof(link), "%s.link", dir.conf);
+	cr_assert_eq(symlink(original, link), 0);
+	strcpy(dir.conf, link);
+	expect("window_ms=300 --save", 0, "");
+	cr_assert(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+	cr_assert(stat(original, &st) == 0 && st.st_size > 0);
+	strcpy(dir.conf, original);
+	unlink(link);
+}
+
+Test(set, a_gpu_is_named_by_its_uuid_or_the_beginning_of_it)
+{
+	const char *whole = "GPU-01234567-89ab-cdef-0123-456789abcdef";
+	char arguments[128], path[PATH_MAX];
+
+	expect("--gpu GPU-te --show", 0, "GPU-test\n");
+	expect("--gpu nonsense --show", 1,
+		"there is no GPU 'nonsense': a GPU is named by its number or UUID");
+	expect("--gpu GPU-other --account a core=5", 1, "there is no GPU 'GPU-other'");
+	expect("--gpu ../control/GPU-test --show", 1, "there is no GPU");
+	expect("--gpu 77 --show", 1, "GPU 77");
+	snprintf(arguments, sizeof(arguments), "--gpu %s --account a core=5 --show", whole);
+	expect(arguments, 0, "account a: core=5");
+	cr_assert_eq(unlink((t_path(&dir, "state", path), path)), 0);
+	expect("--gpu GPU-test --show", 0, "GPU-test\n");
+	expect("--show --gpu GPU-tes", 1, "there is no GPU 'GPU-tes'");
 }
 
 Test(set, who_may_not_write_is_told_so)

@@ -1,9 +1,21 @@
 #include "cli.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
+{
+	static char version[64];
+
+	/* Assigned, not defined: a definition that is hidden is not the one that libc looks at. */
+	snprintf(version, sizeof(version), "%s " GPUARB_VERSION, program_invocation_short_name);
+	argp_program_version = version;
+	argp_err_exit_status = 2;
+	argp_parse(parser, argc, argv, flags, NULL, input);
+}
 
 void die(const char *format, ...)
 {

@@ -8,6 +8,11 @@
 #define GPUARB_VERSION "0.1"
 #endif
 
+struct argp;
+
+/* argp_parse with --version, and 2 for mistakes in usage. */
+void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input);
+
 /* "program: sentence" on stderr, then exit(1). */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
 

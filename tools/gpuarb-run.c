@@ -171,22 +171,19 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "gpuarb-run " GPUARB_VERSION;
-
 int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, "[--] PROGRAM [ARGUMENT...]",
 		"Starts a program under limits on a shared GPU.\v"
 		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n\n"
 		"It becomes the program: no process of its own remains, and the exit status is the "
-		"program's. Before\n"
-		"that: 2 usage, 126 or 127 if the program cannot be run, 1 anything else.",
+		"program's. "
+		"Before that: 2 usage, 126 or 127 if the program cannot be run, 1 anything else.",
 		NULL, NULL, NULL};
 	char library[PATH_MAX];
 	struct options o = {0};
 
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &o);
+	cli_parse(&parser, argc, argv, ARGP_IN_ORDER, &o);
 	find_library(library, sizeof(library));
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
 	limit(&o, ARB_KEY_MEM, "--mem", o.mem);

@@ -5,17 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "gpuarb/control.h"
 
 #include "cli.h"
-#include "conf_edit.h"
+#include "cli_gpu.h"
+#include "conf_save.h"
 #include "config.h"
-#include "segment.h"
-#include "settings.h"
+#include "set_show.h"
 
-#define GPUS_MOST    64
 #define CHANGES_MOST 64
 #define TARGETS_MOST ARB_SLOTS_MAX
 
@@ -23,6 +22,7 @@ struct options {
 	const char *dir, *gpu, *account;
 	long pid;
 	bool all, show, save;
+	int explain; /* 1: the keys; 2: only their names */
 	/* key=value, as given; the '=' becomes a NUL */
 	char *keys[CHANGES_MOST], *values[CHANGES_MOST];
 	size_t count;
@@ -55,6 +55,43 @@ static void look(const struct options *o, const char *gpu, struct gpuarb_picture
 		die("the segment of %s cannot be read: %s", gpu, strerror(-r));
 }
 
+/* The number that a process has in its own PID namespace, and how many namespaces deep that is. */
+static long inner_pid(long pid, int *depth)
+{
+	char path[64], line[256];
+	long inner = 0;
+	FILE *file;
+
+	*depth = 0;
+	snprintf(path, sizeof(path), "/proc/%ld/status", pid);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (strncmp(line, "NSpid:", 6) == 0)
+			for (char *at = strtok(line + 6, "\t \n"); at; at = strtok(NULL, "\t \n")) {
+				inner = strtol(at, NULL, 10);
+				(*depth)++;
+			}
+	if (file)
+		fclose(file);
+	return inner;
+}
+
+/* A client knows its number in its own namespace, where it may be 1 like many others; we are told ours. */
+static bool is_process(const struct gpuarb_view_client *client, long pid)
+{
+	char path[64];
+	struct stat st;
+	int depth;
+
+	if (inner_pid(pid, &depth) != (long)client->pid)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%ld/ns/pid", pid);
+	/* Of other people's processes it is not told; but where there is one number only, it is our own. */
+	if (stat(path, &st) != 0 && (depth != 1 || stat("/proc/self/ns/pid", &st) != 0))
+		return false;
+	return st.st_ino == client->pid_ns;
+}
+
 static void find_targets(const struct options *o, const char *gpu, struct targets *t)
 {
 	static struct gpuarb_picture picture;
@@ -71,22 +108,39 @@ static void find_targets(const struct options *o, const char *gpu, struct target
 		for (unsigned i = 0; i < picture.naccounts && t->count < TARGETS_MOST; i++)
 			memcpy(t->names[t->count++], picture.accounts[i].name, ARB_NAME_BYTES);
 	for (unsigned i = 0; o->pid && i < picture.nclients; i++)
-		if (picture.clients[i].pid == o->pid && picture.clients[i].account < picture.naccounts) {
+		if (is_process(&picture.clients[i], o->pid) &&
+			picture.clients[i].account < picture.naccounts) {
 			memcpy(t->names[0], picture.accounts[picture.clients[i].account].name,
 				ARB_NAME_BYTES);
 			t->count = 1;
 		}
+	if (!t->count && o->all)
+		die("nobody uses %s now; name an account with --account", gpu);
 	if (!t->count)
-		die(o->all ? "nobody uses %s now; name an account with --account"
-			   : "no client of %s has pid %ld",
-			gpu, o->pid);
+		die("process %ld is no client of %s", o->pid, gpu);
 }
 
-static void change(const struct options *o, const char *gpu, const struct targets *t)
+static void check(const struct gpuarb_change *change)
+{
+	enum arb_key key = arb_config_find(change->key);
+	struct gpuarb_error err = {0};
+	int64_t value;
+	int r = 0;
+
+	if (key == ARB_KEY_COUNT)
+		r = arb_config_unknown(change->key, "", &err);
+	else if (change->value)
+		r = arb_config_parse(
+			key, change->value, change->account ? change->account : "GPU", &value, &err);
+	if (r < 0)
+		die("%s", err.text);
+}
+
+/* Each key for each account, or once for the GPU. */
+static struct gpuarb_change *list_changes(const struct options *o, const struct targets *t, size_t *count)
 {
 	size_t most = o->count * (t->count ? t->count : 1), n = 0;
 	struct gpuarb_change *changes = calloc(most, sizeof(*changes));
-	struct gpuarb_error err = {0};
 
 	if (!changes)
 		die("out of memory");
@@ -101,102 +155,46 @@ static void change(const struct options *o, const char *gpu, const struct target
 		for (size_t k = 0; is_limit(o->keys[i]) && k < t->count; k++)
 			changes[n++] = (struct gpuarb_change){t->names[k], o->keys[i], value};
 	}
-	if (gpuarb_control_change(o->dir, gpu, changes, n, &err) < 0)
+	*count = n;
+	return changes;
+}
+
+static void change(const struct options *o, const char *gpu, const struct targets *t)
+{
+	struct gpuarb_error err = {0};
+	struct conf_save *save = NULL;
+	struct gpuarb_change *changes;
+	size_t count;
+
+	changes = list_changes(o, t, &count);
+	/* A mistake is one of the command, not of the file: it is found before that is touched. */
+	for (size_t i = 0; o->save && i < count; i++)
+		check(&changes[i]);
+	if (o->save)
+		save = conf_save_prepare(changes, count);
+	if (gpuarb_control_change(o->dir, gpu, changes, count, &err) < 0) {
+		if (save)
+			conf_save_abandon(save);
 		die("%s", err.text);
+	}
+	if (save)
+		conf_save_finish(save);
 	free(changes);
 }
 
-static void show(const struct options *o, const char *gpu)
-{
-	struct arb_control_map map;
-	struct gpuarb_error err = {0};
-	struct arb_config_limit limit;
-	int64_t value[ARB_KEY_COUNT];
-	uint64_t epoch;
-	char text[64], name[ARB_NAME_BYTES];
-	const char *dir = o->dir ? o->dir : secure_getenv("GPUARB_DIR");
-
-	if (arb_control_map_open(&map, dir && *dir ? dir : ARB_DIR_DEFAULT, gpu, false, NULL, NULL, &err) < 0)
-		die("%s", err.text);
-	if (arb_settings_read(map.control, value, &epoch) < 0)
-		die("the settings of %s change all the time", gpu);
-	printf("%s\n", gpu);
-	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		if (arb_keys[key].scope == ARB_SCOPE_GPU) {
-			arb_config_format((enum arb_key)key, value[key], text, sizeof(text));
-			printf("  %s = %s%s%s\n", arb_keys[key].name, text, *arb_keys[key].unit ? " # " : "",
-				arb_keys[key].unit);
-		}
-	for (uint32_t i = 0; arb_settings_limit_at(map.control, i, &limit) == 1; i++) {
-		printf("  account %s:", cli_safe(limit.name, name, sizeof(name)));
-		if (limit.set & ARB_LIMIT_CORE)
-			printf(" core=%lld", (long long)limit.core_pct);
-		if (limit.set & ARB_LIMIT_MEM) {
-			arb_config_format(ARB_KEY_MEM, limit.mem_bytes, text, sizeof(text));
-			printf(" mem=%s", text);
-		}
-		if (limit.set & ARB_LIMIT_PRIORITY)
-			printf(" priority=%lld", (long long)limit.priority);
-		printf("\n");
-	}
-	arb_control_map_close(&map);
-}
-
-static char *read_conf(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char *text = calloc(1, 1 << 20);
-
-	if (!text)
-		die("out of memory");
-	if (!file && errno != ENOENT)
-		die("cannot read %s: %s", path, strerror(errno));
-	if (file && fread(text, 1, (1 << 20) - 1, file) == (1 << 20) - 1)
-		die("%s is too large to be an arbiter.conf", path);
-	if (file)
-		fclose(file);
-	return text;
-}
-
-/* Written beside it and moved into place: a reader sees the old file or the new one. */
-static void save(const struct options *o, const struct targets *t)
-{
-	const char *path = secure_getenv("GPUARB_CONF");
-	char temporary[PATH_MAX], section[ARB_NAME_BYTES + 16], *text, *edited;
-	FILE *file;
-
-	if (!path || !*path)
-		path = ARB_CONF_DEFAULT;
-	text = read_conf(path);
-	for (size_t i = 0; i < o->count; i++)
-		for (size_t k = 0; k < (is_limit(o->keys[i]) ? t->count : 1); k++) {
-			snprintf(section, sizeof(section), is_limit(o->keys[i]) ? "account %s" : "gpu",
-				t->names[k]);
-			edited = conf_edit(text, section, o->keys[i], *o->values[i] ? o->values[i] : NULL);
-			free(text);
-			text = edited;
-			if (!text)
-				die("out of memory");
-		}
-	snprintf(temporary, sizeof(temporary), "%s.new-%ld", path, (long)getpid());
-	file = fopen(temporary, "we");
-	if (!file || fputs(text, file) == EOF || fclose(file) == EOF || rename(temporary, path) != 0) {
-		int code = errno;
-
-		unlink(temporary);
-		die("the change holds, but %s could not be written: %s", path, strerror(code));
-	}
-	free(text);
-}
-
 static const struct argp_option option_table[] = {
-	{"gpu", 'g', "GPU", 0, "The GPU, by its UUID (default: the only one that has a segment)", 0},
+	{"gpu", 'g', "GPU", 0,
+		"The GPU, by its number, its UUID or the beginning of that (default: the only one that has a "
+		"segment)",
+		0},
 	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
 	{"account", 'a', "NAME", 0, "Limits of this account; it need not exist yet", 0},
 	{"pid", 'p', "PID", 0, "Limits of the account of this process", 0},
 	{"all", 'A', NULL, 0, "Limits of every account that is there now", 0},
 	{"show", 's', NULL, 0, "Show the settings and limits in force", 0},
 	{"save", 'S', NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 0},
+	{"keys", 'k', NULL, 0, "Show every key, what it may be and what it means", 0},
+	{"complete", 'K', NULL, OPTION_HIDDEN, NULL, 0},
 	{0},
 };
 
@@ -227,6 +225,12 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case 'S':
 		o->save = true;
 		return 0;
+	case 'k':
+		o->explain = 1;
+		return 0;
+	case 'K':
+		o->explain = 2;
+		return 0;
 	case ARGP_KEY_ARG:
 		equals = strchr(text, '=');
 		if (!equals || equals == text)
@@ -238,8 +242,10 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->values[o->count++] = equals + 1;
 		return 0;
 	case ARGP_KEY_END:
-		if (!o->count && !o->show)
-			argp_error(state, "nothing to change: give key=value, or --show");
+		if (!o->count && !o->show && !o->explain)
+			argp_error(state, "nothing to change: give key=value, --show or --keys");
+		if (o->save && !o->count)
+			argp_error(state, "--save writes changes, and there are none");
 		if (!!o->account + !!o->pid + o->all > 1)
 			argp_error(state, "--account, --pid and --all exclude each other");
 		return 0;
@@ -248,35 +254,14 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-static const char *the_gpu(const struct options *o)
-{
-	static char names[GPUS_MOST][ARB_UUID_BYTES];
-	struct gpuarb_error err = {0};
-	int n;
-
-	if (o->gpu)
-		return o->gpu;
-	n = gpuarb_control_list(o->dir, names, GPUS_MOST, &err);
-	if (n < 0)
-		die("%s", err.text);
-	if (n == 0)
-		die("no GPU has a segment yet; name one with --gpu");
-	if (n > 1)
-		die("%d GPUs have a segment, %s among them; name one with --gpu", n, names[0]);
-	return names[0];
-}
-
-const char *argp_program_version = "gpuarb-set " GPUARB_VERSION;
-
 int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, "KEY=VALUE...",
 		"Changes limits and settings of gpuarb while everything runs.\v"
 		"Limits of an account: core (1 to 100 percent), mem (such as 2Gi), priority (1 to 100). An "
-		"empty value\n"
-		"(core=) takes a limit back. Settings of the GPU: see arbiter.conf.example or --show. "
-		"Several changes\n"
-		"take hold together or not at all; every client notices at once, also one that sleeps.\n\n"
+		"empty value (core=) takes a limit back. Settings of the GPU: see --keys. Several changes "
+		"take "
+		"hold together or not at all; every client notices at once, also one that sleeps.\n\n"
 		"  gpuarb-set --account training core=30 mem=8Gi\n"
 		"  gpuarb-set window_ms=200 policy=fair\n\n"
 		"Exit status: 0 done, 1 failed and nothing changed, 2 usage.",
@@ -285,16 +270,17 @@ int main(int argc, char **argv)
 	struct options o = {0};
 	const char *gpu;
 
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, 0, NULL, &o);
-	gpu = the_gpu(&o);
+	cli_parse(&parser, argc, argv, 0, &o);
+	if (o.explain) {
+		set_show_keys(o.explain == 2);
+		return 0;
+	}
+	gpu = cli_gpu(o.dir, o.gpu);
 	if (o.count) {
 		find_targets(&o, gpu, &targets);
 		change(&o, gpu, &targets);
-		if (o.save)
-			save(&o, &targets);
 	}
 	if (o.show)
-		show(&o, gpu);
+		set_show(o.dir, gpu);
 	return 0;
 }

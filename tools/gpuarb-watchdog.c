@@ -138,15 +138,12 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "gpuarb-watchdog " GPUARB_VERSION;
-
 int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Cleans up behind clients of gpuarb that died, and checks their segments.\v"
 		"Reports each reclaimed slot with its process, its account and what was freed. Everything "
-		"also works "
-		"without it, only later.\n\n"
+		"also works without it, only later.\n\n"
 		"Exit status: 0 all is well, 1 a segment could not be looked after, 2 usage, 3 an invariant "
 		"is violated.",
 		NULL, NULL, NULL};
@@ -154,8 +151,7 @@ int main(int argc, char **argv)
 	struct sigaction action = {.sa_handler = on_signal};
 	struct round r, all = {0};
 
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	cli_parse(&parser, argc, argv, 0, &o);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	do {

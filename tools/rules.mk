@@ -2,14 +2,16 @@
 TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
 ALL   += $(TOOLS)
 
-$(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CPPFLAGS += -Ishm
+$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 # argp finds the version by its name.
 $(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
-$(BUILD)/gpuarb-set: $(BUILD)/obj/tools/conf_edit.o
 $(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o
+# Those that are told which GPU.
+$(BUILD)/gpuarb-set $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 PACKAGES += libjansson-dev
+$(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,conf_edit conf_save set_show)
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -l:libinih.a -lpthread

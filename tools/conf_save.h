@@ -1,0 +1,20 @@
+/* Writing changes to arbiter.conf, in two steps: everything that can fail comes before the change holds. */
+#ifndef TOOLS_CONF_SAVE_H
+#define TOOLS_CONF_SAVE_H
+
+#include <stddef.h>
+
+#include "gpuarb/control.h"
+
+struct conf_save;
+
+/*
+ * Writes the file with the changes beside its place, and reads it back as a client would. Ends the program
+ * with a sentence if it cannot be written, or would not be understood.
+ */
+struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t count);
+/* Moves it into place. A reader sees the old file or the new one. */
+void conf_save_finish(struct conf_save *save);
+void conf_save_abandon(struct conf_save *save);
+
+#endif

@@ -1,0 +1,100 @@
+#include "set_show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "gpuarb/control.h"
+
+#include "cli.h"
+#include "config.h"
+#include "control.h"
+#include "segment.h"
+#include "settings.h"
+
+static void show_set(const struct arb_control *control)
+{
+	struct arb_config_limit limit;
+	char text[64], name[ARB_NAME_BYTES];
+
+	for (uint32_t i = 0; arb_settings_limit_at(control, i, &limit) == 1; i++) {
+		printf("  account %s:", cli_safe(limit.name, name, sizeof(name)));
+		if (limit.set & ARB_LIMIT_CORE)
+			printf(" core=%lld", (long long)limit.core_pct);
+		if (limit.set & ARB_LIMIT_MEM) {
+			arb_config_format(ARB_KEY_MEM, limit.mem_bytes, text, sizeof(text));
+			printf(" mem=%s", text);
+		}
+		if (limit.set & ARB_LIMIT_PRIORITY)
+			printf(" priority=%lld", (long long)limit.priority);
+		printf("\n");
+	}
+}
+
+/* Also limits that nobody set: a program's own, from its environment or its limits file. */
+static void show_in_force(const char *dir, const char *gpu)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_view *view;
+	char text[64], name[ARB_NAME_BYTES];
+
+	if (gpuarb_view_open(dir, gpu, &view, NULL) < 0)
+		return;
+	if (gpuarb_view_read(view, &picture) < 0)
+		picture.naccounts = 0;
+	gpuarb_view_close(view);
+	for (unsigned i = 0; i < picture.naccounts; i++) {
+		const struct gpuarb_view_account *a = &picture.accounts[i];
+
+		if (!a->clients)
+			continue;
+		printf("  in force for %s: core=%u", cli_safe(a->name, name, sizeof(name)),
+			a->limit_ppm / 10000);
+		if (a->mem_limit) {
+			arb_config_format(ARB_KEY_MEM, (int64_t)a->mem_limit, text, sizeof(text));
+			printf(" mem=%s", text);
+		}
+		printf(" # %u %s\n", a->clients, a->clients == 1 ? "process" : "processes");
+	}
+}
+
+void set_show(const char *dir, const char *gpu)
+{
+	struct arb_control_map map;
+	struct gpuarb_error err = {0};
+	int64_t value[ARB_KEY_COUNT];
+	uint64_t epoch;
+	char text[64];
+
+	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, &err) < 0)
+		die("%s", err.text);
+	if (arb_settings_read(map.control, value, &epoch) < 0)
+		die("the settings of %s change all the time", gpu);
+	printf("%s\n", gpu);
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		if (arb_keys[key].scope == ARB_SCOPE_GPU) {
+			arb_config_format((enum arb_key)key, value[key], text, sizeof(text));
+			printf("  %s = %s%s%s\n", arb_keys[key].name, text, *arb_keys[key].unit ? " # " : "",
+				arb_keys[key].unit);
+		}
+	show_set(map.control);
+	arb_control_map_close(&map);
+	show_in_force(dir, gpu);
+}
+
+void set_show_keys(int names_only)
+{
+	char allowed[160];
+
+	for (int key = 0; key < ARB_KEY_COUNT; key++) {
+		const struct arb_key_info *k = &arb_keys[key];
+
+		if (k->scope == ARB_SCOPE_CREATE)
+			continue;
+		arb_config_allowed((enum arb_key)key, allowed, sizeof(allowed));
+		if (names_only)
+			printf("%s\t%s\n", k->name, k->choices ? k->choices : "");
+		else
+			printf("%s%s\n        %s\n        %s\n", k->name,
+				k->scope == ARB_SCOPE_ACCOUNT ? " (of an account)" : "", allowed, k->help);
+	}
+}

@@ -1,0 +1,10 @@
+/* What gpuarb-set shows. */
+#ifndef TOOLS_SET_SHOW_H
+#define TOOLS_SET_SHOW_H
+
+/* The settings of a GPU, the limits that were set, and those in force for the accounts that are there. */
+void set_show(const char *dir, const char *gpu);
+/* Every key with what it may be and what it means; `names_only` for shells. */
+void set_show_keys(int names_only);
+
+#endif
