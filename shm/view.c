@@ -14,6 +14,7 @@
 #include "events.h"
 #include "os.h"
 #include "policy.h"
+#include "promise.h"
 #include "running.h"
 #include "segment.h"
 #include "settings.h"
@@ -28,6 +29,7 @@ struct gpuarb_view {
 	bool have_control;
 	char dir[PATH_MAX];
 	char gpu[ARB_UUID_BYTES];
+	struct arb_promises *promises;
 	uint16_t place[2 * ARB_SLOTS_MAX]; /* in the picture's accounts[], by an account's index */
 };
 
@@ -56,6 +58,7 @@ int gpuarb_view_open(const char *dir, const char *gpu, struct gpuarb_view **view
 	strncpy(v->dir, arb_control_dir(dir), sizeof(v->dir) - 1);
 	strncpy(v->gpu, gpu, sizeof(v->gpu) - 1);
 	open_control(v);
+	v->promises = arb_promise_alloc(&v->seg);
 	*view = v;
 	return 0;
 }
@@ -66,6 +69,7 @@ void gpuarb_view_close(struct gpuarb_view *v)
 		return;
 	arb_control_map_close(&v->control);
 	arb_segment_close(&v->seg);
+	free(v->promises);
 	free(v);
 }
 
@@ -229,12 +233,24 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 	uint64_t physical = (uint64_t)m->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
 
 	p->mem_physical = physical ? physical : arb_load64(&v->seg.header->mem_physical);
-	p->mem_used = p->mem_promised = p->mem_promise_most = 0;
+	p->mem_promise_most = arb_promise_limit(p->mem_physical, m->value[ARB_KEY_OVERSUB_RATIO]);
+	p->mem_used = p->mem_promised = 0;
 	p->npromises_waiting = 0;
 	for (unsigned i = 0; i < p->naccounts; i++) {
 		p->mem_used += p->accounts[i].mem_used;
 		p->accounts[i].mem_promised = 0;
 	}
+	if (v->promises &&
+		arb_promise_list(&v->seg, v->have_control ? v->control.control : NULL, v->promises) == 0)
+		for (uint32_t i = 0; i < v->promises->n; i++) {
+			const struct arb_promised *to = &v->promises->list[i];
+
+			p->npromises_waiting += to->waiting > to->bytes;
+			if (p->mem_promised + to->bytes >= p->mem_promised)
+				p->mem_promised += to->bytes;
+			if (to->index < v->seg.naccounts && v->place[to->index] < p->naccounts)
+				p->accounts[v->place[to->index]].mem_promised = to->bytes;
+		}
 	p->nmem_waiting = 0;
 	for (unsigned i = 0; i < p->nclients; i++)
 		p->nmem_waiting += p->clients[i].waiting && p->clients[i].reason == ARB_REASON_MEMORY;

@@ -131,7 +131,7 @@ $(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-tools
-check-tools: $(TOOLS) $(PRELOAD) $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
+check-tools: $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
 
 # Programs that follow a limits file.

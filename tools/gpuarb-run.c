@@ -10,11 +10,13 @@
 
 #include "cli.h"
 #include "config.h"
+#include "run_place.h"
 
 #define LIBRARY "libgpuarb-preload.so"
 
 struct options {
 	const char *gpu, *core, *mem, *account, *priority, *dir;
+	double wait_s; /* for memory; < 0: do not */
 	bool sim, dry_run;
 	char **program;
 };
@@ -84,11 +86,11 @@ static void limit(const struct options *o, enum arb_key key, const char *option,
 }
 
 /* Everything that this call starts is one account, unless it is told otherwise. */
-static void account(const struct options *o)
+static const char *account(const struct options *o)
 {
 	const char *base = strrchr(o->program[0], '/') ? strrchr(o->program[0], '/') + 1 : o->program[0];
 	const char *name = o->account ? o->account : getenv("GPUARB_ACCOUNT");
-	char own[ARB_NAME_BYTES];
+	static char own[ARB_NAME_BYTES];
 
 	if (!name || !*name) {
 		snprintf(own, sizeof(own), "%.40s-%ld", base, (long)getpid());
@@ -103,6 +105,7 @@ static void account(const struct options *o)
 		exit(2);
 	}
 	set(o, "GPUARB_ACCOUNT", name);
+	return name;
 }
 
 static void simulate(const struct options *o)
@@ -117,12 +120,36 @@ static void simulate(const struct options *o)
 	prepend(o, "LD_LIBRARY_PATH", path, ':');
 }
 
+/* Memory is promised before the program starts; with --gpu auto on the GPU that has most room. */
+static void find_place(struct options *o, const char *name)
+{
+	static struct run_place place;
+	char own[PATH_MAX - 64], libraries[PATH_MAX];
+
+	own_directory(own, sizeof(own));
+	snprintf(libraries, sizeof(libraries), "%s/sim", own);
+	place = (struct run_place){.gpu = o->gpu,
+		.libraries = o->sim ? libraries : NULL,
+		.dir = o->dir,
+		.account = name,
+		.mem = o->mem,
+		.core = o->core,
+		.wait_s = o->wait_s,
+		.only_look = o->dry_run};
+	run_place(&place);
+	if (place.chosen[0])
+		o->gpu = place.chosen;
+}
+
 static const struct argp_option option_table[] = {
 	{"core", 'c', "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
 	{"mem", 'm', "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
 	{"priority", 'p', "N", 0, "Who goes first among those who wait, 1 to 100", 0},
 	{"account", 'a', "NAME", 0, "Share the budget of this account (default: one of its own)", 0},
-	{"gpu", 'g', "GPU", 0, "Let the program see this GPU alone, by number or UUID", 0},
+	{"gpu", 'g', "GPU", 0,
+		"Let the program see this GPU alone, by number or UUID; auto: the one with the most room", 0},
+	{"wait", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
+		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
 	{"sim", 's', NULL, 0, "On the simulated GPU that is built beside this program", 0},
 	{"dry-run", 'n', NULL, 0, "Print what would be set in the environment, and run nothing", 0},
@@ -148,6 +175,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case 'g':
 		o->gpu = text;
+		return 0;
+	case 'w':
+		o->wait_s = text ? (double)cli_number("--wait", text, 0, 31536000) : 1e9;
 		return 0;
 	case 'd':
 		o->dir = text;
@@ -181,14 +211,14 @@ int main(int argc, char **argv)
 		"Before that: 2 usage, 126 or 127 if the program cannot be run, 1 anything else.",
 		NULL, NULL, NULL};
 	char library[PATH_MAX];
-	struct options o = {0};
+	struct options o = {.wait_s = -1};
 
 	cli_parse(&parser, argc, argv, ARGP_IN_ORDER, &o);
 	find_library(library, sizeof(library));
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
 	limit(&o, ARB_KEY_MEM, "--mem", o.mem);
 	limit(&o, ARB_KEY_PRIORITY, "--priority", o.priority);
-	account(&o);
+	find_place(&o, account(&o));
 	if (o.dir)
 		set(&o, "GPUARB_DIR", o.dir);
 	if (o.gpu)

@@ -8,10 +8,11 @@ $(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
 $(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o
 # Those that are told which GPU.
 $(BUILD)/gpuarb-set $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o
+$(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 PACKAGES += libjansson-dev
 $(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,conf_edit conf_save set_show)
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -l:libinih.a -lpthread -ldl

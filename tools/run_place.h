@@ -1,0 +1,22 @@
+/* Where a program goes, and the memory that it is promised there before it starts. */
+#ifndef TOOLS_RUN_PLACE_H
+#define TOOLS_RUN_PLACE_H
+
+#include <stdbool.h>
+
+struct run_place {
+	const char *gpu;       /* NULL: what the environment shows; "auto"; else CUDA_VISIBLE_DEVICES */
+	const char *libraries; /* where the driver is looked for first, or NULL */
+	const char *dir;
+	const char *account;
+	const char *mem; /* as on the command line, or NULL: as the environment or arbiter.conf says */
+	const char *core;
+	double wait_s;   /* < 0: do not */
+	bool only_look;  /* promise nothing */
+	char chosen[64]; /* out: the UUID, if it was to be chosen */
+};
+
+/* Promises, or says why not and ends. Descriptors that hold promises are left open for the program. */
+void run_place(struct run_place *place);
+
+#endif
