@@ -5,6 +5,13 @@ ALL   += $(TOOLS)
 $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 # argp finds the version by its name.
 $(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
+
+# gpuarb-top: the parts that need no terminal are tested by themselves.
+TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table draw json prom)
+$(BUILD)/gpuarb-top: $(TOP_PURE) $(BUILD)/obj/tools/top_source.o
+$(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a
+PACKAGES += libncurses-dev libjansson-dev
+
 $(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o
 # Those that are told which GPU.
 $(BUILD)/gpuarb-set $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o

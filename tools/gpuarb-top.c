@@ -1,0 +1,316 @@
+/* Shows what happens on the GPUs: on a screen, as a table, or for programs. Looks only; never needs root. */
+#include <argp.h>
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "top_draw.h"
+#include "top_out.h"
+#include "top_source.h"
+#include "top_text.h"
+#include "top_words.h"
+
+struct options {
+	const char *gpu, *dir, *explain, *filter;
+	long interval_ms; /* 0: not said */
+	long count;       /* of --batch; 0: for ever */
+	long width;       /* 0: the terminal's */
+	bool once, json, batch, prom, history;
+	bool ascii, mono, processes;
+	enum top_sort sort;
+};
+
+static struct top_source source;
+
+static void pause_ms(long ms)
+{
+	struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+
+	while (nanosleep(&time, &time) != 0 && errno == EINTR)
+		;
+}
+
+static bool terminal_is_utf8(void)
+{
+	return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
+static int page_width(const struct options *o)
+{
+	struct winsize size;
+	const char *columns = getenv("COLUMNS");
+	int from_env = columns ? atoi(columns) : 0;
+
+	if (o->width)
+		return (int)o->width;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
+		return size.ws_col;
+	return from_env >= 40 && from_env <= 1000 ? from_env : 120;
+}
+
+static void look(bool must)
+{
+	struct gpuarb_error err;
+
+	if (top_source_look(&source, &err) == 0 && must)
+		die("%s", err.text);
+	if (err.text[0] && must)
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
+}
+
+static void print_pages(const struct options *o)
+{
+	struct top_ui ui = {.sort = o->sort, .all_open = o->processes};
+
+	if (o->filter)
+		snprintf(ui.filter, sizeof(ui.filter), "%s", o->filter);
+	for (unsigned i = 0; i < source.ngpus; i++) {
+		struct top_grid grid;
+
+		if (!source.gpus[i]->picture)
+			continue;
+		if (!top_grid_make(&grid, page_width(o), top_draw_lines(source.gpus[i], &ui),
+			    terminal_is_utf8() && !o->ascii))
+			die("out of memory");
+		top_draw_page(&grid, source.gpus[i], &ui);
+		top_grid_write(&grid, stdout);
+		top_grid_free(&grid);
+		putchar('\n');
+	}
+}
+
+static void print(const struct options *o)
+{
+	if (o->prom)
+		top_out_prom(source.gpus, source.ngpus, stdout);
+	else if (o->json)
+		top_out_json(source.gpus, source.ngpus, o->batch, o->history, stdout);
+	else
+		print_pages(o);
+	if (fflush(stdout) != 0)
+		die("cannot write: %s", strerror(errno));
+}
+
+/* Again and again, or once after having watched for a moment; programs that did not ask get an answer at
+ * once.
+ */
+static void print_all(const struct options *o)
+{
+	bool at_once = (o->json || o->prom) && !o->batch && !o->interval_ms;
+	long interval = o->interval_ms ? o->interval_ms : 1000;
+	long count = o->batch ? o->count : 1;
+
+	/* An outer scheduler asks before anybody uses a GPU: that is an answer too. */
+	look(!o->json && !o->prom);
+	for (long i = 0; !count || i < count; i++) {
+		if (!at_once) {
+			pause_ms(interval);
+			look(!o->json && !o->prom && !o->batch);
+		}
+		print(o);
+	}
+}
+
+static void print_history(const struct options *o)
+{
+	char clock[32], words[256], name[2 * ARB_NAME_BYTES];
+
+	for (unsigned i = 0; i < source.ngpus; i++) {
+		const struct top_gpu *g = source.gpus[i];
+		uint64_t first = g->nevents > TOP_EVENTS ? g->nevents - TOP_EVENTS : 0;
+
+		if (source.ngpus > 1)
+			printf("%s\n", source.uuids[i]);
+		for (uint64_t k = first; k < g->nevents; k++) {
+			const struct top_event *e = &g->events[k % TOP_EVENTS];
+
+			if (o->filter && !strcasestr(e->account, o->filter))
+				continue;
+			printf("%s %s %s\n",
+				top_text_clock(e->e.time_ns + g->real_minus_mono_ns, clock, sizeof(clock)),
+				*e->account ? top_text_safe(e->account, name, sizeof(name)) : "?",
+				top_words_event(g, e, words, sizeof(words)));
+		}
+	}
+}
+
+/* Has this GPU ever heard of the account? */
+static bool knows(unsigned i, const char *account)
+{
+	const struct top_gpu *g = source.gpus[i];
+	char name[ARB_NAME_BYTES];
+
+	for (unsigned k = 0; g->picture && k < 2 * ARB_SLOTS_MAX; k++)
+		if (gpuarb_view_account_name(source.views[i], k, name) && strcmp(name, account) == 0)
+			return true;
+	return false;
+}
+
+static void explain(const struct options *o)
+{
+	struct top_origin origin;
+	bool found = false;
+
+	look(true);
+	pause_ms(o->interval_ms ? o->interval_ms : 1000);
+	look(true);
+	for (unsigned i = 0; i < source.ngpus; i++) {
+		top_source_origin(&source, source.uuids[i], o->explain, &origin);
+		if (!source.gpus[i]->picture ||
+			(!knows(i, o->explain) && !origin.core_set && !origin.mem_set))
+			continue;
+		if (found)
+			putchar('\n');
+		top_words_explain(source.gpus[i], o->explain, &origin, stdout);
+		found = true;
+	}
+	if (!found)
+		die("no account '%s' is known on any GPU here; gpuarb-top --once lists them", o->explain);
+}
+
+enum { OPT_ASCII = 256, OPT_MONO, OPT_WIDTH, OPT_HISTORY };
+
+static const struct argp_option option_table[] = {
+	{NULL, 0, NULL, 0, "Instead of the screen:", 1},
+	{"once", '1', NULL, 0, "Watch for an interval, print one table, exit", 1},
+	{"batch", 'b', NULL, 0, "Print a table after every interval; with --json one line each", 1},
+	{"json", 'j', NULL, 0, "Print everything as JSON, at once, or after having watched for --interval",
+		1},
+	{"prom", 'P', NULL, 0, "Print everything in the text format of Prometheus", 1},
+	{"explain", 'e', "ACCOUNT", 0, "Say in words why it does not get more", 1},
+	{"history", OPT_HISTORY, NULL, 0,
+		"Print what happened lately, also after everybody died; with --json as well", 1},
+	{NULL, 0, NULL, 0, "Which and how:", 2},
+	{"gpu", 'g', "GPU", 0, "This GPU alone, by its UUID or the beginning of it", 2},
+	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 2},
+	{"interval", 'i', "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
+	{"count", 'n', "N", 0, "End --batch after so many", 2},
+	{"filter", 'f', "TEXT", 0,
+		"Only accounts with this in their name, commands, containers, pids or state", 2},
+	{"sort", 's', "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
+	{"processes", 'p', NULL, 0, "With the processes of each account", 2},
+	{"ascii", OPT_ASCII, NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
+	{"mono", OPT_MONO, NULL, 0, "No colours (also with NO_COLOR in the environment)", 2},
+	{"width", OPT_WIDTH, "N", 0,
+		"Columns of a table, 40 to 1000 (default: the terminal's, else COLUMNS or 120)", 2},
+	{0},
+};
+
+static enum top_sort sort_of(struct argp_state *state, const char *text)
+{
+	for (int i = 0; i < TOP_SORTS; i++)
+		if (strcmp(top_sort_name((enum top_sort)i), text) == 0)
+			return (enum top_sort)i;
+	argp_error(state,
+		"--sort cannot be '%s'; allowed: share, name, limit, memory, throttled, debt, queue", text);
+	return TOP_BY_SHARE;
+}
+
+static error_t on_option(int key, char *text, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case '1':
+		o->once = true;
+		return 0;
+	case 'b':
+		o->batch = true;
+		return 0;
+	case 'j':
+		o->json = true;
+		return 0;
+	case 'P':
+		o->prom = true;
+		return 0;
+	case 'e':
+		o->explain = text;
+		return 0;
+	case OPT_HISTORY:
+		o->history = true;
+		return 0;
+	case 'g':
+		o->gpu = text;
+		return 0;
+	case 'd':
+		o->dir = text;
+		return 0;
+	case 'i':
+		o->interval_ms = cli_number("--interval", text, 100, 60000);
+		return 0;
+	case 'n':
+		o->count = cli_number("--count", text, 1, 1000000000);
+		return 0;
+	case 'f':
+		o->filter = text;
+		return 0;
+	case 's':
+		o->sort = sort_of(state, text);
+		return 0;
+	case 'p':
+		o->processes = true;
+		return 0;
+	case OPT_ASCII:
+		o->ascii = true;
+		return 0;
+	case OPT_MONO:
+		o->mono = true;
+		return 0;
+	case OPT_WIDTH:
+		o->width = cli_number("--width", text, 40, 1000);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "there is nothing to do with '%s'", text);
+		return EINVAL;
+	case ARGP_KEY_END:
+		if (o->prom + o->json + (o->explain != NULL) > 1)
+			argp_error(state, "--json, --prom and --explain exclude each other");
+		if (o->once && o->batch)
+			argp_error(state, "--once and --batch exclude each other");
+		if (o->count && !o->batch)
+			argp_error(state, "--count goes with --batch");
+		if (o->batch && (o->prom || o->explain || (o->history && !o->json)))
+			argp_error(state, "--batch goes with tables and --json alone");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *argp_program_version = "gpuarb-top " GPUARB_VERSION;
+
+int main(int argc, char **argv)
+{
+	static const struct argp parser = {option_table, on_option, NULL,
+		"Shows who uses the GPUs that gpuarb shares, how much, and why not more.\v"
+		"Without an option from the first group: a live screen; '?' there lists the keys. It only "
+		"looks, "
+		"except for limits that are changed with its keys by somebody who may.\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage.",
+		NULL, NULL, NULL};
+	struct options o = {0};
+
+	setlocale(LC_ALL, "");
+	argp_err_exit_status = 2;
+	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	source.dir = o.dir;
+	source.gpu = o.gpu;
+	if (o.explain) {
+		explain(&o);
+	} else if (o.history && !o.json) {
+		look(true);
+		print_history(&o);
+	} else {
+		print_all(&o);
+	}
+	top_source_close(&source);
+	return 0;
+}

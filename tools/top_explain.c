@@ -1,0 +1,358 @@
+/* Why an account does not get more, just now and lately. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "config.h"
+#include "policy.h"
+#include "top_text.h"
+#include "top_words.h"
+
+#define LATELY_NS   10000000000ull
+#define PROCESSES   8
+#define LAST_EVENTS 5
+
+struct story {
+	const struct top_gpu *gpu;
+	const struct gpuarb_picture *picture;
+	const struct top_account *account; /* NULL: it is not there */
+	const char *name;                  /* safe to show */
+	const struct top_origin *origin;
+	FILE *to;
+};
+
+static bool is_of(const struct story *s, const struct top_event *e)
+{
+	char name[2 * ARB_NAME_BYTES];
+
+	return strcmp(top_text_safe(e->account, name, sizeof(name)), s->name) == 0;
+}
+
+/* The event k places back from the newest, or NULL. */
+static const struct top_event *event_back(const struct top_gpu *g, uint64_t k)
+{
+	return k < g->nevents && k < TOP_EVENTS ? &g->events[(g->nevents - 1 - k) % TOP_EVENTS] : NULL;
+}
+
+static void say_state(const struct story *s)
+{
+	const struct top_account *a = s->account;
+	char since[32];
+	uint64_t now = s->picture->now_ns;
+
+	fprintf(s->to, "%s on %s: ", s->name, s->picture->uuid);
+	if (!a || !a->processes) {
+		fputs("none of its processes is there now.\n", s->to);
+		return;
+	}
+	switch (a->state) {
+	case TOP_RUNNING:
+		fputs("it runs just now.\n", s->to);
+		break;
+	case TOP_THROTTLED:
+		fputs("it is throttled: it has used what it may.\n", s->to);
+		break;
+	case TOP_WAITING:
+	case TOP_MEMORY:
+	case TOP_PRESSURE:
+		fprintf(s->to, "it waits%s%s%s.\n",
+			a->state == TOP_MEMORY     ? " for memory on the GPU"
+			: a->state == TOP_PRESSURE ? " until the GPU's utilisation falls"
+						   : " for its turn",
+			a->wait_since_ns && a->wait_since_ns < now ? ", since " : "",
+			a->wait_since_ns && a->wait_since_ns < now
+				? top_text_time(now - a->wait_since_ns, since, sizeof(since))
+				: "");
+		break;
+	case TOP_EVICTED:
+		fputs("it was stopped for so long that its place was taken.\n", s->to);
+		break;
+	default:
+		fputs("it has no work on the GPU just now.\n", s->to);
+	}
+}
+
+static void say_limit(const struct story *s)
+{
+	const struct gpuarb_view_account *a = &s->account->now;
+	uint64_t sum = top_gpu_limits_ppm(s->gpu);
+	char text[16], name[2 * ARB_NAME_BYTES];
+	bool first = true;
+
+	if (a->limit_ppm >= ARB_PPM) {
+		fputs("  Limit: none. It gets what the others leave, or as much as it asks for.\n", s->to);
+		return;
+	}
+	fprintf(s->to, "  Limit: %s percent of the GPU's time, %s.\n",
+		top_text_ppm(a->limit_ppm, text, sizeof(text)),
+		s->origin->core_set ? "set by an administrator (gpuarb-set)"
+				    : "as its program asked (gpuarb-run --core, GPUARB_CORE_LIMIT)");
+	if (a->quota_ppm >= a->limit_ppm)
+		return;
+	fprintf(s->to, "  Effective quota: %s percent. ", top_text_ppm(a->quota_ppm, text, sizeof(text)));
+	fprintf(s->to, "The limits of the active accounts add up to %s:",
+		top_text_ppm((unsigned)sum, text, sizeof(text)));
+	for (unsigned i = 0; i < s->picture->naccounts; i++) {
+		const struct gpuarb_view_account *other = &s->picture->accounts[i];
+
+		if (!other->active || other->limit_ppm >= ARB_PPM)
+			continue;
+		fprintf(s->to, "%s %s %s", first ? "" : " +", top_text_safe(other->name, name, sizeof(name)),
+			top_text_ppm(other->limit_ppm, text, sizeof(text)));
+		first = false;
+	}
+	fputs(". Each gets its part of that while one that has not had its own wants the GPU.\n", s->to);
+}
+
+/* How long until it may run again, by the books as they are now. */
+static uint64_t until_allowed_ns(const struct story *s)
+{
+	const struct gpuarb_picture *p = s->picture;
+	uint64_t end = p->window_start_ns + p->window_ns, debt = s->account->now.debt_ns;
+	uint64_t wait = end > p->now_ns ? end - p->now_ns : 0;
+	uint64_t grant = arb_policy_grant(s->account->now.quota_ppm, p->window_ns);
+
+	for (int i = 0; i < 100000 && grant; i++) {
+		debt = debt / 100 * (uint64_t)p->setting[ARB_KEY_CARRYOVER_PERCENT];
+		if (debt < grant)
+			break;
+		debt -= grant;
+		wait += p->window_ns;
+	}
+	return wait;
+}
+
+static void say_window(const struct story *s)
+{
+	const struct gpuarb_view_account *a = &s->account->now;
+	const struct gpuarb_picture *p = s->picture;
+	uint64_t end = p->window_start_ns + p->window_ns, left = end > p->now_ns ? end - p->now_ns : 0;
+	uint64_t wait, grant = arb_policy_grant(a->quota_ppm, p->window_ns);
+	char x[32], y[32], z[32];
+
+	if (a->limit_ppm >= ARB_PPM)
+		return;
+	fprintf(s->to, "  This window of %s ends in %s. Of its %s the account has used",
+		top_text_time(p->window_ns, x, sizeof(x)), top_text_time(left, y, sizeof(y)),
+		top_text_time(grant, z, sizeof(z)));
+	fprintf(s->to, " %s; ", top_text_time(a->window_ns, x, sizeof(x)));
+	if (a->left_ns) {
+		fprintf(s->to, "%s are left", top_text_time(a->left_ns, x, sizeof(x)));
+		if (a->window_ns + a->left_ns + grant / 50 < grant)
+			fprintf(s->to, " (%s paid an older debt)",
+				top_text_time(grant - a->window_ns - a->left_ns, y, sizeof(y)));
+		fputs(".\n", s->to);
+		return;
+	}
+	wait = until_allowed_ns(s);
+	if (a->debt_ns)
+		fprintf(s->to, "it owes %s, which the next windows take off. ",
+			top_text_time(a->debt_ns, x, sizeof(x)));
+	else
+		fputs("nothing is left. ", s->to);
+	fprintf(s->to, "It may go on in %s, at %s.\n", top_text_time(wait, y, sizeof(y)),
+		top_text_clock(p->now_ns + wait + s->gpu->real_minus_mono_ns, z, sizeof(z)));
+}
+
+static void say_lately(const struct story *s)
+{
+	uint64_t held = 0, times = 0, oldest = s->picture->now_ns;
+	const struct top_event *e, *refused = NULL;
+	char x[32], y[32], z[32];
+
+	for (uint64_t k = 0; (e = event_back(s->gpu, k)) != NULL; k++) {
+		uint64_t age = s->picture->now_ns > e->e.time_ns ? s->picture->now_ns - e->e.time_ns : 0;
+
+		if (!is_of(s, e))
+			continue;
+		if (e->e.kind == ARB_EVENT_MEM_REFUSED && !refused)
+			refused = e;
+		if (age > LATELY_NS)
+			continue;
+		times += e->e.kind == ARB_EVENT_THROTTLED;
+		if (e->e.kind == ARB_EVENT_RESUMED)
+			held += e->e.a;
+		oldest = e->e.time_ns;
+	}
+	if (times)
+		fprintf(s->to, "  In the last %s it was throttled %" PRIu64 " time%s, for %s in all.\n",
+			top_text_time(s->picture->now_ns - oldest, x, sizeof(x)), times,
+			times == 1 ? "" : "s", top_text_time(held, y, sizeof(y)));
+	if (refused)
+		fprintf(s->to,
+			"  Memory: %s ago it was refused %s, which would have gone over its quota of %s.\n",
+			top_text_time(s->picture->now_ns - refused->e.time_ns, x, sizeof(x)),
+			top_text_bytes(refused->e.a, y, sizeof(y)),
+			top_text_bytes(refused->e.b, z, sizeof(z)));
+}
+
+static void say_shares(const struct story *s)
+{
+	const struct top_account *a = s->account;
+	bool any = false;
+	char text[16];
+
+	for (int i = 0; i < TOP_SPANS; i++) {
+		if (!a->share[i].known)
+			continue;
+		fprintf(s->to, "%s %s percent over %u s", any ? "," : "  It got",
+			top_text_share(a->share[i].value, text, sizeof(text)), top_span_s[i]);
+		any = true;
+	}
+	if (any)
+		fprintf(s->to, "; the GPU was busy for %s percent of the last second.\n",
+			top_text_share(s->gpu->share[0].value, text, sizeof(text)));
+	/* It could have more, and nobody holds it back. */
+	if (a->share[0].known && a->state != TOP_THROTTLED && !a->waiting && a->now.left_ns &&
+		!a->now.debt_ns && a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
+		fprintf(s->to, "  Nothing holds it back: %s\n",
+			s->picture->nrunning > 1 ? "it shares the GPU with others that run at the same time, "
+						   "or does not ask for more."
+						 : "it does not ask for more.");
+}
+
+static void say_queue(const struct story *s)
+{
+	const struct gpuarb_picture *p = s->picture;
+	char policy[64], name[2 * ARB_NAME_BYTES];
+	unsigned told = 0;
+
+	if (!s->account->queue_place)
+		return;
+	fprintf(s->to, "  Queue: place %u of %u. Policy %s; running now:", s->account->queue_place,
+		p->nwaiting, top_words_choice(p, ARB_KEY_POLICY, policy, sizeof(policy)));
+	for (unsigned i = 0; i < p->nclients && told < 4; i++) {
+		const struct top_account *owner = top_gpu_owner(s->gpu, &p->clients[i]);
+
+		if (!p->clients[i].running)
+			continue;
+		fprintf(s->to, "%s %s (pid %u)", told ? "," : "",
+			owner ? top_text_safe(owner->now.name, name, sizeof(name)) : "?", p->clients[i].pid);
+		told++;
+	}
+	fprintf(s->to, "%s%s.\n", told ? "" : " nobody", p->nrunning > told ? " and others" : "");
+}
+
+static void say_memory(const struct story *s)
+{
+	const struct gpuarb_view_account *a = &s->account->now;
+	const struct gpuarb_picture *p = s->picture;
+	char x[32], y[32], z[32];
+
+	fprintf(s->to, "  Memory: %s in use", top_text_bytes(a->mem_used, x, sizeof(x)));
+	if (a->mem_limit)
+		fprintf(s->to, " of a quota of %s (%s)", top_text_bytes(a->mem_limit, y, sizeof(y)),
+			s->origin->mem_set ? "set by an administrator" : "as its program asked");
+	fprintf(s->to, ", at most %s so far.\n", top_text_bytes(a->mem_peak, z, sizeof(z)));
+	if (s->account->state == TOP_MEMORY && p->mem_physical)
+		fprintf(s->to,
+			"  The GPU has %s, of which all accounts use %s; those that do not fit together take "
+			"turns.\n",
+			top_text_bytes(p->mem_physical, x, sizeof(x)),
+			top_text_bytes(p->mem_used, y, sizeof(y)));
+}
+
+static void say_pressure(const struct story *s)
+{
+	const struct gpuarb_view_admission *a = &s->picture->admission;
+
+	if (!a->high_pressure)
+		return;
+	if (a->usage_known)
+		fprintf(s->to,
+			"  Admission: HIGH_PRESSURE, utilisation %u.%u percent (high water %u, low water "
+			"%u): "
+			"tasks of low classes are refused, others wait.\n",
+			a->usage_hundredths / 100, a->usage_hundredths % 100 / 10, a->high_water,
+			a->low_water);
+	else
+		fputs("  Admission: HIGH_PRESSURE, because the utilisation is not known.\n", s->to);
+}
+
+/* "The limit does not work" begins here: what was seen of the program, and what may have gone past. */
+static void say_coverage(const struct story *s, const struct gpuarb_view_client *c)
+{
+	bool any = false, past = false;
+
+	for (int k = 0; k < ARB_COUNTER_PAST; k++) {
+		if (!c->counter[k])
+			continue;
+		fprintf(s->to, "%s %" PRIu64 " %s", any ? "," : "    seen:", c->counter[k],
+			top_words_counter_text(k));
+		any = true;
+	}
+	fputs(any ? "\n" : "    seen: none of its calls yet\n", s->to);
+	for (int k = ARB_COUNTER_PAST; k < ARB_COUNTER_COUNT; k++) {
+		if (!c->counter[k])
+			continue;
+		fprintf(s->to, "%s %" PRIu64 " %s", past ? "," : "    may go past gpuarb:", c->counter[k],
+			top_words_counter_text(k));
+		past = true;
+	}
+	if (past)
+		fputs("\n", s->to);
+}
+
+static void say_processes(const struct story *s)
+{
+	char command[64], container[64], used[32], held[32];
+	unsigned told = 0;
+
+	for (unsigned i = 0; i < s->picture->nclients; i++) {
+		const struct gpuarb_view_client *c = &s->picture->clients[i];
+
+		if (top_gpu_owner(s->gpu, c) != s->account || told++ >= PROCESSES)
+			continue;
+		top_text_container(c->container, container, sizeof(container));
+		fprintf(s->to, "  pid %u %s%s%s: %s, used %s, throttled %s\n", c->pid,
+			top_text_safe(c->command, command, sizeof(command)),
+			*container ? " in container " : "", container,
+			top_state_name(s->gpu->client_state[i]),
+			top_text_time(c->used_ns, used, sizeof(used)),
+			top_text_time(top_client_throttled_ns(s->gpu, c), held, sizeof(held)));
+		say_coverage(s, c);
+	}
+	if (told > PROCESSES)
+		fprintf(s->to, "  and %u more processes\n", told - PROCESSES);
+}
+
+static void say_last(const struct story *s)
+{
+	const struct top_event *e, *last[LAST_EVENTS];
+	char clock[32], words[256];
+	int n = 0;
+
+	for (uint64_t k = 0; n < LAST_EVENTS && (e = event_back(s->gpu, k)) != NULL; k++)
+		if (is_of(s, e))
+			last[n++] = e;
+	if (n)
+		fputs("  Last events:\n", s->to);
+	while (n-- > 0)
+		fprintf(s->to, "    %s %s\n",
+			top_text_clock(last[n]->e.time_ns + s->gpu->real_minus_mono_ns, clock, sizeof(clock)),
+			top_words_event(s->gpu, last[n], words, sizeof(words)));
+}
+
+void top_words_explain(
+	const struct top_gpu *g, const char *account, const struct top_origin *origin, FILE *to)
+{
+	char name[2 * ARB_NAME_BYTES];
+	struct top_account *found = top_gpu_account(g, account);
+	struct story s = {g, g->picture, found && found->present ? found : NULL,
+		top_text_safe(account, name, sizeof(name)), origin, to};
+
+	say_state(&s);
+	if (s.account) {
+		say_limit(&s);
+		say_window(&s);
+		say_shares(&s);
+		say_queue(&s);
+		say_pressure(&s);
+		say_memory(&s);
+	} else if (origin->core_set || origin->mem_set) {
+		fputs("  Limits set by an administrator wait for it: gpuarb-set --show.\n", to);
+	}
+	say_lately(&s);
+	if (s.account)
+		say_processes(&s);
+	say_last(&s);
+}
