@@ -31,3 +31,11 @@ CHECK += check-systemd
 .PHONY: check-systemd
 check-systemd: $(PRODUCT) ## units, user and directories by systemd's own judgement
 	@test/deploy/systemd.sh $(BUILD)
+
+# The real thing: these install what they need, and are not part of `make check`.
+.PHONY: check-slurm deps-slurm
+deps-slurm:
+	@test/install-deps.sh slurmctld slurmd slurm-client munge jq
+
+check-slurm: all deps-slurm ## jobs with shards on a real Slurm cluster of one node
+	@test/deploy/slurm.sh $(BUILD)
