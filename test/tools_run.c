@@ -60,8 +60,103 @@ Test(run, what_was_preloaded_stays)
 	expect("", "--dry-run --sim true", 0, "/sim");
 }
 
+/* Flags as they are put on the command line of docker or podman: all of them, or none. */
+Test(run, a_container_gets_flags)
+{
+	char place[] = "/dev/shm/gpuarb-run-XXXXXX", command[512], out[8192], expected[512];
+
+	cr_assert(mkdtemp(place));
+	snprintf(command, sizeof(command), "--print-container-flags --core 40 --dir %s", place);
+	cr_assert_eq(run("", command, out, sizeof(out)), 1);
+	cr_assert(strstr(out, "/state: No such file or directory; gpuarb-node makes the directories"), "%s",
+		out);
+	cr_assert_null(strstr(out, "-e "), "nothing else is printed: %s", out);
+	snprintf(command, sizeof(command), "mkdir %s/state %s/control", place, place);
+	cr_assert_eq(system(command), 0);
+	snprintf(command, sizeof(command),
+		"--print-container-flags --core 40 --mem 1Gi --policy fair --dir %s", place);
+	cr_assert_eq(run("", command, out, sizeof(out)), 0, "%s", out);
+	snprintf(expected, sizeof(expected),
+		"-v %s/state:/dev/shm/gpuarb/state:rw\n-v %s/control:/dev/shm/gpuarb/control:ro\n", place,
+		place);
+	cr_assert(strstr(out, expected), "%s", out);
+	cr_assert(strstr(out, "-e GPUARB_CORE_LIMIT=40\n-e GPUARB_MEM_LIMIT=1Gi\n"), "%s", out);
+	cr_assert(strstr(out, "-e GPUARB_POLICY=fair\n-e GPUARB_ACCOUNT=@container\n"), "%s", out);
+	cr_assert(strstr(out, "libgpuarb-preload.so:/usr/lib/gpuarb/libgpuarb-preload.so:ro\n"), "%s", out);
+	cr_assert(strstr(out, "-e LD_PRELOAD=/usr/lib/gpuarb/libgpuarb-preload.so\n"), "%s", out);
+	snprintf(command, sizeof(command), "--print-container-flags --account 'a*' --dir %s", place);
+	cr_assert_eq(run("", command, out, sizeof(out)), 1);
+	cr_assert(strstr(out, "GPUARB_ACCOUNT=a* cannot be written as a flag"), "%s", out);
+	expect("", "--print-container-flags true", 2, "runs nothing");
+	expect("", "--print-container-flags --sim", 2, "runs nothing");
+	snprintf(command, sizeof(command), "rm -r %s", place);
+	cr_assert_eq(system(command), 0);
+}
+
+Test(run, a_gpu_is_known_by_number_or_uuid_or_not_at_all)
+{
+	char place[] = "/dev/shm/gpuarb-run-XXXXXX", before[128], command[128], out[8192], *uuid, *end;
+
+	cr_assert(mkdtemp(place));
+	snprintf(before, sizeof(before), "GPUSIM_DIR=%s", place);
+	cr_assert_eq(run(before, "--sim --gpu 0 --dry-run true", out, sizeof(out)), 0, "%s", out);
+	uuid = strstr(out, "CUDA_VISIBLE_DEVICES=GPU-");
+	cr_assert(uuid, "by number, as nvidia-smi counts, is not by number as CUDA does: %s", out);
+	uuid += strlen("CUDA_VISIBLE_DEVICES=");
+	end = strchr(uuid, '\n');
+	uuid[10] = *end = '\0';
+	snprintf(command, sizeof(command), "--sim --gpu %s --dry-run true", uuid);
+	expect(before, command, 0, uuid);
+	expect(before, "--sim --gpu 7 true", 1, "there is no GPU 7; the driver knows 1");
+	expect(before, "--sim --gpu GPU-ffffffff true", 1, "there is no GPU GPU-ffffffff");
+	snprintf(command, sizeof(command), "rm -r %s", place);
+	cr_assert_eq(system(command), 0);
+}
+
+Test(run, a_policy_is_for_the_first_on_a_gpu)
+{
+	const char *build = getenv("T_BUILD");
+	char place[] = "/dev/shm/gpuarb-run-XXXXXX", before[128], command[512];
+
+	cr_assert(mkdtemp(place));
+	snprintf(before, sizeof(before), "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place, place);
+	expect("", "--policy Fair --dry-run true", 0, "GPUARB_POLICY=Fair");
+	snprintf(
+		command, sizeof(command), "--sim --policy fair -- %s/simload -n 10", build ? build : "build");
+	expect(before, command, 0, "");
+	expect(before, "--policy FAIR true", 0, "");
+	expect(before, "--policy exclusive true", 1,
+		"is fair already; for everybody on it, 'gpuarb-set --gpu GPU-");
+	expect(before, "--sim --gpu 0 --policy exclusive true", 1, "policy=exclusive' changes it");
+	snprintf(command, sizeof(command), "rm -r %s", place);
+	cr_assert_eq(system(command), 0);
+}
+
+/* On a file system of its own, too small. */
+Test(run, no_room_for_the_segments_is_said_before)
+{
+	const char *build = getenv("T_BUILD");
+	char command[768];
+	int r;
+
+	snprintf(command, sizeof(command),
+		"unshare -rm sh -c 'mount -t tmpfs -o size=64k none /mnt 2>/dev/null || exit 77; "
+		"GPUARB_CONF=/dev/null %s/gpuarb-run --dir /mnt/gpuarb true 2>&1 | "
+		"grep -q \"no room in /mnt/gpuarb: the segments of a GPU take .* and 64 KiB are free\"' "
+		"2>/dev/null",
+		build ? build : "build");
+	r = WEXITSTATUS(system(command));
+	if (r == 77 || (r != 0 && system("unshare -rm true 2>/dev/null") != 0)) {
+		printf("skipped: no room: file systems cannot be mounted here\n");
+		cr_skip_test("file systems cannot be mounted here");
+	}
+	cr_assert_eq(r, 0);
+}
+
 Test(run, mistakes_get_a_sentence)
 {
+	expect("", "--policy fare true", 2, "--policy: policy cannot be 'fare'; allowed: one of concurrent|");
+	expect("", "--version", 0, "gpuarb-run 0.");
 	expect("", "--core 0 true", 2, "--core: core cannot be '0'; allowed: 1 to 100 percent");
 	expect("", "--mem lots true", 2,
 		"--mem: mem cannot be 'lots'; allowed: a number of bytes such as 512Mi");

@@ -48,15 +48,16 @@ static bool has_settings(const char *dir, const char *gpu)
 
 static const char *by_number(const char *wanted)
 {
-	const char *why;
-	int n = nvml_list(known, &why);
+	const char *uuid;
+	int n;
 
+	uuid = cli_gpu_known(wanted, &n);
 	if (n < 0)
-		die("GPU %s: numbers are the driver's, and %s; name it by its UUID", wanted, why);
-	for (int i = 0; i < n && i < NVML_GPUS_MOST; i++)
-		if (strcmp(known[i].index, wanted) == 0)
-			return known[i].uuid;
-	die("there is no GPU %s; the driver knows %d, counted from 0", wanted, n);
+		die("GPU %s: numbers are the driver's, and there is none to ask; name it by its UUID",
+			wanted);
+	if (!uuid)
+		die("there is no GPU %s; the driver knows %d, counted from 0", wanted, n);
+	return uuid;
 }
 
 const char *cli_gpu(const char *dir, const char *wanted)
@@ -87,24 +88,22 @@ const char *cli_gpu(const char *dir, const char *wanted)
 	if (!wanted)
 		die("no GPU has a segment yet; name one with --gpu");
 	if (!is_whole_uuid(wanted) && !has_settings(dir, wanted))
-		die("there is no GPU '%.70s': a GPU is named by its number or UUID (see nvidia-smi -L), or by "
+		die("there is no GPU '%.70s': a GPU is named by its number or UUID (see nvidia-smi -L), or "
+		    "by "
 		    "the beginning of one that has a segment",
 			wanted);
 	return wanted;
 }
 
-int cli_gpu_exists(const char *wanted, int *count)
+const char *cli_gpu_known(const char *wanted, int *count)
 {
-	size_t length = strlen(wanted);
 	const char *why;
 
 	*count = nvml_list(known, &why);
-	if (*count < 0)
-		return -1;
 	/* The driver takes the beginning of a UUID as well. */
 	for (int i = 0; i < *count && i < NVML_GPUS_MOST; i++)
 		if (strcmp(known[i].index, wanted) == 0 ||
-			(is_uuid(wanted) && strncmp(known[i].uuid, wanted, length) == 0))
-			return 1;
-	return *count > NVML_GPUS_MOST ? -1 : 0;
+			(is_uuid(wanted) && strncmp(known[i].uuid, wanted, strlen(wanted)) == 0))
+			return known[i].uuid;
+	return NULL;
 }

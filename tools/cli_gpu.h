@@ -8,7 +8,8 @@
  */
 const char *cli_gpu(const char *dir, const char *wanted);
 
-/* Is there such a GPU, as the driver counts or names them? 1: yes, 0: no, -1: nobody can say. */
-int cli_gpu_exists(const char *wanted, int *count);
+/* The UUID of that GPU, as the driver counts (0, 1:0) or names them; NULL if it knows none. `count` is how
+ * many it knows, negative if there is no driver to ask. */
+const char *cli_gpu_known(const char *wanted, int *count);
 
 #endif

@@ -1,7 +1,9 @@
 /* Starts a program under limits: sets up its environment and becomes it. */
 #include <argp.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,21 +12,20 @@
 
 #include "cli.h"
 #include "config.h"
+#include "run.h"
 #include "run_place.h"
 
 #define LIBRARY "libgpuarb-preload.so"
 
-struct options {
-	const char *gpu, *core, *mem, *account, *priority, *dir;
-	double wait_s; /* for memory; < 0: do not */
-	bool sim, dry_run;
-	char **program;
-};
+/* What would be set, where nothing is to be run. */
+static FILE *printed;
+static char *text;
+static size_t size;
 
 /* The directory of this program, without a slash at its end. */
-static void own_directory(char *path, size_t size)
+static void own_directory(char *path, size_t room)
 {
-	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+	ssize_t n = readlink("/proc/self/exe", path, room - 1);
 
 	path[n > 0 ? n : 0] = '\0';
 	if (strrchr(path, '/'))
@@ -32,46 +33,70 @@ static void own_directory(char *path, size_t size)
 }
 
 /* Beside this program, as in a build directory, or where `make install` puts it. */
-static void find_library(char *path, size_t size)
+static void find_library(char *path, size_t room)
 {
 	static const char *const places[] = {"", "/../lib/gpuarb", "/../lib"};
 	char own[PATH_MAX - 64];
 
 	own_directory(own, sizeof(own));
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(path, size, "%s%s/" LIBRARY, own, places[i]);
+		snprintf(path, room, "%s%s/" LIBRARY, own, places[i]);
 		if (access(path, R_OK) == 0)
 			return;
 	}
 	die("there is no " LIBRARY " beside %s or in its ../lib/gpuarb", own);
 }
 
-static void set(const struct options *o, const char *name, const char *value)
+void run_print(const char *format, ...)
 {
-	if (o->dry_run)
-		printf("%s=%s\n", name, value);
+	va_list ap;
+
+	if (!printed && !(printed = open_memstream(&text, &size)))
+		die("out of memory");
+	va_start(ap, format);
+	vfprintf(printed, format, ap);
+	va_end(ap);
+}
+
+void run_set(const struct run_options *o, const char *name, const char *value)
+{
+	if (o->container_flags && strpbrk(value, RUN_SPECIAL))
+		die("%s=%s cannot be written as a flag: it has a space or another sign that a shell takes "
+		    "for "
+		    "its own",
+			name, value);
+	if (o->container_flags)
+		run_print("-e %s=%s\n", name, value);
+	else if (o->dry_run)
+		run_print("%s=%s\n", name, value);
 	else if (setenv(name, value, 1) != 0)
 		die("cannot set %s: %s", name, strerror(errno));
 }
 
+/* All of it, or nothing if something was wrong: half of the flags would make a container without limits. */
+static int print_all(void)
+{
+	return fclose(printed) == 0 && fputs(text, stdout) != EOF && fflush(stdout) == 0 ? 0 : 1;
+}
+
 /* In front of what is there already: the program's owner may preload things too. */
-static void prepend(const struct options *o, const char *name, const char *value, char separator)
+static void prepend(const struct run_options *o, const char *name, const char *value, char separator)
 {
 	const char *old = getenv(name);
-	char *text = NULL;
+	char *both = NULL;
 
 	if (!old || !*old) {
-		set(o, name, value);
+		run_set(o, name, value);
 		return;
 	}
-	if (asprintf(&text, "%s%c%s", value, separator, old) < 0)
+	if (asprintf(&both, "%s%c%s", value, separator, old) < 0)
 		die("out of memory");
-	set(o, name, text);
-	free(text);
+	run_set(o, name, both);
+	free(both);
 }
 
 /* A limit is checked here, where somebody reads what is wrong with it, and not only in the program. */
-static void limit(const struct options *o, enum arb_key key, const char *option, const char *value)
+static void limit(const struct run_options *o, enum arb_key key, const char *option, const char *value)
 {
 	struct gpuarb_error err;
 	int64_t parsed;
@@ -82,18 +107,21 @@ static void limit(const struct options *o, enum arb_key key, const char *option,
 		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
 		exit(2);
 	}
-	set(o, arb_keys[key].env, value);
+	run_set(o, arb_keys[key].env, value);
 }
 
-/* Everything that this call starts is one account, unless it is told otherwise. */
-static const char *account(const struct options *o)
+/* Everything that this call starts is one account, unless it is told otherwise; so is a container. */
+static const char *account(const struct run_options *o)
 {
-	const char *base = strrchr(o->program[0], '/') ? strrchr(o->program[0], '/') + 1 : o->program[0];
-	const char *name = o->account ? o->account : getenv("GPUARB_ACCOUNT");
+	const char *name = o->account           ? o->account
+			   : o->container_flags ? "@container"
+						: getenv("GPUARB_ACCOUNT");
 	static char own[ARB_NAME_BYTES];
 
 	if (!name || !*name) {
-		snprintf(own, sizeof(own), "%.40s-%ld", base, (long)getpid());
+		const char *slash = strrchr(o->program[0], '/');
+
+		snprintf(own, sizeof(own), "%.40s-%ld", slash ? slash + 1 : o->program[0], (long)getpid());
 		for (char *p = own; *p; p++)
 			if ((unsigned char)*p <= ' ' || *p == 0x7f)
 				*p = '_';
@@ -104,30 +132,34 @@ static const char *account(const struct options *o)
 			program_invocation_short_name, name, ARB_NAME_BYTES - 1);
 		exit(2);
 	}
-	set(o, "GPUARB_ACCOUNT", name);
+	run_set(o, "GPUARB_ACCOUNT", name);
 	return name;
 }
 
-static void simulate(const struct options *o)
+static void simulate(const struct run_options *o)
 {
-	char own[PATH_MAX - 64], path[PATH_MAX], driver[PATH_MAX + 16];
+	char own[PATH_MAX - 64], path[PATH_MAX], driver[PATH_MAX + 32];
 
 	own_directory(own, sizeof(own));
 	snprintf(path, sizeof(path), "%s/sim", own);
 	snprintf(driver, sizeof(driver), "%s/libcuda.so.1", path);
 	if (access(driver, R_OK) != 0)
 		die("there is no simulated driver in %s", path);
+	/* So that questions about GPUs are answered by its NVML and not by a real one. */
+	snprintf(driver, sizeof(driver), "%s/libnvidia-ml.so.1", path);
+	dlopen(driver, RTLD_NOW | RTLD_GLOBAL);
 	prepend(o, "LD_LIBRARY_PATH", path, ':');
 }
 
 /* Memory is promised before the program starts; with --gpu auto on the GPU that has most room. */
-static void find_place(struct options *o, const char *name)
+static void find_place(struct run_options *o, const char *name)
 {
 	static struct run_place place;
 	char own[PATH_MAX - 64], libraries[PATH_MAX];
 
 	own_directory(own, sizeof(own));
 	snprintf(libraries, sizeof(libraries), "%s/sim", own);
+	/* A promise lives as long as the program that it is for; a container's would end with us. */
 	place = (struct run_place){.gpu = o->gpu,
 		.libraries = o->sim ? libraries : NULL,
 		.dir = o->dir,
@@ -135,7 +167,7 @@ static void find_place(struct options *o, const char *name)
 		.mem = o->mem,
 		.core = o->core,
 		.wait_s = o->wait_s,
-		.only_look = o->dry_run};
+		.only_look = o->dry_run || o->container_flags};
 	run_place(&place);
 	if (place.chosen[0])
 		o->gpu = place.chosen;
@@ -145,42 +177,59 @@ static const struct argp_option option_table[] = {
 	{"core", 'c', "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
 	{"mem", 'm', "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
 	{"priority", 'p', "N", 0, "Who goes first among those who wait, 1 to 100", 0},
+	{"policy", 'P', "NAME", 0,
+		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
+		"first "
+		"program on it",
+		0},
 	{"account", 'a', "NAME", 0, "Share the budget of this account (default: one of its own)", 0},
 	{"gpu", 'g', "GPU", 0,
-		"Let the program see this GPU alone, by number or UUID; auto: the one with the most room", 0},
+		"Let the program see this GPU alone, by its number (as nvidia-smi counts) or UUID; auto: the "
+		"one "
+		"with the most room",
+		0},
 	{"wait", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
 	{"sim", 's', NULL, 0, "On the simulated GPU that is built beside this program", 0},
 	{"dry-run", 'n', NULL, 0, "Print what would be set in the environment, and run nothing", 0},
+	{"print-container-flags", 'f', NULL, 0,
+		"Print flags for docker run or podman run that make a container a client, and run nothing",
+		0},
 	{0},
 };
 
-static error_t on_option(int key, char *text, struct argp_state *state)
+static error_t on_option(int key, char *value, struct argp_state *state)
 {
-	struct options *o = state->input;
+	struct run_options *o = state->input;
 
 	switch (key) {
 	case 'c':
-		o->core = text;
+		o->core = value;
 		return 0;
 	case 'm':
-		o->mem = text;
+		o->mem = value;
 		return 0;
 	case 'p':
-		o->priority = text;
+		o->priority = value;
+		return 0;
+	case 'P':
+		o->policy = value;
+		return 0;
+	case 'f':
+		o->container_flags = true;
 		return 0;
 	case 'a':
-		o->account = text;
+		o->account = value;
 		return 0;
 	case 'g':
-		o->gpu = text;
+		o->gpu = value;
 		return 0;
 	case 'w':
-		o->wait_s = text ? (double)cli_number("--wait", text, 0, 31536000) : 1e9;
+		o->wait_s = value ? (double)cli_number("--wait", value, 0, 31536000) : 1e9;
 		return 0;
 	case 'd':
-		o->dir = text;
+		o->dir = value;
 		return 0;
 	case 's':
 		o->sim = true;
@@ -193,9 +242,12 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->program = &state->argv[state->next - 1];
 		state->next = state->argc;
 		return 0;
-	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "no program to run");
-		return EINVAL;
+	case ARGP_KEY_END:
+		if (!o->program && !o->container_flags)
+			argp_error(state, "no program to run");
+		if (o->container_flags && (o->program || o->sim))
+			argp_error(state, "--print-container-flags runs nothing: no program, and no --sim");
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -205,29 +257,42 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, "[--] PROGRAM [ARGUMENT...]",
 		"Starts a program under limits on a shared GPU.\v"
-		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n\n"
+		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n"
+		"  docker run --gpus all $(gpuarb-run --core 40 --print-container-flags) IMAGE\n\n"
 		"It becomes the program: no process of its own remains, and the exit status is the "
 		"program's. "
 		"Before that: 2 usage, 126 or 127 if the program cannot be run, 1 anything else.",
 		NULL, NULL, NULL};
 	char library[PATH_MAX];
-	struct options o = {.wait_s = -1};
+	struct run_options o = {.wait_s = -1};
+	const char *name;
 
 	cli_parse(&parser, argc, argv, ARGP_IN_ORDER, &o);
-	find_library(library, sizeof(library));
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
 	limit(&o, ARB_KEY_MEM, "--mem", o.mem);
 	limit(&o, ARB_KEY_PRIORITY, "--priority", o.priority);
-	find_place(&o, account(&o));
-	if (o.dir)
-		set(&o, "GPUARB_DIR", o.dir);
-	if (o.gpu)
-		set(&o, "CUDA_VISIBLE_DEVICES", o.gpu);
+	limit(&o, ARB_KEY_POLICY, "--policy", o.policy);
+	name = account(&o);
+	find_library(library, sizeof(library));
 	if (o.sim)
 		simulate(&o);
+	if (o.gpu)
+		o.gpu = run_check_gpu(&o);
+	run_check_room(&o);
+	find_place(&o, name);
+	if (o.policy)
+		run_check_policy(&o);
+	if (o.gpu)
+		run_set(&o, "CUDA_VISIBLE_DEVICES", o.gpu);
+	if (o.container_flags) {
+		run_container(&o, library);
+		return print_all();
+	}
+	if (o.dir)
+		run_set(&o, "GPUARB_DIR", o.dir);
 	prepend(&o, "LD_PRELOAD", library, ':');
 	if (o.dry_run)
-		return 0;
+		return print_all();
 	execvp(o.program[0], o.program);
 	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, o.program[0],
 		strerror(errno));
