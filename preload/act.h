@@ -41,6 +41,7 @@ struct act_thread {
 	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
 	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
 	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
+	uint32_t granted;         /* what the credit was when it was given */
 } __attribute__((aligned(128)));
 
 /* Read by every thread with every call, hence written seldom. */

@@ -19,6 +19,7 @@
 
 #define FREE_CREDIT   4096 /* of one without a limit */
 #define THREAD_CREDIT 32   /* in a per-thread default stream, which nobody else can look at */
+#define CREDIT_LEAST  16   /* with fewer queued, none is given */
 #define LOOK_NS       (2 * MS)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
@@ -32,8 +33,7 @@ static __thread struct {
 	bool passing;
 	uint64_t let_ns;   /* when this call was let through */
 	uint64_t begun_ns; /* when the credit was given */
-	uint32_t granted;
-	uint32_t covers; /* launches that the next marker stands for */
+	uint32_t covers;   /* launches that the next marker stands for */
 } own;
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -115,12 +115,37 @@ static void give_up(struct track *t, int error)
 
 static uint64_t all_seen(void)
 {
-	uint64_t sum[CAT_COUNT], n = 0;
+	uint64_t calls, credited;
 
-	act_thread_sum(sum);
-	for (unsigned i = CAT_LAUNCH; i <= CAT_INTEROP; i++)
-		n += sum[i];
-	return n;
+	act_thread_gated(&calls, &credited);
+	return calls;
+}
+
+/*
+ * When the work ended that no marker is behind: not before it was last seen busy, and about as long after the
+ * last marker's end as so many launches take.
+ */
+static uint64_t loose_end(const struct track *t, uint64_t now)
+{
+	uint64_t calls, credited, end;
+
+	act_thread_gated(&calls, &credited);
+	if (!t->launch_ns || !t->last_end_ns)
+		return t->busy_ns + (now - t->busy_ns) / 2;
+	end = t->last_end_ns + credited * t->launch_ns;
+	return end < t->busy_ns ? t->busy_ns : end > now ? now : end;
+}
+
+static void stay_ended(struct track *t, uint64_t end)
+{
+	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
+
+	weight_learn(&t->weight, &(struct weight_stay){.ns = end > t->begin_ns ? end - t->begin_ns : 0,
+					 .calls = all_seen() - t->stay_seen,
+					 .handle = t->stay_handle,
+					 .others = stay.others,
+					 .steady = stay.steady,
+					 .held = t->held});
 }
 
 bool gate_leave_if_idle(struct track *t)
@@ -150,8 +175,8 @@ bool gate_leave_if_idle(struct track *t)
 	}
 	now = track_now();
 	end = t->last_end_ns;
-	if (t->loose && end <= t->busy_ns)
-		end = t->busy_ns + (now - t->busy_ns) / 2;
+	if (t->loose)
+		end = loose_end(t, now);
 	/* From entering to the launch nothing ran yet. */
 	end -= t->lead_ns;
 	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
@@ -159,7 +184,15 @@ bool gate_leave_if_idle(struct track *t)
 	set_phase(t, TRACK_OUT);
 	if (r < 0)
 		give_up(t, r);
+	else
+		stay_ended(t, end);
 	return true;
+}
+
+/* Over its quota, or over its time while others wait. */
+static bool must_stop(int r)
+{
+	return r == -EDQUOT || r == -EAGAIN;
 }
 
 void gate_check(struct track *t, uint64_t now)
@@ -169,14 +202,15 @@ void gate_check(struct track *t, uint64_t now)
 	int r = gpuarb_client_tick(t->device->client), s;
 
 	s = gpuarb_client_status(t->device->client, &status);
-	if ((r < 0 && r != -EDQUOT) || s < 0) {
-		give_up(t, r < 0 && r != -EDQUOT ? r : s);
+	if ((r < 0 && !must_stop(r)) || s < 0) {
+		give_up(t, r < 0 && !must_stop(r) ? r : s);
 		return;
 	}
+	t->turns = status.turns;
 	/* What credit there is was given to one without a limit. */
-	if (!t->limited && status.core_pct < 100)
+	if (!t->limited && (status.core_pct < 100 || status.turns))
 		gate_set(t, false);
-	__atomic_store_n(&t->limited, status.core_pct < 100, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->limited, status.core_pct < 100 || status.turns, __ATOMIC_RELAXED);
 	if (t->phase == TRACK_OUT)
 		return;
 	/* Taken out for not being heard of: what is queued runs all the same. */
@@ -184,7 +218,7 @@ void gate_check(struct track *t, uint64_t now)
 		set_phase(t, TRACK_OUT);
 		return;
 	}
-	if (r == -EDQUOT && t->phase == TRACK_IN) {
+	if (must_stop(r) && t->phase == TRACK_IN) {
 		t->drain_ns = now;
 		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 16;
 		set_phase(t, TRACK_DRAIN);
@@ -197,16 +231,17 @@ void gate_check(struct track *t, uint64_t now)
 }
 
 /* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
-static void enter(struct track *t)
+static void enter(struct track *t, const struct act_call *call)
 {
+	struct gpuarb_work work = {.weight = t->weight.now};
 	struct gpuarb_client *client = t->device->client;
 	uint64_t now = track_now();
-	int r = gpuarb_client_enter(client, NULL);
+	int r = gpuarb_client_enter(client, &work);
 
 	if (r == -EAGAIN) {
 		t->waiters++;
 		track_unlock(t);
-		r = gpuarb_client_wait(client, NULL, WAIT_SLICE_NS);
+		r = gpuarb_client_wait(client, &work, WAIT_SLICE_NS);
 		track_lock(t);
 		t->waiters--;
 		/* Somebody else may have come and gone since: ask again, with the lock. */
@@ -221,7 +256,9 @@ static void enter(struct track *t)
 	t->check_ns = now + LOOK_LEAST_NS;
 	t->lead_ns = 0;
 	t->first_launch = true;
-	t->loose = false;
+	t->loose = t->held = false;
+	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
+	t->stay_handle = call->handle;
 	set_phase(t, TRACK_IN);
 	tracker_wake();
 }
@@ -281,11 +318,11 @@ static void admit(struct track *t, const struct act_call *call)
 		}
 		/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of
 		 * now. */
-		if (t->phase == TRACK_DRAIN ||
-			(t->phase == TRACK_IN && !entered && t->limited && none && own.covers == 1))
+		if (t->phase == TRACK_DRAIN || (t->phase == TRACK_IN && !entered && t->limited && !t->turns &&
+						       none && own.covers == 1))
 			gate_leave_if_idle(t);
 		if (t->phase == TRACK_OUT) {
-			enter(t);
+			enter(t, call);
 			entered = t->phase == TRACK_IN;
 			continue;
 		}
@@ -297,6 +334,7 @@ static void admit(struct track *t, const struct act_call *call)
 			t->loose = true;
 			break;
 		}
+		t->held = true;
 		t->waiters++;
 		track_unlock(t);
 		nap(patience(t, now));
@@ -342,9 +380,9 @@ void gate_before(struct act_call *call)
 		return;
 	}
 	saved = errno;
-	own.covers = 1 + (own.track == t && own.granted > self->credit ? own.granted - self->credit : 0);
+	own.covers = 1 + (own.track == t && self->granted > self->credit ? self->granted - self->credit : 0);
 	own.track = t;
-	own.granted = self->credit = 0;
+	self->granted = self->credit = 0;
 	if (!current || current(&own.ctx) != CUDA_SUCCESS)
 		own.ctx = NULL;
 	mode = track_relax();
@@ -366,6 +404,9 @@ static uint32_t credit(struct track *t, const struct act_call *call)
 {
 	if (!t->limited)
 		return per_thread(call) ? THREAD_CREDIT : FREE_CREDIT;
+	/* One that waits for a few at a time is seen each time it begins again. */
+	if (t->outstanding < CREDIT_LEAST || t->window < CREDIT_LEAST)
+		return 0;
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
 
@@ -413,8 +454,8 @@ void gate_after(struct act_call *call, CUresult result)
 			 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 			t->loose = true;
 		own.begun_ns = own.let_ns;
-		own.granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
-		if (own.granted) {
+		self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
+		if (self->granted) {
 			t->loose = true;
 			if (t->phase == TRACK_IN)
 				gate_set(t, true);

@@ -42,13 +42,16 @@ static void learn(struct track *t, const struct track_marker *m, uint64_t took_n
 		t->launch_ns = US;
 }
 
-/* The queue may double with every marker that comes back, up to the bound. */
+/* The queue may double with every quarter of it that comes back, up to the bound. */
 static void widen(struct track *t, const struct track_marker *m)
 {
 	uint64_t most = t->bound_ns / t->launch_ns;
 
-	if (m->launches * 4 >= t->window)
+	t->back += m->launches;
+	if (t->back * 4 >= t->window) {
 		t->window *= 2;
+		t->back = 0;
+	}
 	if (t->window > most)
 		t->window = (uint32_t)most;
 	if (t->window < 1)

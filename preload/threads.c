@@ -16,6 +16,7 @@ __thread struct act_thread *act_self = &nobody;
 
 struct chunk {
 	struct chunk *older;
+	uint32_t used; /* those behind were never anybody's */
 	struct act_thread threads[31];
 };
 
@@ -29,7 +30,7 @@ static void leave(void *argument)
 	struct act_thread *self = argument;
 
 	act_self = &nobody;
-	self->credit = 0;
+	self->credit = self->granted = 0;
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
 }
 
@@ -42,7 +43,7 @@ static void forget_others(void)
 
 			memset(t->seen, 0, sizeof(t->seen));
 			if (t != act_self) {
-				t->credit = 0;
+				t->credit = t->granted = 0;
 				t->owned = 0;
 			}
 		}
@@ -66,9 +67,15 @@ static struct act_thread *take(struct chunk *c)
 		uint32_t nobodys = 0;
 
 		if (!__atomic_load_n(&c->threads[i].owned, __ATOMIC_RELAXED) &&
-			__atomic_compare_exchange_n(
-				&c->threads[i].owned, &nobodys, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			__atomic_compare_exchange_n(&c->threads[i].owned, &nobodys, 1, false,
+				__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			uint32_t used = __atomic_load_n(&c->used, __ATOMIC_RELAXED);
+
+			while (used <= i && !__atomic_compare_exchange_n(&c->used, &used, i + 1, false,
+						    __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+				;
 			return &c->threads[i];
+		}
 	}
 	return NULL;
 }
@@ -122,7 +129,28 @@ void act_thread_sum(uint64_t sum[CAT_COUNT])
 {
 	memset(sum, 0, sizeof(*sum) * CAT_COUNT);
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
-		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++)
+		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++)
 			add(sum, &c->threads[i]);
 	add(sum, &crowd);
+}
+
+static uint64_t on_credit(const struct act_thread *t)
+{
+	uint32_t granted = __atomic_load_n(&t->granted, __ATOMIC_RELAXED);
+	uint32_t left = __atomic_load_n(&t->credit, __ATOMIC_RELAXED);
+
+	return granted > left ? granted - left : 0;
+}
+
+void act_thread_gated(uint64_t *calls, uint64_t *credited)
+{
+	*calls = *credited = 0;
+	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++) {
+			for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
+				*calls += __atomic_load_n(&c->threads[i].seen[k], __ATOMIC_RELAXED);
+			*credited += on_credit(&c->threads[i]);
+		}
+	for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
+		*calls += __atomic_load_n(&crowd.seen[k], __ATOMIC_RELAXED);
 }

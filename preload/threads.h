@@ -8,5 +8,7 @@
 struct act_thread *act_thread_get(void);
 /* Over all threads, also those that ended. */
 void act_thread_sum(uint64_t sum[CAT_COUNT]);
+/* Calls that gave the GPU work, and how many of them have passed since their threads were given credit. */
+void act_thread_gated(uint64_t *calls, uint64_t *credited);
 
 #endif

@@ -13,6 +13,7 @@
 #include "act.h"
 #include "cuda_abi.h"
 #include "device.h"
+#include "weight.h"
 
 #define US 1000ull
 #define MS 1000000ull
@@ -51,7 +52,8 @@ struct track {
 	pthread_mutex_t lock;
 	struct arb_device *device; /* NULL: not joined */
 	uint32_t phase;            /* read without the lock by unlimited clients */
-	uint32_t limited;
+	uint32_t limited; /* by a quota or by turns: its queue is bounded */
+	bool turns;
 	uint32_t open;    /* calls with credit may pass */
 	uint32_t broken;  /* the segment cannot be used any more: run free */
 	uint32_t waiters; /* threads at the gate */
@@ -63,6 +65,7 @@ struct track {
 	uint64_t outstanding_ns;
 	uint32_t outstanding; /* launches, as far as they are covered by markers */
 	uint32_t window;      /* how many may be */
+	uint32_t back;        /* how many have come back since that was changed */
 	uint64_t bound_ns;    /* and how much time they may take */
 	uint64_t launch_ns;   /* a launch takes, on average */
 	bool loose;           /* some may not be covered since the set was entered */
@@ -84,6 +87,9 @@ struct track {
 	uint64_t lead_ns;  /* from there to its first launch */
 	uint64_t usual_lead_ns;
 	bool first_launch; /* is yet to come */
+	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
+	bool held;                       /* somebody had more work than could be queued */
+	struct weight weight;
 	uint64_t check_ns; /* when to look next */
 	uint64_t drain_ns; /* since when it drains */
 

@@ -189,7 +189,7 @@ struct track *tracker_get(struct arb_device *device)
 		t->window = 1;
 		t->bound_ns = TRACK_BOUND_NS;
 		if (gpuarb_client_status(device->client, &status) == 0)
-			t->limited = status.core_pct < 100;
+			t->limited = status.core_pct < 100 || status.turns;
 		__atomic_store_n(&act_gate.open, 0, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&t->device, device, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&tracker_gpus, 1, __ATOMIC_RELAXED);

@@ -335,11 +335,33 @@ static void change_clock(
 	s->wall = wall;
 }
 
+static bool in_queue(
+	const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s)
+{
+	uint64_t any = 0;
+
+	for (uint32_t w = 0; w < run->words && w < seg->nwords; w++)
+		any |= run->waiting[w] & s->attached[w];
+	return any != 0;
+}
+
+static uint64_t next_cap(
+	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows, bool queued)
+{
+	uint64_t next = arb_policy_next_cap(usage, cap, grant, carryover_pct, windows), saved;
+
+	if (!queued)
+		return next;
+	saved = arb_policy_saved_cap(usage, cap, grant, windows);
+	return arb_policy_before(next, saved) ? saved : next;
+}
+
 static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, const struct arb_terms *terms,
 	struct arb_account_snap *s)
 {
 	uint64_t windows = run->win_number - s->window;
 	uint64_t usage = arb_account_usage(seg, run, s, s->wall, true);
+	bool queued = in_queue(seg, run, s);
 
 	/* Nobody can have run up such a debt; it would lock the account out for ever. */
 	if ((int64_t)(usage - s->cap) > (int64_t)DEBT_TICKS_MAX)
@@ -354,10 +376,10 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 		s->quota_ppm = terms->quota_ppm;
 		s->limit_ppm = terms->limit_ppm;
 	}
-	s->cap = arb_policy_next_cap(
-		usage, s->cap, arb_policy_grant(s->quota_ppm, run->win_ticks), terms->carryover_pct, windows);
-	s->hard = arb_policy_next_cap(usage, s->hard, arb_policy_grant(s->limit_ppm, run->win_ticks),
-		terms->carryover_pct, windows);
+	s->cap = next_cap(usage, s->cap, arb_policy_grant(s->quota_ppm, run->win_ticks), terms->carryover_pct,
+		windows, queued);
+	s->hard = next_cap(usage, s->hard, arb_policy_grant(s->limit_ppm, run->win_ticks),
+		terms->carryover_pct, windows, queued);
 	s->start = usage;
 	s->window = run->win_number;
 }

@@ -389,6 +389,7 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		status->slot = c->me.slot;
 		status->account = c->account;
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
+		status->turns = c->turns;
 		status->reason = status->running ? ARB_REASON_NONE : arb_load32(&s->reason);
 		status->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
 		status->quota_ppm = acct.quota_ppm;

@@ -44,6 +44,7 @@ struct gpuarb_client {
 	uint64_t outstanding;
 	uint64_t throttled_since;
 	uint64_t waiting_since;
+	uint64_t turn_began; /* ticks; when the set was entered */
 	uint64_t checked_ns;
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;

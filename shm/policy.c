@@ -77,6 +77,21 @@ uint64_t arb_policy_next_cap(
 	return usage - debt + grant;
 }
 
+uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint64_t windows)
+{
+	uint64_t most = usage + grant * (1 + ARB_SAVED_WINDOWS);
+	uint64_t saved;
+
+	/* Enough to reach that bound from any debt that such a wait could pay; more would not matter. */
+	saved = cap + grant * (windows > 1000 ? 1000 : windows);
+	return arb_policy_before(most, saved) ? most : saved;
+}
+
+uint64_t arb_policy_turn(enum arb_policy policy, uint64_t slice, uint64_t window)
+{
+	return policy == ARB_POLICY_FAIR ? slice : window;
+}
+
 uint64_t arb_policy_move_cap(uint64_t cap, uint32_t old_ppm, uint32_t new_ppm, uint64_t left)
 {
 	return cap + arb_policy_grant(new_ppm, left) - arb_policy_grant(old_ppm, left);

@@ -51,6 +51,16 @@ uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks);
 uint64_t arb_policy_next_cap(
 	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows);
 
+/*
+ * The same for one that stands in the queue at the boundary: what the turns of the others kept it from using
+ * stays its own, up to ARB_SAVED_WINDOWS grants.
+ */
+#define ARB_SAVED_WINDOWS 10
+uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint64_t windows);
+
+/* How long a turn lasts when others wait for theirs; a quota that is used up ends it earlier. */
+uint64_t arb_policy_turn(enum arb_policy policy, uint64_t slice, uint64_t window);
+
 /* The cap when the quota changes with `left` ticks of the window to go. */
 uint64_t arb_policy_move_cap(uint64_t cap, uint32_t old_ppm, uint32_t new_ppm, uint64_t left);
 

@@ -113,7 +113,7 @@ static inline void open_bill(struct arb_slot *slot, const struct arb_snap *s, ui
  * The first attempt at a transition, for a plain record within one window: most are. False: not that simple,
  * or the CAS was lost; nothing has happened.
  */
-static inline bool plain_move(const struct arb_actor *me, const struct arb_move *move, const bool entering)
+static inline bool plain_move(const struct arb_actor *me, struct arb_move *move, const bool entering)
 {
 	uint64_t bit = 1ull << (me->slot % 64);
 	struct arb_snap s;
@@ -127,13 +127,19 @@ static inline bool plain_move(const struct arb_actor *me, const struct arb_move 
 		if (!snap_unchanged(me->seg, &s))
 			return false; /* as in arb_running_enter */
 		open_bill(&me->seg->slots[me->slot], &s, move->weight);
+		move->others = s.weight;
 		s.running[0] |= bit;
 		s.weight += move->weight;
 	} else {
+		move->steady = s.head == move->entered;
 		arb_fence_release();
 		take_out(me->seg, &s, me->slot);
+		move->others = s.weight;
 	}
-	return snap_publish_as(me, &s, true);
+	if (!snap_publish_as(me, &s, true))
+		return false;
+	move->entered = s.head;
+	return true;
 }
 
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
@@ -197,6 +203,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		if (!snap_unchanged(seg, s))
 			continue;
 		open_bill(slot, s, move->weight);
+		move->others = s->weight;
 		s->running[word] |= bit;
 		s->waiting[word] &= ~bit;
 		s->weight += move->weight;
@@ -204,8 +211,10 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		/* Where more than one may fit, each who enters lets the next one try. */
 		if (move->more && !s->reserved)
 			choose(seg, move, s);
-		if (snap_publish(me, s))
+		if (snap_publish(me, s)) {
+			move->entered = s->head;
 			return 0;
+		}
 	}
 	return -EBUSY;
 }
@@ -245,8 +254,10 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 		snap_advance(s, move->at, move->win_ms);
 		if (__builtin_expect(s->win_number != move->window, 0))
 			return -EXDEV;
+		move->steady = s->head == move->entered;
 		arb_fence_release();
 		take_out(seg, s, me->slot);
+		move->others = s->weight;
 		choose(seg, move, s);
 		if (snap_publish(me, s))
 			return 0;

@@ -53,8 +53,11 @@ struct arb_move {
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
 
-	uint32_t reason; /* out: why it was refused */
-	uint32_t next;   /* out: who was chosen and must be woken, or ARB_NONE */
+	uint64_t entered; /* the head that the last enter published; kept from enter to leave */
+	uint32_t others;  /* out: the others' weight in the set */
+	bool steady;      /* out: nobody has changed the record from enter to leave */
+	uint32_t reason;  /* out: why it was refused */
+	uint32_t next;    /* out: who was chosen and must be woken, or ARB_NONE */
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)

@@ -180,6 +180,7 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 			struct arb_slot *s = arb_client_slot(c);
 
 			c->running = true;
+			c->turn_began = move->now;
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
 			mark_active(c);
@@ -383,6 +384,19 @@ static void stroll(struct gpuarb_client *c)
 	}
 }
 
+static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
+
+	return c->turns && snap->any_waiting &&
+	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - length) >= 0;
+}
+
+struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)
+{
+	return (struct gpuarb_stay){c->move.others, c->move.steady};
+}
+
 int gpuarb_client_tick(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
@@ -419,7 +433,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 			r = 0;
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		if (r >= 0)
-			r = within_quota(c, &snap, 0) ? 0 : -EDQUOT;
+			r = !within_quota(c, &snap, 0) ? -EDQUOT : turn_over(c, &snap, now) ? -EAGAIN : 0;
 	}
 	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were
 	 * back. */

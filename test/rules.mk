@@ -22,6 +22,8 @@ $(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(B
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
+$(BUILD)/test/unit_weight: $(BUILD)/obj/preload/weight.o
+
 .PHONY: check-unit
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
 	@for t in $(UNIT_TESTS); do echo "$$t"; $(BUILD)/test/$$t -j2 --timeout 60 || exit 1; done

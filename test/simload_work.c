@@ -196,7 +196,7 @@ static bool step(struct worker *w, uint64_t n)
 			return false;
 		w->copies += 2;
 	}
-	if (l->pattern == PATTERN_BACK)
+	if (l->pattern == PATTERN_BACK || l->pattern == PATTERN_BURST)
 		return true;
 	if ((n + 1) % l->every == 0 && !wait_for(w, s))
 		return false;
@@ -209,18 +209,23 @@ static void *work(void *arg)
 {
 	struct worker *w = arg;
 	const struct load *l = w->load;
-	double now = simload_now(), phase = now;
+	double now = simload_now(), phase = now, burst = 0;
 
 	OK(cuCtxSetCurrent, w->ctx);
 	for (uint64_t n = 0; (!l->launches || w->launched < l->launches) && now < w->until_s; n++) {
 		if (!step(w, n))
 			break;
 		now = simload_now();
-		if (l->pattern == PATTERN_BURST && now - phase >= l->work_ms * 1e-3) {
+		if (l->pattern == PATTERN_BURST && ++burst >= l->work_ms * 1e3 / l->kernel_us) {
+			burst = 0;
 			for (unsigned i = 0; i < l->streams; i++)
 				OK(cuStreamSynchronize, w->stream[i]);
-			pause_s(l->pause_ms * 1e-3);
-			phase = now = simload_now();
+			/* By the clock, so that the demand does not depend on how long waking up takes. */
+			phase += (l->work_ms + l->pause_ms) * 1e-3;
+			pause_s(phase - simload_now());
+			now = simload_now();
+			if (phase < now - (l->work_ms + l->pause_ms) * 1e-3)
+				phase = now;
 		}
 	}
 	for (unsigned i = 0; i < l->streams; i++)

@@ -165,7 +165,9 @@ static void other_waits(void)
 
 	for (int i = 0; i < 20; i++) {
 		u_clock_ns += 100000000;
-		cr_assert_eq(gpuarb_client_tick(holder), 0);
+		int r = gpuarb_client_tick(holder);
+
+		cr_assert(r == 0 || r == -EAGAIN, "it runs, or its turn is over: %d", r);
 	}
 	before = u_clock_ns;
 	f.while_asleep = holder_leaves;

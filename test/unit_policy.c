@@ -164,3 +164,22 @@ Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "but who is stopped does not come anyway");
 	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
 }
+
+Test(policy, who_waits_in_the_queue_keeps_what_it_could_not_use)
+{
+	/* Nothing used of a cap of 50: half a window of savings, and a new grant. */
+	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 1), 200);
+	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 3), 300);
+	/* Not for ever. */
+	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 100), 100 + 50 * (1 + ARB_SAVED_WINDOWS));
+	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, UINT64_MAX), 100 + 50 * (1 + ARB_SAVED_WINDOWS));
+	/* A debt is paid first. */
+	cr_assert_eq(arb_policy_saved_cap(300, 200, 50, 1), 250);
+}
+
+Test(policy, a_turn_is_a_slice_where_it_is_fair_and_a_window_elsewhere)
+{
+	cr_assert_eq(arb_policy_turn(ARB_POLICY_FAIR, 10, 100), 10);
+	cr_assert_eq(arb_policy_turn(ARB_POLICY_EXCLUSIVE, 10, 100), 100);
+	cr_assert_eq(arb_policy_turn(ARB_POLICY_AUTO, 10, 100), 100);
+}

@@ -81,12 +81,23 @@ GPUARB_API int gpuarb_client_wait(
  */
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
+/*
+ * About the stay in the running set that this thread has just begun or ended: the weights of the others in it
+ * together, and (when it ended) whether anybody at all came, went or rolled the window meanwhile.
+ */
+struct gpuarb_stay {
+	uint32_t others; /* 256 for each that keeps the device backlogged */
+	bool steady;     /* nobody did */
+};
+GPUARB_API struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *client);
+
 /* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
 GPUARB_API void gpuarb_client_cancel(struct gpuarb_client *client);
 
 /*
  * To be called every few milliseconds while running: heartbeat, roll of the window, changed limits, and a
- * look whether the next member of the set is alive. -EDQUOT: the quota is used up, leave.
+ * look whether the next member of the set is alive. -EDQUOT: the quota is used up, leave; -EAGAIN: its turn
+ * is over and others wait, leave.
  */
 GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 
@@ -121,6 +132,7 @@ struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;
 	bool running;
+	bool turns;         /* the policy makes clients wait for each other */
 	unsigned reason;    /* enum arb_reason: why not */
 	unsigned core_pct;  /* the limit in force */
 	unsigned quota_ppm; /* effective, after scaling */
