@@ -75,8 +75,8 @@ CUresult act_after(struct act_call *call, CUresult result);
 
 /* Counts a call of a category that has wrappers of its own. */
 void act_count(enum hook_category category);
-/* What the device has, to be turned into what the account may see of it. */
-void act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used);
+/* What the device has, to be turned into what the account may see of it. True: it was. */
+bool act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used);
 
 /* Ways past the table that were noticed; never on a path that matters. */
 enum act_note {

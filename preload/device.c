@@ -89,6 +89,16 @@ static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *op
 	return FAILED;
 }
 
+/* Who runs together depends on it where memory is short. */
+static void tell_memory(struct arb_device *d, CUdevice ordinal)
+{
+	__typeof__(cuDeviceTotalMem_v2) *total = arb_real(cuDeviceTotalMem_v2);
+	size_t bytes = 0;
+
+	if (total && total(&bytes, ordinal) == CUDA_SUCCESS)
+		gpuarb_client_set_physical(d->client, bytes);
+}
+
 static void join(struct arb_device *d, CUdevice ordinal)
 {
 	struct gpuarb_options options = {.gpu = d->uuid};
@@ -106,6 +116,8 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	} else if (gpuarb_client_open(&options, &d->client, &err) < 0) {
 		state = do_without(d, &options, err.text);
 	}
+	if (state == JOINED)
+		tell_memory(d, ordinal);
 	if (state == JOINED)
 		limits_file_look(d);
 	__atomic_store_n(&d->state, state, __ATOMIC_RELEASE);

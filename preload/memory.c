@@ -89,6 +89,7 @@ static void forget(void)
 	memory_table_forget();
 	memory_pool_forget();
 	memory_vmm_forget();
+	memory_context_forget();
 }
 
 /* Not in a constructor: most programs that load this never allocate device memory. */
@@ -125,8 +126,8 @@ static bool before(struct act_call *call, CUresult *result)
 		follow_fork();
 		return memory_vmm_before(call, result);
 	case CAT_CONTEXT:
-		memory_context_before(call);
-		return true;
+		follow_fork();
+		return memory_context_before(call, result);
 	default:
 		return true;
 	}

@@ -29,13 +29,18 @@ void memory_release(struct arb_device *device, uint64_t bytes);
 struct arb_device *memory_device(CUdevice ordinal);
 bool memory_ordinal(CUdevice *ordinal);
 
-/* Plain pointers, arrays, and the end of contexts: memory_plain.c. */
+/* Plain pointers and arrays: memory_plain.c. */
 bool memory_plain_before(struct act_call *call, CUresult *result);
 CUresult memory_plain_after(struct act_call *call, CUresult result);
 void memory_free_before(struct act_call *call);
 void memory_free_after(struct act_call *call, CUresult result);
-void memory_context_before(struct act_call *call);
+
+/* Contexts, which count as configured, and what ends with them: memory_context.c. */
+bool memory_context_before(struct act_call *call, CUresult *result);
 void memory_context_after(struct act_call *call, CUresult result);
+void memory_context_forget(void);
+/* How many contexts have ended so far. */
+uint64_t memory_epoch(void);
 
 /* Pools and the memory of graphs, which count by what they reserve: memory_pool.c. */
 bool memory_pool_before(struct act_call *call, CUresult *result);

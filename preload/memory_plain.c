@@ -13,10 +13,6 @@
 #define SMALL 512u       /* small allocations share pages in steps of this; */
 #define PAGE  (2u << 20) /* from half a page on each has pages of its own */
 
-/* Contexts that ended so far; what was made later did not end with them. */
-static uint64_t epoch;
-static __thread uint64_t ending;
-
 static uint64_t times(uint64_t a, uint64_t b)
 {
 	uint64_t product;
@@ -223,7 +219,7 @@ CUresult memory_plain_after(struct act_call *call, CUresult result)
 		entry.kind = MEMORY_ARRAY;
 	if (current)
 		current((CUcontext *)&entry.owner);
-	entry.epoch = __atomic_load_n(&epoch, __ATOMIC_RELAXED);
+	entry.epoch = memory_epoch();
 	/* What there is no room to remember stays counted until the process ends: the safe side. */
 	memory_table_put(&entry);
 	return result;
@@ -268,96 +264,4 @@ void memory_free_after(struct act_call *call, CUresult result)
 		memory_pool_freed(&entry, arb_hooks[call->id].category == CAT_FREE);
 	else
 		memory_release(entry.device, entry.bytes);
-}
-
-struct end {
-	CUcontext context;
-	uint64_t epoch;
-};
-
-static bool ends(void *argument, const struct memory_entry *e)
-{
-	const struct end *end = argument;
-
-	if (e->owner != end->context || e->epoch > end->epoch)
-		return false;
-	memory_release(e->device, e->bytes);
-	return true;
-}
-
-#define PRIMARIES 64
-static CUcontext primary[PRIMARIES]; /* by ordinal */
-static unsigned attached;            /* references by cuCtxAttach */
-
-void memory_context_before(struct act_call *call)
-{
-	switch (call->id) {
-	case HOOK_cuCtxDestroy:
-	case HOOK_cuCtxDestroy_v2:
-	case HOOK_cuCtxDetach:
-	case HOOK_cuDevicePrimaryCtxReset:
-	case HOOK_cuDevicePrimaryCtxReset_v2:
-	case HOOK_cuDevicePrimaryCtxRelease:
-	case HOOK_cuDevicePrimaryCtxRelease_v2:
-		ending = __atomic_fetch_add(&epoch, 1, __ATOMIC_RELAXED);
-		break;
-	default:
-		break;
-	}
-}
-
-/* Whether this was the last reference to it. */
-static bool primary_gone(CUdevice ordinal)
-{
-	__typeof__(cuDevicePrimaryCtxGetState) *state = arb_real(cuDevicePrimaryCtxGetState);
-	unsigned flags;
-	int active = 1;
-
-	return state && state(ordinal, &flags, &active) == CUDA_SUCCESS && !active;
-}
-
-void memory_context_after(struct act_call *call, CUresult result)
-{
-	struct end end = {.context = (CUcontext)(uintptr_t)call->handle, .epoch = ending};
-
-	if (result != CUDA_SUCCESS)
-		return;
-	switch (call->id) {
-	case HOOK_cuDevicePrimaryCtxRetain:
-		if (call->out && (unsigned)call->device < PRIMARIES)
-			__atomic_store_n(&primary[call->device], *(CUcontext *)call->out, __ATOMIC_RELAXED);
-		return;
-	case HOOK_cuCtxAttach:
-		__atomic_fetch_add(&attached, 1, __ATOMIC_RELAXED);
-		return;
-	case HOOK_cuCtxDestroy:
-	case HOOK_cuCtxDestroy_v2:
-		break;
-	case HOOK_cuCtxDetach:
-		/* The one of cuCtxCreate goes last; more than one context at once is not attached to any
-		 * more. */
-		if (__atomic_load_n(&attached, __ATOMIC_RELAXED)) {
-			__atomic_fetch_sub(&attached, 1, __ATOMIC_RELAXED);
-			return;
-		}
-		break;
-	case HOOK_cuDevicePrimaryCtxRelease:
-	case HOOK_cuDevicePrimaryCtxRelease_v2:
-	case HOOK_cuDevicePrimaryCtxReset:
-	case HOOK_cuDevicePrimaryCtxReset_v2:
-		if ((unsigned)call->device >= PRIMARIES)
-			return;
-		end.context = __atomic_load_n(&primary[call->device], __ATOMIC_RELAXED);
-		if ((call->id == HOOK_cuDevicePrimaryCtxRelease ||
-			    call->id == HOOK_cuDevicePrimaryCtxRelease_v2) &&
-			!primary_gone(call->device))
-			return;
-		break;
-	default:
-		return;
-	}
-	if (end.context)
-		memory_table_walk(MEMORY_PLAIN | MEMORY_ARRAY, ends, &end);
-	if (memory_pool_any())
-		memory_pool_settle_all(false);
 }

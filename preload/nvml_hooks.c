@@ -42,7 +42,9 @@ int wrap_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *
 	total = memory->total;
 	free = memory->free;
 	used = memory->used;
-	act_nvml_memory(device, &total, &free, &used);
+	/* What the driver keeps for itself is not the account's. */
+	if (act_nvml_memory(device, &total, &free, &used))
+		memory->reserved = 0;
 	memory->total = total;
 	memory->free = free;
 	memory->used = used;

@@ -10,26 +10,17 @@
 #include <stddef.h>
 #include <string.h>
 
-struct share {
-	uint64_t limit; /* 0: none */
-	uint64_t left;
-};
-
-static struct share share_of(struct arb_device *device)
+static struct gpuarb_client_memory share_of(struct arb_device *device)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
-	struct share share = {0, 0};
-	uint64_t used, limit;
+	struct gpuarb_client_memory share = {0};
 
 	if (!client)
 		return share;
 	if (memory_pool_any())
 		memory_pool_settle_all(false);
-	if (gpuarb_client_mem_read(client, &used, &limit) < 0)
-		return share;
-	share.limit = limit;
-	/* A quota that was lowered may be below what is used. */
-	share.left = used < limit ? limit - used : 0;
+	if (gpuarb_client_memory(client, &share) < 0)
+		share.limit = 0;
 	return share;
 }
 
@@ -46,7 +37,7 @@ static void at_most(void *out, bool wide, uint64_t limit)
 void arb_query_after(const struct act_call *call)
 {
 	bool wide = call->id == HOOK_cuMemGetInfo_v2 || call->id == HOOK_cuDeviceTotalMem_v2;
-	struct share share;
+	struct gpuarb_client_memory share;
 
 	switch (call->id) {
 	case HOOK_cuMemGetInfo:
@@ -92,12 +83,12 @@ static struct arb_device *device_of(nvmlDevice_t nvml)
 	return NULL;
 }
 
-void act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_t *used)
+bool act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_t *used)
 {
-	struct share share = share_of(device_of(nvml));
+	struct gpuarb_client_memory share = share_of(device_of(nvml));
 
 	if (!share.limit)
-		return;
+		return false;
 	if (*total > share.limit)
 		*total = share.limit;
 	if (*free > share.left)
@@ -105,4 +96,5 @@ void act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_
 	if (*free > *total)
 		*free = *total;
 	*used = *total - *free;
+	return true;
 }

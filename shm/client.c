@@ -74,6 +74,7 @@ static void read_settings(struct gpuarb_client *c)
 		if (arb_settings_read(c->control.control, value, &c->control_epoch) == 0)
 			arb_settings_rules(value, &c->rules);
 	}
+	arb_client_know_memory(c);
 	c->terms.carryover_pct = c->rules.carryover_pct;
 	c->terms.wall = c->rules.wall;
 	c->move.win_ms = c->rules.win_ms;
@@ -269,6 +270,7 @@ static bool reclaim_members(struct gpuarb_client *c)
 
 int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 {
+	bool over;
 	int r;
 
 	if (bytes > INT64_MAX)
@@ -278,9 +280,10 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 	r = arb_client_ensure(c);
 	if (r == 0)
 		follow_account(c);
+	over = c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held);
 	if (r == 0)
-		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
-	if (r == -ENOMEM && reclaim_members(c))
+		r = over ? -ENOMEM : arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+	if (r == -ENOMEM && !over && reclaim_members(c))
 		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
 	if (r == 0)
 		c->mem_held += bytes;

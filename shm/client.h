@@ -49,6 +49,8 @@ struct gpuarb_client {
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;
 	uint64_t mem_held; /* counted for this process, by its own books */
+	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
+	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	struct arb_rules rules;
 
 	unsigned core_pct; /* what this client asks for; 0: nothing */
@@ -91,6 +93,9 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 	if (__builtin_expect(c->follow != NULL, 0))
 		arb_client_follow_look(c, arb_os_now_ns());
 }
+
+/* Completes the rules by what is known of the GPU. */
+void arb_client_know_memory(struct gpuarb_client *c);
 
 /* The functions of struct arb_move. */
 arb_choose_fn arb_turn_choose;

@@ -132,15 +132,37 @@ int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct 
 	return -EAGAIN;
 }
 
+static struct arb_memory_rules memory_rules(const int64_t value[ARB_KEY_COUNT])
+{
+	uint64_t fixed_ns = (uint64_t)value[ARB_KEY_SWITCH_FIXED_MS] * 1000000u;
+
+	if (!fixed_ns)
+		fixed_ns = (uint64_t)value[ARB_KEY_SWITCH_FIXED_S] * 1000000000u;
+	return (struct arb_memory_rules){
+		.physical = (uint64_t)value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20,
+		.fixed = (uint64_t)value[ARB_KEY_RESERVE_FIXED_MB] << 20,
+		.percent = (unsigned)value[ARB_KEY_MEMORY_RESERVE_PERCENT],
+		.per_client = (uint64_t)value[ARB_KEY_RESERVE_PER_CLIENT_MB] << 20,
+		.context = (uint64_t)value[ARB_KEY_CONTEXT_MB] << 20,
+		.turn_ns = value[ARB_KEY_SWITCH_TIME] == 1 ? fixed_ns : 0,
+		.bytes_per_s = (uint64_t)value[ARB_KEY_SWITCH_MB_PER_S] << 20,
+		.multiplier = (unsigned)value[ARB_KEY_SWITCH_MULTIPLIER],
+		.least_ns = (uint64_t)value[ARB_KEY_SWITCH_MIN_MS] * 1000000u,
+		.most_ns = (uint64_t)value[ARB_KEY_SWITCH_MAX_MS] * 1000000u,
+		.idle_ns = (uint64_t)value[ARB_KEY_SWITCH_IDLE_MS] * 1000000u,
+		.oversubscribe = value[ARB_KEY_OVERSUBSCRIBE] != 0,
+		.alone_may_exceed = value[ARB_KEY_SINGLE_OVERSUB] != 0,
+		.prefetch = value[ARB_KEY_PREFETCH] != 0,
+	};
+}
+
 void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules)
 {
-	uint64_t mb = 1024 * 1024;
-	uint64_t total = (uint64_t)value[ARB_KEY_PHYSICAL_MEMORY_MB] * mb;
-	uint64_t aside = (uint64_t)value[ARB_KEY_RESERVE_FIXED_MB] * mb +
-			 total / 100 * (uint64_t)value[ARB_KEY_MEMORY_RESERVE_PERCENT];
+	bool oversubscribe = value[ARB_KEY_OVERSUBSCRIBE] != 0;
 
 	*rules = (struct arb_rules){
-		.policy = (enum arb_policy)value[ARB_KEY_POLICY],
+		/* Where memory may be more than there is, it decides who runs together. */
+		.policy = oversubscribe ? ARB_POLICY_MEMORY : (enum arb_policy)value[ARB_KEY_POLICY],
 		.wall = value[ARB_KEY_BILLING] == 1,
 		.borrow = value[ARB_KEY_BORROW] == 1,
 		.carryover_pct = (unsigned)value[ARB_KEY_CARRYOVER_PERCENT],
@@ -149,9 +171,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 		.max_wait_ns = (uint64_t)value[ARB_KEY_MAX_WAIT_MS] * 1000000u,
 		.grace_ns = (uint64_t)value[ARB_KEY_GRACE_MS] * 1000000u,
 		.slice_ticks = (uint64_t)value[ARB_KEY_SLICE_MS] * 1000000u * ARB_TICKS_PER_NS,
-		.mem_total = total > aside ? total - aside : 0,
-		.mem_per_client = (uint64_t)value[ARB_KEY_RESERVE_PER_CLIENT_MB] * mb,
-		.alone_may_exceed = value[ARB_KEY_SINGLE_OVERSUB] != 0,
+		.memory = memory_rules(value),
 		.usage = {.sample_ns = (uint64_t)value[ARB_KEY_USAGE_SAMPLE_MS] * 1000000u,
 			.ttl_ns = (uint64_t)value[ARB_KEY_CACHE_TTL_MS] * 1000000u,
 			.high_pct = (unsigned)value[ARB_KEY_HIGH_WATER],

@@ -7,6 +7,7 @@
 
 #include "classes.h"
 #include "config.h"
+#include "memory.h"
 #include "policy.h"
 #include "segment.h"
 #include "usage.h"
@@ -22,9 +23,7 @@ struct arb_rules {
 	uint64_t max_wait_ns;
 	uint64_t grace_ns;
 	uint64_t slice_ticks;
-	uint64_t mem_total; /* bytes for the running set; 0: unknown */
-	uint64_t mem_per_client;
-	bool alone_may_exceed;
+	struct arb_memory_rules memory;
 	struct arb_usage_rules usage;
 };
 

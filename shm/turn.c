@@ -87,9 +87,9 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	struct arb_policy_case facts = {.policy = c->rules.policy,
 		.quota_sum_ppm = c->quota_sum,
 		.running = arb_bits_count(snap->running, snap->words),
-		.mem_total = c->rules.mem_total,
-		.mem_per_client = c->rules.mem_per_client,
-		.alone_may_exceed = c->rules.alone_may_exceed};
+		.mem_total = arb_memory_room(&c->rules.memory, 0),
+		.mem_per_client = c->rules.memory.per_client,
+		.alone_may_exceed = c->rules.memory.alone_may_exceed};
 
 	if (!within_quota(c, snap, c->outstanding))
 		return ARB_REASON_QUOTA;

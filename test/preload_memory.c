@@ -15,6 +15,7 @@
 #include "sim/model.h"
 
 static struct t_dir sim;
+static const char *context_mb = "0";
 
 void pm_begin(struct t_dir *dir, const char *quota)
 {
@@ -22,7 +23,7 @@ void pm_begin(struct t_dir *dir, const char *quota)
 	t_dir_make(dir, NULL);
 	setenv("GPUSIM_DIR", sim.path, 1);
 	setenv("GPUSIM_COST", "0", 1);
-	setenv("GPUSIM_CTX_MB", "0", 1);
+	setenv("GPUSIM_CTX_MB", context_mb, 1);
 	setenv("GPUSIM_DEVICES", "2", 1);
 	setenv("GPUARB_DIR", dir->path, 1);
 	setenv("GPUARB_CONF", dir->conf, 1);
@@ -328,7 +329,13 @@ static void contexts(void)
 
 static int one(void *argument)
 {
-	if (argument != (void *)pm_queries && argument != (void *)pm_others && argument != (void *)pm_devices)
+	static void (*const without[])(void) = {
+		pm_queries, pm_others, pm_devices, pm_overhead, pm_overhead_race};
+	bool with = true;
+
+	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
+		with &= argument != (void *)without[i];
+	if (with)
 		pm_context();
 	((void (*)(void))argument)();
 	return 0;
@@ -358,6 +365,11 @@ int main(void)
 	run("memory of others", pm_others, "256Mi");
 	run("two GPUs", pm_devices, "256Mi");
 	run("captures", pm_capture, "256Mi");
+	run("arguments that are not there", pm_nothing, "256Mi");
 	pm_race();
+	setenv("GPUARB_CONTEXT_MB", "100", 1);
+	context_mb = "100";
+	run("what contexts count", pm_overhead, "256Mi");
+	run("contexts that come and go", pm_overhead_race, "256Mi");
 	return 0;
 }

@@ -46,5 +46,9 @@ void pm_queries(void);
 void pm_others(void);
 void pm_devices(void);
 void pm_capture(void);
+/* preload_memory_context.c; the first two begin without a context */
+void pm_overhead(void);
+void pm_overhead_race(void);
+void pm_nothing(void);
 
 #endif

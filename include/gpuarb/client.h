@@ -104,6 +104,8 @@ GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 /* Counts memory against the account's quota before it is allocated: 0, or -ENOMEM and nothing counted. */
 GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
 GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
+/* What the driver says that the GPU has; the setting physical_memory_mb stands above it. */
+GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
 GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 
@@ -127,6 +129,17 @@ GPUARB_API int gpuarb_client_counters(struct gpuarb_client *client, const uint64
  */
 GPUARB_API int gpuarb_client_follow(
 	struct gpuarb_client *client, uint64_t *next_ns, struct gpuarb_error *err);
+
+struct gpuarb_client_memory {
+	uint64_t used, quota; /* of the account; 0: no quota */
+	uint64_t mine;        /* of it: this process's */
+	uint64_t limit, left; /* what a program is told that there is, and is left; 0: as the driver says */
+	uint64_t physical;    /* 0: not known */
+	uint64_t context;     /* what a context counts */
+	bool oversubscribe, prefetch;
+};
+
+GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
 
 struct gpuarb_client_status {
 	unsigned slot;
