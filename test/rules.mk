@@ -146,3 +146,11 @@ $(BUILD)/test/follow_programs: $(BUILD)/obj/test/follow_programs.o $(BUILD)/obj/
 CHECK += check-follow
 check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs follow their limits file: swapped, garbage, gone
 	@$(BUILD)/test/follow_programs $(BUILD)
+
+# Two containers and one GPU: plain namespaces, and podman where it is installed.
+.PHONY: check-namespaces
+CHECK    += check-namespaces
+PACKAGES += util-linux mount
+check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## two containers share a GPU: limits, a kill, the viewer on the host
+	@test/containers.sh $(BUILD) || test $$? = 77
+	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test $$? = 77; fi

@@ -1,0 +1,183 @@
+#!/bin/bash
+# Two containers share one GPU: PID, mount and user namespaces of their own, nothing in common but the two
+# directories of the segments, control read-only. Limits hold, an administrator on the host changes one, a
+# killed one is noticed, and the viewer on the host names both.
+#
+#   containers.sh BUILD [podman]
+#
+# Without podman the namespaces are plain ones (unshare); ends with 77, and a sentence, where they are forbidden.
+set -u
+build=$(readlink -f "$1")
+engine=${2:-plain}
+ids=("$(printf 'a%.0s' {1..64})" "$(printf 'b%.0s' {1..64})")
+work=$(mktemp -d /dev/shm/gpuarb-containers-XXXXXX) || exit 1
+chmod 755 "$work"
+bad=0
+pids=()
+say() {
+	echo "containers: $*" >&2
+	bad=$((bad + 1))
+}
+finish() {
+	for p in "${pids[@]}"; do kill -9 "$p" 2>/dev/null; done
+	[ "$engine" = podman ] && podman rm -f "gpuarb-test-$$-0" "gpuarb-test-$$-1" >/dev/null 2>&1
+	wait 2>/dev/null
+	rm -rf "$work"
+}
+trap finish EXIT
+skip() {
+	echo "containers: skipped: $*"
+	exit 77
+}
+unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG GPUARB_DISABLE CUDA_VISIBLE_DEVICES
+export GPUARB_CONF=/dev/null GPUSIM_MODE=share
+host() { GPUARB_DIR="$work/arb" GPUSIM_DIR="$work/gpu" LD_LIBRARY_PATH="$build/sim" "$@"; }
+
+# What an administrator does once: the segments, by which containers only join.
+mkdir "$work/gpu"
+GPUARB_SEGMENT_MODE=0666 host "$build/gpuarb-node" >"$work/node" || say "gpuarb-node: exit status $?"
+
+# The inside of a plain container: its own /dev/shm, in it the two directories; a file that its engine mounted, by
+# whose path it is known; its own /proc. The simulated GPU stands for a device node. Runs what follows, or 77.
+cat >"$work/inside" <<'INSIDE'
+work=$1 id=$2
+shift 2
+{
+	mount --bind "$work" /mnt && mount -t tmpfs tmpfs /dev/shm &&
+	mkdir -p /dev/shm/gpuarb/state /dev/shm/gpuarb/control /dev/shm/gpu &&
+	mount --bind /mnt/arb/state /dev/shm/gpuarb/state && mount --bind /mnt/arb/control /dev/shm/gpuarb/control &&
+	mount -o remount,bind,ro /dev/shm/gpuarb/control && mount --bind /mnt/gpu /dev/shm/gpu &&
+	mount --bind "/mnt/$id/hostname" /etc/hostname && umount /mnt
+} 2>/dev/null || exit 77
+exec "$@"
+INSIDE
+for id in "${ids[@]}"; do
+	mkdir "$work/$id"
+	echo inside >"$work/$id/hostname"
+done
+
+# plain N COMMAND...: in the namespaces of container N
+plain() {
+	n=$1
+	shift
+	env GPUARB_DIR=/dev/shm/gpuarb GPUSIM_DIR=/dev/shm/gpu LD_LIBRARY_PATH="$build/sim" \
+		unshare --user --map-root-user --pid --fork --kill-child --mount --mount-proc --ipc --uts \
+		bash "$work/inside" "$work" "${ids[$n]}" "$@"
+}
+
+# A root directory with just what the programs need.
+podman_root() {
+	root=$work/root
+	mkdir -p "$root"/{bin,lib64,tmp,proc,sys,dev,etc,usr/lib/gpuarb}
+	cp "$build/simload" "$build/gpuarb-set" /bin/sh "$root/bin/"
+	for f in "$build/simload" "$build/gpuarb-set" /bin/sh "$build"/sim/libcuda.so.1 "$build/libgpuarb-preload.so"; do
+		ldd "$f" | grep -oE '/[^ ]+\.so[^ ]*' | grep -v "^$build"
+	done | sort -u | while read -r lib; do
+		mkdir -p "$root$(dirname "$lib")"
+		cp -L "$lib" "$root$lib"
+	done
+}
+podman() { command podman --runtime runc "$@"; }
+# The flags are gpuarb-run's own, divided at spaces as a shell does.
+# shellcheck disable=SC2046
+in_podman() {
+	n=$1
+	shift
+	podman run --rm --name "gpuarb-test-$$-$n" --network none --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 \
+		$(host "$build/gpuarb-run" --print-container-flags) \
+		-v "$build/sim:/sim:ro" -v "$work/gpu:/gpu:rw" -e LD_LIBRARY_PATH=/sim -e GPUSIM_DIR=/gpu \
+		-e GPUSIM_MODE=share -e GPUARB_CORE_LIMIT="${limit:-100}" --rootfs "$work/root" "$@"
+}
+
+# start N LIMIT SECONDS: a load in container N
+start() {
+	if [ "$engine" = podman ]; then
+		limit=$2 in_podman "$1" /bin/simload -k 200 -d "$3" >"$work/out$1" 2>"$work/err$1" &
+	else
+		GPUARB_ACCOUNT=@container GPUARB_CORE_LIMIT=$2 plain "$1" \
+			env LD_PRELOAD="$build/libgpuarb-preload.so" "$build/simload" -k 200 -d "$3" \
+			>"$work/out$1" 2>"$work/err$1" &
+	fi
+	pids[$1]=$!
+}
+
+json() { host "$build/gpuarb-top" --json 2>>"$work/top"; }
+# await SECONDS WHAT COMMAND...: until the command succeeds
+await() {
+	until=$((SECONDS + $1)) what=$2
+	shift 2
+	while ! "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt $until ] || { say "in vain: $what"; return 1; }
+		sleep 0.05
+	done
+}
+count() { json | grep -c "$1"; }
+both_are_there() { [ "$(count '"container": "')" = 2 ]; }
+one_is_there() { [ "$(count '"container": "')" = 1 ]; }
+limit_is() { json | grep -q "\"limit_percent\": $1.0,"; }
+reclaimed() { json | sed -nE 's/.*"slots_reclaimed": ([0-9]+),.*/\1/p'; }
+some_reclaimed() { [ "$(reclaimed)" -gt "$1" ]; }
+# What a load had of the GPU, in percent of its time.
+percent() {
+	sed -E 's/.*"completed":([0-9]+).*"kernel_us":([0-9.]+).*"seconds":([0-9.]+)\}$/\1 \2 \3/' "$work/out$1" |
+		awk '{printf "%d", $1 * $2 / $3 / 10000 + 0.5}'
+}
+# The pid that a process inside has out here: the deepest of what was started.
+deepest() {
+	p=$1
+	while c=$(cat "/proc/$p/task/$p/children" 2>/dev/null) && [ -n "$c" ]; do p=${c%% *}; done
+	echo "$p"
+}
+inner() {
+	if [ "$engine" = podman ]; then podman inspect -f '{{.State.Pid}}' "gpuarb-test-$$-$1"; else deepest "${pids[$1]}"; fi
+}
+
+if [ "$engine" = podman ]; then
+	command -v podman >/dev/null || skip "there is no podman here"
+	podman_root
+	in_podman 0 /bin/sh -c : >"$work/try" 2>&1 || skip "podman runs no container here: $(head -n 1 "$work/try")"
+else
+	plain 0 true || skip "PID, mount and user namespaces are not permitted here"
+fi
+
+# Both at once, each by its own limit; the limits are wide because the machine may be busy.
+start 0 50 4
+start 1 20 60
+await 20 "both join" both_are_there
+host "$build/gpuarb-top" --once -p -i 500 --width 200 >"$work/seen" 2>&1 || say "gpuarb-top: $(tail -n 1 "$work/seen")"
+if [ "$engine" = podman ]; then
+	ids=("$(podman inspect -f '{{.Id}}' "gpuarb-test-$$-0")" "$(podman inspect -f '{{.Id}}' "gpuarb-test-$$-1")")
+fi
+for id in "${ids[@]}"; do
+	json | grep -q "\"container\": \"${id:0:63}" || say "the viewer does not name container ${id:0:12}"
+	grep -q "${id:0:12}" "$work/seen" || say "the viewer's table does not name container ${id:0:12}: $(cat "$work/seen")"
+done
+wait "${pids[0]}" || say "the first container: exit status $?: $(cat "$work/err0")"
+got=$(percent 0)
+[ -n "$got" ] && [ "$got" -ge 25 ] && [ "$got" -le 54 ] || say "limit 50: got $got %"
+[ -s "$work/err0" ] && say "it said: $(head -n 1 "$work/err0")"
+
+# The host changes a limit, by the pid that the process has out here; inside nobody can.
+host "$build/gpuarb-set" --pid "$(inner 1)" core=35 || say "gpuarb-set --pid"
+await 10 "the new limit" limit_is 35
+if [ "$engine" = podman ]; then
+	in_podman 0 /bin/gpuarb-set --account x core=90 >"$work/denied" 2>&1 && say "a container may set limits"
+else
+	plain 0 "$build/gpuarb-set" --account x core=90 >"$work/denied" 2>&1 && say "a container may set limits"
+fi
+grep -q "only who may write" "$work/denied" || say "a container that sets limits is told: $(cat "$work/denied")"
+
+# Killed in the middle, and noticed by a neighbour that has just come.
+before=$(reclaimed)
+kill -9 "$(inner 1)"
+wait "${pids[1]}" 2>/dev/null
+start 0 80 3
+await 10 "the dead one's slot is free" some_reclaimed "$before"
+await 10 "only the living is shown" one_is_there
+wait "${pids[0]}" || say "the container after the kill: exit status $?: $(cat "$work/err0")"
+got=$(percent 0)
+[ -n "$got" ] && [ "$got" -ge 45 ] && [ "$got" -le 84 ] || say "limit 80 after the kill: got $got %"
+host "$build/gpuarb-watchdog" --once >"$work/dog" 2>&1 || say "gpuarb-watchdog: $(cat "$work/dog")"
+
+[ "$bad" = 0 ] || exit 1
+echo "containers ($engine): two with namespaces of their own kept their limits, one was killed, the host named both"
