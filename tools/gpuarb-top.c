@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "cli_gpu.h"
 #include "top_draw.h"
 #include "top_out.h"
+#include "top_screen.h"
 #include "top_source.h"
 #include "top_text.h"
 #include "top_words.h"
@@ -24,7 +26,7 @@ struct options {
 	long count;       /* of --batch; 0: for ever */
 	long width;       /* 0: the terminal's */
 	bool once, json, batch, prom, history;
-	bool ascii, mono, processes;
+	bool ascii, mono, mouse, processes;
 	enum top_sort sort;
 };
 
@@ -176,7 +178,23 @@ static void explain(const struct options *o)
 		die("no account '%s' is known on any GPU here; gpuarb-top --once lists them", o->explain);
 }
 
-enum { OPT_ASCII = 256, OPT_MONO, OPT_WIDTH, OPT_HISTORY };
+static void show_screen(const struct options *o)
+{
+	struct top_ui ui = {.sort = o->sort, .all_open = o->processes};
+	struct top_screen how = {.interval_ms = o->interval_ms ? o->interval_ms : 1000,
+		.utf8 = terminal_is_utf8() && !o->ascii,
+		.colour = !o->mono && !getenv("NO_COLOR"),
+		.mouse = o->mouse};
+	const char *why;
+
+	if (o->filter)
+		snprintf(ui.filter, sizeof(ui.filter), "%s", o->filter);
+	why = top_screen_run(&source, &ui, &how);
+	if (why)
+		die("%s", why);
+}
+
+enum { OPT_ASCII = 256, OPT_MONO, OPT_WIDTH, OPT_HISTORY, OPT_MOUSE };
 
 static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "Instead of the screen:", 1},
@@ -199,6 +217,7 @@ static const struct argp_option option_table[] = {
 	{"processes", 'p', NULL, 0, "With the processes of each account", 2},
 	{"ascii", OPT_ASCII, NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
 	{"mono", OPT_MONO, NULL, 0, "No colours (also with NO_COLOR in the environment)", 2},
+	{"mouse", OPT_MOUSE, NULL, 0, "Select and fold accounts with the mouse as well", 2},
 	{"width", OPT_WIDTH, "N", 0,
 		"Columns of a table, 40 to 1000 (default: the terminal's, else COLUMNS or 120)", 2},
 	{0},
@@ -264,6 +283,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case OPT_MONO:
 		o->mono = true;
 		return 0;
+	case OPT_MOUSE:
+		o->mouse = true;
+		return 0;
 	case OPT_WIDTH:
 		o->width = cli_number("--width", text, 40, 1000);
 		return 0;
@@ -302,14 +324,18 @@ int main(int argc, char **argv)
 	argp_err_exit_status = 2;
 	argp_parse(&parser, argc, argv, 0, NULL, &o);
 	source.dir = o.dir;
-	source.gpu = o.gpu;
+	source.gpu = o.gpu ? cli_gpu(o.dir, o.gpu) : NULL;
+	/* Who asks for an answer at once does not want to wait for a driver that hangs. */
+	source.names_ms = o.history ? 0 : (o.json || o.prom) && !o.batch ? 300 : 2000;
 	if (o.explain) {
 		explain(&o);
 	} else if (o.history && !o.json) {
 		look(true);
 		print_history(&o);
-	} else {
+	} else if (o.once || o.batch || o.json || o.prom) {
 		print_all(&o);
+	} else {
+		show_screen(&o);
 	}
 	top_source_close(&source);
 	return 0;

@@ -7,9 +7,9 @@ $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 $(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
 
 # gpuarb-top: the parts that need no terminal are tested by themselves.
-TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table draw json prom)
-$(BUILD)/gpuarb-top: $(TOP_PURE) $(BUILD)/obj/tools/top_source.o
-$(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a
+TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table pages draw json prom)
+$(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names top_screen nvml cli_gpu)
+$(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a -lncursesw -ltinfo
 PACKAGES += libncurses-dev libjansson-dev
 
 $(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o

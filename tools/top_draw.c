@@ -7,24 +7,8 @@
 #include "top_text.h"
 #include "top_words.h"
 
-#define LEAST_WIDTH 40
-
-const char top_help[] =
-	"arrows, j k, PgUp PgDn, Home End   select an account\n"
-	"Enter, Space   show or fold its processes        f   of all accounts\n"
-	"e   why does it not get more?\n"
-	"l   change its limit: percent of the GPU         m   memory, such as 4Gi\n"
-	"p   change its priority                              (an empty value takes it back)\n"
-	"s, <, >   sort by another column                 r   the other way round\n"
-	"/   filter by account, command, container, pid, state; Esc: no filter\n"
-	"i   hide or show accounts that idle              Tab   the next GPU\n"
-	"z   stand still, and go on                       q   quit\n"
-	"\n"
-	"LIMIT  percent of the GPU's time that it may use at most\n"
-	"QUOTA  the same after scaling: limits of active accounts may add up to more than 100\n"
-	"WINDOW what it has used of this window; the mark is its quota\n"
-	"1s 10s 60s   its share of the GPU's time, in percent\n"
-	"DEBT   what it has used beyond its quota, to be paid in the next windows\n";
+#define LEAST_WIDTH  40
+#define LEAST_HEIGHT 8
 
 /* A line of parts with a separator; a part that does not fit is left out, those behind it as well. */
 struct line {
@@ -81,12 +65,13 @@ static void admission_part(struct line *l, const struct gpuarb_view_admission *a
 	const char *state = a->high_pressure ? "HIGH PRESSURE" : "normal";
 	char age[32];
 
+	part(l, style, "admission %s", state);
 	if (!a->usage_known)
-		part(l, style, "admission %s, usage unknown", state);
+		part(l, style, "usage unknown");
 	else if (a->source == ARB_SAMPLE_NONE || !a->sampled)
-		part(l, style, "admission %s, usage %u%%", state, a->usage_hundredths / 100);
+		part(l, style, "usage %u%%", a->usage_hundredths / 100);
 	else
-		part(l, style, "admission %s, usage %u%% (%s old)", state, a->usage_hundredths / 100,
+		part(l, style, "usage %u%% (%s old)", a->usage_hundredths / 100,
 			top_text_time(a->sample_age_ns, age, sizeof(age)));
 	if (a->queue_len)
 		part(l, TOP_WARN, "%u to be admitted", a->queue_len);
@@ -257,6 +242,14 @@ static int event_lines(struct top_grid *g, int bottom, int most, const struct to
 	return shown;
 }
 
+static void more_line(struct top_grid *g, int y, int more)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "  %d more", more);
+	top_grid_text(g, y, g->width - (int)strlen(text), 32, TOP_BOLD, text);
+}
+
 static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *gpu, struct top_ui *ui)
 {
 	static struct top_row rows[TOP_ROWS];
@@ -265,7 +258,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 
 	/* What the table does not need goes to the plot first, then to the events. */
 	if (spare >= 4 || bottom - y > 16) {
-		int lines = spare > 8 ? 5 : 3;
+		int lines = spare > 24 ? 10 : spare > 8 ? 5 : 3;
 
 		y = plot(g, y, lines, gpu);
 		spare -= lines;
@@ -280,43 +273,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 		no_rows(g, y, ui);
 	top_table_rows(g, y, ui->page, ui->scroll, gpu, ui, rows, n);
 	if ((int)n > ui->scroll + ui->page)
-		top_grid_print(
-			g, bottom, g->width - 12, 12, TOP_DIM, "%d more", (int)n - ui->scroll - ui->page);
-}
-
-/* Text of several lines, broken between words. */
-static void words(struct top_grid *g, int y, int bottom, const char *text)
-{
-	while (*text && y < bottom) {
-		size_t length = strcspn(text, "\n"), indent = strspn(text, " "), from = 0;
-		char line[1024], *space;
-
-		snprintf(line, sizeof(line), "%.*s", (int)length, text);
-		text += length + (text[length] == '\n');
-		if (!*line)
-			y++;
-		/* The rest of a line goes under its beginning. */
-		while (line[from] && y < bottom) {
-			size_t room = (size_t)g->width - (from ? indent + 2 : 0), n = strlen(line + from);
-			char kept;
-
-			if (n > room) {
-				n = room;
-				kept = line[from + n];
-				line[from + n] = '\0';
-				space = strrchr(line + from + (from ? 0 : indent), ' ');
-				line[from + n] = kept;
-				if (space)
-					n = (size_t)(space - line) - from;
-			}
-			kept = line[from + n];
-			line[from + n] = '\0';
-			top_grid_text(g, y++, from ? (int)indent + 2 : 0, g->width, TOP_PLAIN, line + from);
-			line[from + n] = kept;
-			from += n;
-			from += strspn(line + from, " ");
-		}
-	}
+		more_line(g, bottom, (int)n - ui->scroll - ui->page);
 }
 
 static void last_line(struct top_grid *g, const struct top_ui *ui)
@@ -336,12 +293,37 @@ static void last_line(struct top_grid *g, const struct top_ui *ui)
 		top_grid_print(g, y, 0, g->width, TOP_BOLD, "filter: %s_", ui->input);
 	else if (ui->message[0])
 		top_grid_text(g, y, 0, g->width, ui->message_bad ? TOP_BAD : TOP_BOLD, ui->message);
+	else if (ui->mode == TOP_HELP || ui->mode == TOP_EXPLAIN)
+		top_grid_text(g, y, 0, g->width, TOP_DIM, "any other key: back");
 	else if (ui->filter[0])
-		top_grid_print(g, y, 0, g->width - 13, TOP_WARN, "filter: %s   (Esc: all)", ui->filter);
+		top_grid_print(g, y, 0, g->width, TOP_WARN, "filter: %s   (Esc: all)", ui->filter);
 	else
-		top_grid_print(g, y, 0, g->width - 13, TOP_DIM,
+		top_grid_print(g, y, 0, g->width, TOP_DIM,
 			"%sq quit  ? help  e why  l limit  / filter  s sort: %s",
 			ui->paused ? "PAUSED (z)  " : "", top_sort_name(ui->sort));
+}
+
+/* The GPUs that are not on the screen, a line each. */
+static int other_gpus(
+	struct top_grid *g, int y, struct top_gpu *const *gpus, unsigned ngpus, const struct top_ui *ui)
+{
+	for (unsigned i = 0; i < ngpus && i < 8; i++) {
+		struct line l = {g, y, 0, false};
+		const struct gpuarb_picture *p = gpus[i]->picture;
+		char uuid[ARB_UUID_BYTES], text[32];
+
+		if (i == ui->gpu || !p)
+			continue;
+		part(&l, TOP_DIM, "%u/%u %s", i + 1, ngpus, top_text_safe(p->uuid, uuid, sizeof(uuid)));
+		part(&l, TOP_DIM, "busy %s",
+			gpus[i]->share[0].known ? top_text_share(gpus[i]->share[0].value, text, sizeof(text))
+						: "-");
+		part(&l, TOP_DIM, "%u running", p->nrunning);
+		part(&l, TOP_DIM, "%u waiting", p->nwaiting);
+		part(&l, TOP_DIM, "mem %s", top_text_bytes(p->mem_used, text, sizeof(text)));
+		y++;
+	}
+	return y;
 }
 
 void top_draw_screen(struct top_grid *g, struct top_gpu *const *gpus, unsigned ngpus, struct top_ui *ui)
@@ -349,25 +331,27 @@ void top_draw_screen(struct top_grid *g, struct top_gpu *const *gpus, unsigned n
 	int bottom = g->height - 1, y = 0;
 	char left[64] = "";
 
-	if (g->width < LEAST_WIDTH || g->height < 8) {
+	if (g->width < LEAST_WIDTH || g->height < LEAST_HEIGHT) {
 		top_grid_text(g, 0, 0, g->width, TOP_BAD, "too small");
 		return;
 	}
+	last_line(g, ui);
 	if (ui->gpu >= ngpus)
 		ui->gpu = 0;
 	if (!ngpus || !gpus[ui->gpu]->picture) {
 		top_grid_text(g, 0, 0, g->width, TOP_TITLE, "gpuarb-top");
 		top_grid_text(g, 2, 0, g->width, TOP_PLAIN, "nobody uses a GPU through gpuarb yet");
-	} else {
-		if (ngpus > 1)
-			snprintf(left, sizeof(left), "%u/%u ", ui->gpu + 1, ngpus);
-		y = head(g, y, gpus[ui->gpu], left);
-		if (ui->mode == TOP_HELP)
-			words(g, y + 1, bottom, top_help);
-		else if (ui->mode == TOP_EXPLAIN && ui->explanation)
-			words(g, y + 1, bottom, ui->explanation);
-		else
-			table(g, y, bottom, gpus[ui->gpu], ui);
+		return;
 	}
-	last_line(g, ui);
+	if (ngpus > 1)
+		snprintf(left, sizeof(left), "%u/%u ", ui->gpu + 1, ngpus);
+	y = head(g, y, gpus[ui->gpu], left);
+	if (ngpus > 1 && g->height >= 20)
+		y = other_gpus(g, y, gpus, ngpus, ui);
+	if (ui->mode == TOP_HELP)
+		top_draw_text(g, y + 1, bottom, ui, top_help);
+	else if (ui->mode == TOP_EXPLAIN && ui->explanation)
+		top_draw_text(g, y + 1, bottom, ui, ui->explanation);
+	else
+		table(g, y, bottom, gpus[ui->gpu], ui);
 }

@@ -18,7 +18,8 @@ void top_table_titles(struct top_grid *grid, int y, const struct top_ui *ui);
 void top_table_rows(struct top_grid *grid, int y, int lines, int first, const struct top_gpu *gpu,
 	const struct top_ui *ui, const struct top_row *rows, unsigned count);
 
-/* Between the keys '?' and the next. */
+/* top_pages.c: a text from line `y` on, as far as ui->text_scroll says. */
+void top_draw_text(struct top_grid *grid, int y, int bottom, struct top_ui *ui, const char *text);
 extern const char top_help[];
 
 #endif

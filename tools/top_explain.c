@@ -8,6 +8,7 @@
 #include "top_words.h"
 
 #define LATELY_NS   10000000000ull
+#define JUST_NOW_NS 1200000000ull
 #define PROCESSES   8
 #define LAST_EVENTS 5
 
@@ -185,6 +186,16 @@ static void say_lately(const struct story *s)
 			top_text_bytes(refused->e.b, z, sizeof(z)));
 }
 
+static bool held_back_lately(const struct story *s)
+{
+	const struct top_event *e;
+
+	for (uint64_t k = 0; (e = event_back(s->gpu, k)) != NULL; k++)
+		if (is_of(s, e) && (e->e.kind == ARB_EVENT_THROTTLED || e->e.kind == ARB_EVENT_RESUMED))
+			return e->e.time_ns + JUST_NOW_NS > s->picture->now_ns;
+	return false;
+}
+
 static void say_shares(const struct story *s)
 {
 	const struct top_account *a = s->account;
@@ -202,8 +213,9 @@ static void say_shares(const struct story *s)
 		fprintf(s->to, "; the GPU was busy for %s percent of the last second.\n",
 			top_text_share(s->gpu->share[0].value, text, sizeof(text)));
 	/* It could have more, and nobody holds it back. */
-	if (a->share[0].known && a->state != TOP_THROTTLED && !a->waiting && a->now.left_ns &&
-		!a->now.debt_ns && a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
+	if (a->share[0].known && a->processes && a->state != TOP_THROTTLED && !a->waiting &&
+		!held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&
+		a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
 		fprintf(s->to, "  Nothing holds it back: %s\n",
 			s->picture->nrunning > 1 ? "it shares the GPU with others that run at the same time, "
 						   "or does not ask for more."
@@ -294,8 +306,8 @@ static void say_coverage(const struct story *s, const struct gpuarb_view_client 
 
 static void say_processes(const struct story *s)
 {
-	char command[64], container[64], used[32], held[32];
-	unsigned told = 0;
+	char command[64], container[64], used[32], held[32], inside[32];
+	unsigned told = 0, host;
 
 	for (unsigned i = 0; i < s->picture->nclients; i++) {
 		const struct gpuarb_view_client *c = &s->picture->clients[i];
@@ -303,7 +315,11 @@ static void say_processes(const struct story *s)
 		if (top_gpu_owner(s->gpu, c) != s->account || told++ >= PROCESSES)
 			continue;
 		top_text_container(c->container, container, sizeof(container));
-		fprintf(s->to, "  pid %u %s%s%s: %s, used %s, throttled %s\n", c->pid,
+		host = s->gpu->slot[c->slot].host_pid;
+		*inside = '\0';
+		if (host && host != c->pid)
+			snprintf(inside, sizeof(inside), " (%u there)", c->pid);
+		fprintf(s->to, "  pid %u%s %s%s%s: %s, used %s, throttled %s\n", host ? host : c->pid, inside,
 			top_text_safe(c->command, command, sizeof(command)),
 			*container ? " in container " : "", container,
 			top_state_name(s->gpu->client_state[i]),

@@ -182,19 +182,8 @@ void top_grid_plot(struct top_grid *g, int y, int x, int lines, int room, unsign
 static void write_cell(uint32_t code, FILE *to)
 {
 	char text[5] = "";
-	int n = 0;
 
-	if (code >= 0x10000) {
-		text[n++] = (char)(0xf0 | code >> 18);
-		text[n++] = (char)(0x80 | (code >> 12 & 0x3f));
-	} else if (code >= 0x800) {
-		text[n++] = (char)(0xe0 | code >> 12);
-	}
-	if (code >= 0x800)
-		text[n++] = (char)(0x80 | (code >> 6 & 0x3f));
-	else if (code >= 0x80)
-		text[n++] = (char)(0xc0 | code >> 6);
-	text[n] = (char)(code >= 0x80 ? 0x80 | (code & 0x3f) : code);
+	text[top_text_encode(code, text)] = '\0';
 	fputs(text, to);
 }
 

@@ -70,6 +70,7 @@ static json_t *process(const struct top_gpu *g, unsigned i)
 	set(o, "slot", number(c->slot));
 	set(o, "generation", number(c->generation));
 	set(o, "pid", number(c->pid));
+	set(o, "host_pid", number_or_null(g->slot[c->slot].host_pid));
 	set(o, "pid_namespace", number(c->pid_ns));
 	set(o, "uid", number(c->uid));
 	set(o, "command", text(c->command));

@@ -93,6 +93,8 @@ struct top_gpu {
 	struct {
 		unsigned generation;
 		uint64_t used_ns, at_ns, throttled_since_ns;
+		unsigned host_pid; /* its pid where we are; 0: not known */
+		uint64_t pid_again_ns;
 	} slot[ARB_SLOTS_MAX];
 
 	struct top_event events[TOP_EVENTS]; /* by number */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "top_names.h"
 #include "top_words.h"
 
 #define LIST_EVERY_NS 2000000000ull
@@ -67,6 +68,9 @@ static void add(struct top_source *s, const char *uuid, struct gpuarb_error *err
 	s->views[i] = view;
 	s->positions[i] = 0;
 	memcpy(s->uuids[i], uuid, ARB_UUID_BYTES); /* a row of the list */
+	for (int k = 0; k < s->nnames; k++)
+		if (strcmp(s->names[k].uuid, uuid) == 0)
+			memcpy(s->gpus[i]->name, s->names[k].name, sizeof(s->gpus[i]->name));
 	s->ngpus++;
 }
 
@@ -135,8 +139,10 @@ static int look_at(struct top_source *s, unsigned i, struct gpuarb_error *err)
 	if (r < 0)
 		return r;
 	s->gpus[i]->real_minus_mono_ns = clock_ns(CLOCK_REALTIME) - next->now_ns;
-	if (top_gpu_update(s->gpus[i], next))
+	if (top_gpu_update(s->gpus[i], next)) {
+		top_names_pids(s->gpus[i]);
 		return 0;
+	}
 	say(err, -ENOMEM, "out of memory");
 	return -ENOMEM;
 }
@@ -148,6 +154,10 @@ unsigned top_source_look(struct top_source *s, struct gpuarb_error *err)
 
 	err->text[0] = '\0';
 	err->code = 0;
+	if (s->names_ms) {
+		s->nnames = top_names_ask(s->names, s->names_ms);
+		s->names_ms = 0;
+	}
 	if (!s->listed_ns || !s->ngpus || now - s->listed_ns >= LIST_EVERY_NS) {
 		list(s, err);
 		s->listed_ns = now;

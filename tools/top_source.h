@@ -2,6 +2,7 @@
 #ifndef TOOLS_TOP_SOURCE_H
 #define TOOLS_TOP_SOURCE_H
 
+#include "nvml.h"
 #include "top_model.h"
 
 struct top_source {
@@ -14,6 +15,9 @@ struct top_source {
 	char uuids[TOP_GPUS][ARB_UUID_BYTES];
 	uint64_t positions[TOP_GPUS]; /* in the ring of events */
 	uint64_t listed_ns;
+	int names_ms; /* how long NVML may take to name the GPUs; 0: it is not asked */
+	int nnames;
+	struct nvml_gpu names[NVML_GPUS_MOST];
 };
 
 /*

@@ -31,7 +31,10 @@ static void name_cell(const struct place *p)
 		return;
 	}
 	top_text_safe(p->client->command, command, sizeof(command));
-	snprintf(text, sizeof(text), "%s %u %s", p->grid->utf8 ? " \u2514" : " -", p->client->pid, command);
+	snprintf(text, sizeof(text), "%s %u %s", p->grid->utf8 ? " \u2514" : " -",
+		p->gpu->slot[p->client->slot].host_pid ? p->gpu->slot[p->client->slot].host_pid
+						       : p->client->pid,
+		command);
 	top_grid_text(p->grid, p->y, p->x, p->room + p->blank, TOP_PLAIN, text);
 }
 
@@ -237,7 +240,7 @@ static const struct column {
 	{"1s", 5, 5, 2, true, share_1_cell, TOP_SORTS},
 	{"10s", 5, 5, 6, true, share_10_cell, TOP_BY_SHARE},
 	{"60s", 5, 5, 9, true, share_60_cell, TOP_SORTS},
-	{"HISTORY", 10, TOP_SPARK, 10, false, history_cell, TOP_SORTS},
+	{"HISTORY", 12, TOP_SPARK, 10, false, history_cell, TOP_SORTS},
 	{"DEBT", 6, 6, 11, true, debt_cell, TOP_BY_DEBT},
 	{"THROTTLED", 9, 9, 8, true, throttled_cell, TOP_BY_THROTTLED},
 	{"QUEUE", 5, 5, 12, true, queue_cell, TOP_BY_QUEUE},

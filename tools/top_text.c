@@ -49,7 +49,7 @@ int top_text_columns(uint32_t code)
 	return wcwidth((wchar_t)code) == 2 ? 2 : 1;
 }
 
-static size_t encode(uint32_t code, char *to)
+size_t top_text_encode(uint32_t code, char *to)
 {
 	if (code < 0x80) {
 		to[0] = (char)code;
@@ -80,9 +80,9 @@ static char *clean(const char *from, char *to, size_t size, bool keep_controls)
 
 	while (n + 5 <= size && (code = top_text_decode(&from)) != 0) {
 		if (keep_controls)
-			n += encode(code, to + n);
+			n += top_text_encode(code, to + n);
 		else
-			n += encode(code == BAD || top_text_hides(code) ? '?' : code, to + n);
+			n += top_text_encode(code == BAD || top_text_hides(code) ? '?' : code, to + n);
 	}
 	to[n] = '\0';
 	return to;

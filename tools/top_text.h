@@ -9,6 +9,9 @@
 /* One code point out of UTF-8; moves *text on. 0xfffd where the bytes are none; 0 at the end. */
 uint32_t top_text_decode(const char **text);
 
+/* The other way round: up to 4 bytes, without a NUL. Returns how many. */
+size_t top_text_encode(uint32_t code, char *to);
+
 /* Does a terminal do something else with it than show it? Controls, direction marks, invisible characters. */
 bool top_text_hides(uint32_t code);
 

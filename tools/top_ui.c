@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "top_text.h"
+
 const char *top_sort_name(enum top_sort sort)
 {
 	static const char *const names[TOP_SORTS] = {
@@ -156,13 +158,14 @@ static enum top_request on_input(struct top_ui *ui, int key)
 		ui->scroll = 0;
 		ui->mode = TOP_TABLE;
 	} else if (key == TOP_KEY_BACKSPACE) {
+		while (n && ((unsigned char)ui->input[n - 1] & 0xc0) == 0x80)
+			ui->input[--n] = '\0';
 		if (n)
 			ui->input[n - 1] = '\0';
 	} else if (key == 21) { /* ^U */
 		ui->input[0] = '\0';
-	} else if (key >= ' ' && key < 0x7f && n + 1 < sizeof(ui->input)) {
-		ui->input[n] = (char)key;
-		ui->input[n + 1] = '\0';
+	} else if (key < TOP_KEY_UP && !top_text_hides((uint32_t)key) && n + 5 < sizeof(ui->input)) {
+		ui->input[n + top_text_encode((uint32_t)key, ui->input + n)] = '\0';
 	}
 	return TOP_NOTHING;
 }
@@ -244,6 +247,20 @@ static bool on_move(struct top_ui *ui, const struct top_gpu *g, int key)
 	return true;
 }
 
+/* Text that is longer than the screen. */
+static bool on_text(struct top_ui *ui, int key)
+{
+	if (key == TOP_KEY_PAGE_DOWN || key == ' ')
+		ui->text_scroll += ui->page > 1 ? ui->page - 1 : 1;
+	else if (key == TOP_KEY_PAGE_UP)
+		ui->text_scroll -= ui->page > 1 ? ui->page - 1 : 1;
+	else
+		return false;
+	if (ui->text_scroll < 0)
+		ui->text_scroll = 0;
+	return true;
+}
+
 static void on_sort(struct top_ui *ui, int step)
 {
 	char text[64];
@@ -262,6 +279,7 @@ static enum top_request on_table(
 	case '?':
 	case 'h':
 		ui->mode = TOP_HELP;
+		ui->text_scroll = 0;
 		break;
 	case 's':
 	case '>':
@@ -305,7 +323,8 @@ static enum top_request on_table(
 			ui->mode = TOP_EXPLAIN;
 		else
 			say(ui, "select an account first, with the arrow keys");
-		return TOP_LOOK_NOW;
+		ui->text_scroll = 0;
+		break;
 	case '\t':
 		ui->gpu = ngpus ? (ui->gpu + 1) % ngpus : 0;
 		ui->scroll = 0;
@@ -329,13 +348,11 @@ enum top_request top_ui_key(struct top_ui *ui, struct top_gpu *const *gpus, unsi
 	ui->message[0] = '\0';
 	switch (ui->mode) {
 	case TOP_HELP:
-		ui->mode = TOP_TABLE;
-		return TOP_NOTHING;
 	case TOP_EXPLAIN:
 		/* The words follow the selection. */
-		if (!on_move(ui, g, key))
+		if (!on_text(ui, key) && (ui->mode == TOP_HELP || !on_move(ui, g, key)))
 			ui->mode = TOP_TABLE;
-		return TOP_LOOK_NOW;
+		return TOP_NOTHING;
 	case TOP_TABLE:
 		break;
 	default:

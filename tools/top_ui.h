@@ -42,12 +42,13 @@ enum top_key {
 };
 
 /* What the caller has to do about a key. */
-enum top_request { TOP_NOTHING, TOP_QUIT, TOP_LOOK_NOW, TOP_CHANGE };
+enum top_request { TOP_NOTHING, TOP_QUIT, TOP_CHANGE };
 
 struct top_ui {
 	unsigned gpu;
 	char selected[ARB_NAME_BYTES]; /* an account's name */
 	int scroll;                    /* the first row that is shown */
+	int text_scroll;               /* the first line of the help or of the words */
 	enum top_sort sort;
 	bool reverse, paused, all_open;
 	bool limits_only; /* leave out accounts that idle */

@@ -1,0 +1,18 @@
+/* The live screen: ncurses, and nothing but input and output. */
+#ifndef TOOLS_TOP_SCREEN_H
+#define TOOLS_TOP_SCREEN_H
+
+#include <stdbool.h>
+
+#include "top_source.h"
+#include "top_ui.h"
+
+struct top_screen {
+	long interval_ms;
+	bool utf8, colour, mouse;
+};
+
+/* Until the user quits. NULL; or a sentence: why there is no screen. */
+const char *top_screen_run(struct top_source *source, struct top_ui *ui, const struct top_screen *how);
+
+#endif
