@@ -186,6 +186,9 @@ until_true 10 no_limit || say "a limit of a job that has ended is still there"
 # The Epilog has cleaned: nothing is left to clean.
 reclaimed=$("$build/gpuarb-watchdog" --once)
 [ -z "$reclaimed" ] || say "jobs that were killed left: $reclaimed"
+left=$("$build/gpuarb-top" --json --once | jq -c --arg jobs "^slurm-($small|$middle|$double)[.]" \
+	'[.gpus[].accounts[] | select(.name | test($jobs)) | .processes[].pid]')
+[ "$left" = "[]" ] || say "gpuarb-top still shows $left"
 until_true 20 nothing_queued
 [ -s "$work/out/waits.pids" ] || say "the job that waited did not run afterwards: $(cat "$work/out/waits.out")"
 alive=$(books | jq '[.devices[0].processes[] | select(.alive)] | length')

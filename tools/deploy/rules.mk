@@ -39,3 +39,10 @@ deps-slurm:
 
 check-slurm: all deps-slurm ## jobs with shards on a real Slurm cluster of one node
 	@test/deploy/slurm.sh $(BUILD)
+
+.PHONY: check-containers deps-containers
+deps-containers:
+	@test/install-deps.sh podman runc jq util-linux
+
+check-containers: all deps-containers ## an unmodified image under two limits, with podman and CDI
+	@test/deploy/containers.sh $(BUILD)

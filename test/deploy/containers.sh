@@ -1,0 +1,187 @@
+#!/bin/bash
+# Containers by podman and CDI: an unmodified image becomes a client by the name of a device. NVIDIA's part, the driver
+# and the GPU, is played by a spec of the same form for the simulated GPU. Usage: containers.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+skip() {
+	echo "containers: not tried, $*"
+	exit 0
+}
+for program in podman runc jq unshare; do
+	command -v $program >/dev/null || skip "there is no $program here"
+done
+[ "$(id -u)" = 0 ] || skip "it needs root, for mounts of its own"
+# A /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
+if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
+	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
+	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private "$0" "$build"
+fi
+bad=0
+say() {
+	echo "containers: $*" >&2
+	bad=$((bad + 1))
+}
+until_true() { # SECONDS COMMAND...
+	local tries=$(($1 * 10))
+	shift
+	while ! "$@"; do
+		[ $((tries -= 1)) -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+
+work=$(mktemp -d /tmp/gpuarb-containers-XXXXXX) && chmod 755 "$work" || exit 1
+shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
+# shellcheck disable=SC2317,SC2329
+finish() {
+	pod rm --force --all --time 0 >/dev/null 2>&1
+	rm -rf "$work/storage" "$work" "$shm"
+}
+trap finish EXIT
+mkdir -p /run/cdi "$work/cdi" "$work/image" "$shm/gpu"
+mount --bind "$work/cdi" /run/cdi || exit 1
+
+# crun refuses machines with both kinds of control groups, and some machines forbid to raise limits.
+cat >"$work/containers.conf" <<'END'
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+END
+export CONTAINERS_CONF="$work/containers.conf"
+pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime runc --cgroup-manager cgroupfs "$@"; }
+run() { pod run --network none "$@"; }
+
+# The image: a C library, a few programs, a client that knows nothing of gpuarb and has no driver.
+make --no-print-directory -s BUILD="$build" DESTDIR="$work/host" PREFIX=/usr install || exit 1
+into() { # PROGRAM PLACE: it and what it is linked with
+	install -D "$1" "$work/image$2"
+	ldd "$1" | grep -oE '/[^ ]+' | while read -r library; do
+		[ -e "$work/image$library" ] || install -D "$library" "$work/image$library"
+	done
+}
+for program in sh env sleep cat ls id; do into "$(command -v $program)" "/bin/$program"; done
+into "$build/simload" /bin/left
+into "$build/simload" /bin/right
+into "$build/gpuarb-set" /bin/gpuarb-set
+# The rest of the C library, as any image has it: the driver needs it.
+into "$build/sim/libcuda.so.1" /tmp/driver && rm "$work/image/tmp/driver"
+mkdir -p "$work/image/tmp" "$work/image/proc" "$work/image/sys" "$work/image/dev" "$work/image/etc" "$work/image/run"
+tar -C "$work/image" -c . | pod import - client >/dev/null 2>&1 || {
+	say "podman cannot import an image"
+	exit 1
+}
+
+export GPUARB_DIR="$shm/arb" GPUSIM_DIR="$shm/gpu" GPUARB_CONF=/dev/null GPUSIM_MODE=share
+unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT
+books() { LD_LIBRARY_PATH="$build/sim" "$build/sim/gpusim-report" --json; }
+node() { # TOOL ARGUMENT...: as installed
+	local tool=$1
+	shift
+	LD_LIBRARY_PATH="$build/sim" "$work/host/usr/bin/$tool" "$@"
+}
+
+# The spec needs the directories: without them no container would start, so it says so.
+node gpuarb-cdi >"$work/said" 2>&1 && say "gpuarb-cdi writes a spec though there are no directories"
+grep -q "gpuarb-node makes the directories" "$work/said" || say "gpuarb-cdi says: $(cat "$work/said")"
+node gpuarb-node >"$work/said" || say "gpuarb-node failed"
+uuid=$(node gpuarb-node --list | cut -f2)
+grep -q "^$uuid: ready" "$work/said" || say "gpuarb-node says: $(cat "$work/said")"
+node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"
+for name in 0 0-1 0-30 0-100 "$uuid" "$uuid-30" all all-50; do
+	jq -e --arg name "$name" '.devices | any(.name == $name)' /run/cdi/gpuarb.json >/dev/null || say "there is no device $name"
+done
+cat >/run/cdi/nvidia.json <<END
+{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu",
+ "devices": [{"name": "0", "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}}],
+ "containerEdits": {"env": ["GPUSIM_DIR=/run/gpusim"], "mounts": [
+  {"hostPath": "$build/sim/libcuda.so.1", "containerPath": "/usr/lib/libcuda.so.1", "options": ["bind", "ro"]},
+  {"hostPath": "$shm/gpu", "containerPath": "/run/gpusim", "options": ["bind", "rw"]}]}}
+END
+
+# Two containers, 30 and 50 percent; the second has two processes, which share it.
+nvidia="--device nvidia.com/gpu=0"
+# shellcheck disable=SC2086
+start() { # NAME DEVICE ARGUMENT...
+	local name=$1 device=$2
+	shift 2
+	run -d --name "$name" $nvidia --device "gpuarb.dev/gpu=$device" client "$@" >"$work/$name.id" 2>"$work/$name.err" ||
+		say "podman does not start $name: $(cat "$work/$name.err")"
+}
+start left 0-30 /bin/left --kernel-us=50 --duration=60
+start right "$uuid-50" /bin/right --kernel-us=50 --duration=60 --processes=2
+on_gpu() { [ "$(books | jq '[.devices[0].processes[] | select(.alive)] | length')" = "$1" ]; }
+if ! until_true 20 on_gpu 3; then
+	say "not all are on the GPU: $(pod logs left 2>&1) $(pod logs right 2>&1)"
+	exit 1
+fi
+sleep 1
+books >"$work/before"
+sleep "${CONTAINER_SECONDS:-6}"
+books >"$work/after"
+got() { # COMMAND: hundredths of a percent of the GPU's time
+	jq -n --slurpfile a "$work/before" --slurpfile b "$work/after" --arg command "$1" '
+		def sum(r): [r.devices[0].processes[] | select(.command == $command) | .device_ns] | add // 0;
+		(sum($b[0]) - sum($a[0])) * 10000 / ($b[0].devices[0].now_ns - $a[0].devices[0].now_ns) | round'
+}
+for expected in left:30:1 right:50:2; do
+	IFS=: read -r name limit processes <<<"$expected"
+	attained=$(got "$name")
+	printf 'containers: %-6s limit %d, %d process(es), attained %d.%02d %%\n' "$name" "$limit" "$processes" \
+		$((attained / 100)) $((attained % 100))
+	# Wide, because the machine may be busy; without a limit it would be far outside.
+	[ "$attained" -gt $((limit * 100 + 300)) ] || [ "$attained" -lt $((limit * 65)) ] && say "$name got $attained hundredths of a percent"
+done
+
+# Who looks from outside sees which container it is, and may change its limit by that name.
+left=$(cut -c1-12 "$work/left.id") right=$(cut -c1-12 "$work/right.id")
+"$build/gpuarb-top" --json --once >"$work/top" || say "gpuarb-top failed"
+seen() { # ID: processes of its account, all of them known to be in it
+	jq --arg id "$1" '[.gpus[].accounts[] | select(.name == "container-" + $id) | .processes[] |
+		select(.container | startswith($id))] | length' "$work/top"
+}
+[ "$(seen "$left")" = 1 ] || say "gpuarb-top sees $(seen "$left") processes of container $left, not 1"
+[ "$(seen "$right")" = 2 ] || say "gpuarb-top sees $(seen "$right") processes of container $right, not 2"
+"$build/gpuarb-set" --account "container-$left" core=10 || say "the limit of a container cannot be changed"
+"$build/gpuarb-set" --show | grep -q "account container-$left: core=10" || say "gpuarb-set does not show the container's limit"
+
+# root in a container may join, but not set: its control directory is read-only.
+said=$(pod exec left /bin/gpuarb-set --account "container-$left" core=100 2>&1) && say "a container has changed its own limit"
+grep -q "only who may write /dev/shm/gpuarb/control may do that (Read-only file system)" <<<"$said" || say "a container that sets is told: $said"
+
+# One is killed: its place and its memory are free, the other goes on.
+pod kill --signal KILL right >/dev/null
+until_true 10 on_gpu 1 || say "the killed container is still on the GPU"
+gone() { "$build/gpuarb-top" --json --once >"$work/top" && [ "$(seen "$right")" = 0 ]; }
+until_true 10 gone || say "gpuarb-top still shows processes of the killed container"
+"$build/gpuarb-watchdog" --once >"$work/said" || say "the watchdog found something wrong: $(cat "$work/said")"
+[ "$(pod inspect left --format '{{.State.Status}}')" = running ] || say "the other container does not run any more"
+pod kill --signal KILL left >/dev/null
+until_true 10 on_gpu 0 || say "a container is still on the GPU"
+
+# A program that is started with an empty environment is reached by /etc/ld.so.preload.
+node gpuarb-cdi --ld-so-preload --percents 20 --output /run/cdi/gpuarb.json || say "gpuarb-cdi --ld-so-preload failed"
+# shellcheck disable=SC2086
+run --rm $nvidia --device gpuarb.dev/gpu=0-20 client /bin/sh -c \
+	'exec /bin/env -u LD_PRELOAD /bin/left --kernel-us=50 --duration=3' >"$work/said" 2>&1 || say "the container failed: $(cat "$work/said")"
+attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
+[ "${attained:-10000}" -le 2500 ] || say "by /etc/ld.so.preload it got $attained hundredths of a percent, not at most 20"
+
+# root of a user namespace has none of the host's rights: it joins only where everybody may, and never sets, not even
+# where it gets the control directory writable.
+node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"
+chmod 777 "$shm/gpu" && chmod 666 "$shm/gpu"/*
+mapped="--uidmap 0:100000:10000 --gidmap 0:100000:10000"
+# shellcheck disable=SC2086
+guest() { run --rm $mapped $nvidia --device gpuarb.dev/gpu=0-20 "$@"; }
+guest client /bin/left --kernel-us=50 --duration=1 >"$work/said" 2>&1 || say "a container of a user namespace fails: $(cat "$work/said")"
+grep -q "cannot open /dev/shm/gpuarb/state/$uuid: Permission denied" "$work/said" || say "a guest that may not join is told: $(cat "$work/said")"
+chmod 666 "$GPUARB_DIR/state/$uuid"
+guest client /bin/left --kernel-us=50 --duration=3 >"$work/said" 2>&1 || say "a guest that may join fails: $(cat "$work/said")"
+attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
+[ "${attained:-10000}" -le 2500 ] || say "a guest got $attained hundredths of a percent, not at most 20"
+said=$(guest -v "$GPUARB_DIR/control:/control-of-host/control:rw" client /bin/gpuarb-set --dir /control-of-host --gpu "$uuid" policy=exclusive 2>&1) &&
+	say "a guest has changed the policy"
+grep -q "only who may write /control-of-host/control may do that (Permission denied)" <<<"$said" || say "a guest that sets is told: $said"
+
+[ "$bad" = 0 ] || exit 1
+echo "containers: $(podman --version), limits hold, the host names both, a killed one leaves nothing, none may set"
