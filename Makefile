@@ -37,12 +37,15 @@ deps: ## install the Debian packages that are missing
 
 check: ## install what is missing, build, run the tests
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory all $(CHECK)
+	@$(MAKE) --no-print-directory all
+	+@MAKE="$(MAKE)" test/run-checks.sh $(CHECK)
 
-demo: ## install what is missing, build, and show three programs sharing a GPU
+# A real one instead of the simulated GPU: make demo GPU=0.
+DEMO_NEEDS = $(BUILD)/demo $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
+demo: ## install what is missing, build, and show three programs sharing a GPU (GPU=0: a real one)
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory -s all $(BUILD)/demo
-	@$(BUILD)/demo $(BUILD)
+	+@test/progress.sh "Building..." $(MAKE) --no-print-directory -j$(shell nproc) $(DEMO_NEEDS)
+	@$(BUILD)/demo $(BUILD) $(GPU)
 
 bench: ## run every benchmark and print a table
 	@$(MAKE) --no-print-directory deps

@@ -3,7 +3,7 @@
 # What `make demo` shows.
 $(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
 
 .PHONY: check-tree
 CHECK += check-tree

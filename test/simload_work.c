@@ -233,6 +233,24 @@ static void *work(void *arg)
 	return NULL;
 }
 
+/* What the simulated GPU does by its name, for a real one: look at its clock until the time is over. */
+static const char spin_ptx[] = ".version 6.0\n"
+			       ".target sm_50\n"
+			       ".address_size 64\n"
+			       ".visible .entry spin_ns(.param .u64 ns)\n"
+			       "{\n"
+			       "	.reg .pred %again;\n"
+			       "	.reg .b64 %ns, %begin, %now, %gone;\n"
+			       "	ld.param.u64 %ns, [ns];\n"
+			       "	mov.u64 %begin, %globaltimer;\n"
+			       "look:\n"
+			       "	mov.u64 %now, %globaltimer;\n"
+			       "	sub.u64 %gone, %now, %begin;\n"
+			       "	setp.lt.u64 %again, %gone, %ns;\n"
+			       "	@%again bra look;\n"
+			       "	ret;\n"
+			       "}\n";
+
 static bool open_device(struct worker *w)
 {
 	const struct load *l = w->load;
@@ -241,7 +259,7 @@ static bool open_device(struct worker *w)
 	CUdevice dev;
 
 	if (!OK(cuInit, 0) || !OK(cuDeviceGet, &dev, l->device) || !OK(cuCtxCreate_v2, &w->ctx, 0, dev) ||
-		!OK(cuModuleLoadData, &module, "simload") ||
+		!OK(cuModuleLoadData, &module, l->kernel ? "simload" : spin_ptx) ||
 		!OK(cuModuleGetFunction, &w->fn, module, l->kernel ? l->kernel : "spin_ns"))
 		return false;
 	if (!l->memory_bytes)
