@@ -101,7 +101,8 @@ static void tell_memory(struct arb_device *d, CUdevice ordinal)
 
 static void join(struct arb_device *d, CUdevice ordinal)
 {
-	struct gpuarb_options options = {.gpu = d->uuid};
+	/* No bias: the tracker would take it back at once, by a system call that a sandbox may punish. */
+	struct gpuarb_options options = {.gpu = d->uuid, .threads = true};
 	struct gpuarb_error err = {0};
 	uint32_t state = JOINED;
 
@@ -125,6 +126,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 
 bool arb_device_rejoin(struct arb_device *d, int error)
 {
+	const char *then = "it runs without limits";
 	struct gpuarb_error err = {0};
 	int r = error;
 
@@ -139,13 +141,20 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	if (!*err.text)
 		snprintf(err.text, sizeof(err.text), "its segment cannot be used any more (%s)",
 			r == -EBADMSG ? "it holds garbage" : strerror(-r));
-	r = gpuarb_client_rejoin(d->client, true, NULL);
-	if (r == -EPERM)
+	/* Where the path leads nowhere, as in a changed root, what is mapped is still what others use. */
+	r = error == -ESTALE ? gpuarb_client_remain(d->client, NULL) : -ENOTCONN;
+	if (r == 0) {
+		then = "it stays in the one it has";
+	} else if (r != -EPERM) {
+		r = gpuarb_client_rejoin(d->client, true, NULL);
+		if (r == 0)
+			then = "the process keeps its own limits, as if it were alone";
+	}
+	if (r == -EPERM) {
+		then = "the GPU is refused from now on (on_error = closed)";
 		refuse(d);
-	arb_log(r == -EPERM ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text,
-		r == 0        ? "the process keeps its own limits, as if it were alone"
-		: r == -EPERM ? "the GPU is refused from now on (on_error = closed)"
-			      : "it runs without limits");
+	}
+	arb_log(r == -EPERM ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text, then);
 	return r == 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,6 +50,42 @@ static int flooded(void)
 	return __atomic_fetch_add(&lines, 1, __ATOMIC_RELAXED) >= BURST;
 }
 
+static struct {
+	dev_t device;
+	ino_t file;
+	int open;
+} at_start;
+
+/* Not in a program's way: one system call. */
+__attribute__((constructor)) static void remember(void)
+{
+	struct stat st = {0};
+	int saved = errno;
+
+	at_start.open = fstat(STDERR_FILENO, &st) == 0;
+	at_start.device = st.st_dev;
+	at_start.file = st.st_ino;
+	errno = saved;
+}
+
+/*
+ * A program that closed its descriptors may have a file or a connection of its own there by now. It is still
+ * for people if it is what it was, or a device, or a file that is only ever appended to.
+ */
+static int is_for_people(void)
+{
+	struct stat st;
+	int flags;
+
+	if (fstat(STDERR_FILENO, &st) != 0)
+		return 0;
+	if (S_ISCHR(st.st_mode) ||
+		(at_start.open && st.st_dev == at_start.device && st.st_ino == at_start.file))
+		return 1;
+	flags = fcntl(STDERR_FILENO, F_GETFL);
+	return S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND);
+}
+
 void arb_log(enum arb_log_level level, const char *format, ...)
 {
 	int saved = errno, fd = STDERR_FILENO, n, m;
@@ -56,7 +93,7 @@ void arb_log(enum arb_log_level level, const char *format, ...)
 	char line[768];
 	va_list args;
 
-	if (level > wanted(&path) || flooded())
+	if (level > wanted(&path) || (!path && !is_for_people()) || flooded())
 		goto out;
 	n = snprintf(line, sizeof(line), "gpuarb[%d/%ld] %s preload: ", (int)getpid(), syscall(SYS_gettid),
 		names[level]);

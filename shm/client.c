@@ -238,7 +238,10 @@ int arb_client_join(struct gpuarb_client *c)
 	c->running = false;
 	c->strolled = ARB_NONE;
 	c->throttled_since = c->waiting_since = 0;
-	arb_lock_bias(&c->guard->lock);
+	if (c->unbiased)
+		arb_store32(&c->guard->lock.revoked, 1);
+	else
+		arb_lock_bias(&c->guard->lock);
 	arb_store32_release(&c->guard->joined, 1);
 	arb_check_debug(&c->seg);
 	return 0;

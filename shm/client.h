@@ -59,6 +59,7 @@ struct gpuarb_client {
 	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
 	bool by_container; /* its name is that of the container */
+	bool unbiased;
 	bool ignore_env; /* as it was opened, should it have to open again */
 	char *conf;
 	char name[ARB_NAME_BYTES];

@@ -149,6 +149,7 @@ static int describe(struct gpuarb_client *c, const struct gpuarb_options *o, con
 	c->mem_bytes = o->mem_bytes ? o->mem_bytes : (uint64_t)config->value[ARB_KEY_MEM];
 	c->priority = o->priority ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
 	c->ignore_env = o->ignore_env;
+	c->unbiased = o->threads;
 	arb_settings_rules(config->value, &c->rules);
 	if (o->conf && !(c->conf = strdup(o->conf)))
 		return arb_fail(err, -ENOMEM, "out of memory");
@@ -170,6 +171,15 @@ static bool limited(const struct gpuarb_client *c, const struct arb_config *conf
 			return true;
 	}
 	return false;
+}
+
+/* Does on_error refuse whoever has no segment? */
+static int closed(struct arb_config *config, struct gpuarb_error *err)
+{
+	if (config->value[ARB_KEY_ON_ERROR] != 1)
+		return 0;
+	arb_config_free(config);
+	return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
 }
 
 static int join(struct gpuarb_client *c, struct gpuarb_error *err)
@@ -199,10 +209,8 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 
 	*client = NULL;
 	r = arb_config_load(&config, o.conf, o.ignore_env, err);
-	if (alone && config.value[ARB_KEY_ON_ERROR] == 1) {
-		arb_config_free(&config);
-		return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
-	}
+	if (alone && closed(&config, err))
+		return -EPERM;
 	if (r < 0)
 		return r;
 	c = calloc(1, sizeof(*c));
@@ -278,10 +286,8 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	bool moved = false;
 	int r = arb_config_load(&config, c->conf, c->ignore_env, err);
 
-	if (alone && config.value[ARB_KEY_ON_ERROR] == 1) {
-		arb_config_free(&config);
-		return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
-	}
+	if (alone && closed(&config, err))
+		return -EPERM;
 	if (r < 0)
 		return r;
 	fresh = calloc(1, sizeof(*fresh));
@@ -313,6 +319,24 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	arb_lock_give(&c->guard->lock);
 	arb_config_free(&config);
 	gpuarb_client_close(fresh);
+	return r;
+}
+
+int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
+{
+	struct arb_config config;
+	int r = arb_config_load(&config, c->conf, c->ignore_env, NULL);
+
+	if (closed(&config, err))
+		return -EPERM;
+	if (r == 0)
+		arb_config_free(&config);
+	arb_lock_take(&c->guard->lock);
+	/* A move that failed half-way has left nothing to stay in. */
+	r = arb_load32(&c->guard->joined) ? 0 : arb_fail(err, -ENOTCONN, "it is a client of no segment");
+	if (r == 0)
+		c->seg.stranded = true;
+	arb_lock_give(&c->guard->lock);
 	return r;
 }
 

@@ -46,6 +46,7 @@ struct arb_segment {
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
 	bool alone;           /* memory of this process: no file, no locks, one client */
+	bool stranded;        /* its path leads there no more: nobody can be asked after */
 	struct arb_file file; /* last: its path is long, and rarely looked at */
 };
 

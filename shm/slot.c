@@ -16,6 +16,8 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 	lock->byte = byte;
 	if (seg->alone)
 		return 0;
+	if (seg->stranded)
+		return -EBUSY;
 	fd = arb_file_open(&seg->file, O_RDWR);
 	if (fd < 0)
 		return fd;
@@ -58,6 +60,9 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 
 	if (seg->alone)
 		return i == 0;
+	/* Who cannot be asked after is left in peace. */
+	if (seg->stranded)
+		return 1;
 	fd = arb_file_open(&seg->file, O_RDONLY);
 	if (fd < 0)
 		return fd;

@@ -131,7 +131,7 @@ lost removed :
 told removed 1 'joined the one there is now'
 [ -n "$(ls "$work/removed/state")" ] || say "removed: no new segment"
 lost barred ': >"$work/barred"'
-told barred 1 'as if it were alone'
+told barred 1 'stays in the one it has'
 
 [ "$bad" = 0 ] || exit 1
 echo "limits: $runs programs kept theirs, ended as they should, and said nothing"

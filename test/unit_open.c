@@ -74,6 +74,13 @@ static const struct gpuarb_picture *picture(void)
 	return &p;
 }
 
+static void conf(const char *text)
+{
+	FILE *f = fopen(u_dir.conf, "w");
+
+	cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
 /* Share of the time that it gets if it always wants the GPU, in percent. */
 static unsigned attained(struct gpuarb_client *c, unsigned ms)
 {
@@ -120,6 +127,27 @@ Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 	gpuarb_client_close(c);
 	gpuarb_client_close(other);
 	cr_assert_eq(picture()->nclients, 0);
+}
+
+Test(open, who_cannot_come_to_a_new_one_stays_in_the_old)
+{
+	struct gpuarb_client *c = client("web", 30), *other = client("web", 0);
+	struct gpuarb_error err = {0};
+	uint64_t used, limit;
+
+	cr_assert_eq(gpuarb_client_mem_reserve(other, 100), 0);
+	remove_state();
+	cr_assert_eq(gpuarb_client_remain(c, &err), 0, "%s", err.text);
+	u_clock_ns += 5000000000ull;
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(c), 0);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(gpuarb_client_mem_read(c, &used, &limit), 0);
+	cr_assert_eq(used, 100, "the others are still there");
+	conf("on_error = closed\n");
+	cr_assert_eq(gpuarb_client_remain(c, &err), -EPERM);
+	gpuarb_client_close(c);
+	gpuarb_client_close(other);
 }
 
 Test(open, without_a_segment_a_limit_holds_as_if_alone)
@@ -193,13 +221,6 @@ Test(open, who_has_no_limit_runs_free)
 	cr_assert_eq(gpuarb_client_rejoin(c, true, &err), -ENOENT);
 	cr_assert_not(gpuarb_client_is_alone(c));
 	gpuarb_client_close(c);
-}
-
-static void conf(const char *text)
-{
-	FILE *f = fopen(u_dir.conf, "w");
-
-	cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
 Test(open, closed_refuses_whatever_else_is_wrong)

@@ -37,6 +37,7 @@ struct gpuarb_options {
 	uint64_t mem_bytes;      /* quota of the account */
 	unsigned priority;       /* 1..100, higher goes first */
 	bool ignore_env;         /* for programs with raised privileges */
+	bool threads;            /* several threads use it all the time: none of them is preferred */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
 };
 
@@ -57,6 +58,8 @@ GPUARB_API int gpuarb_client_open_alone(
  * The client is outside the running set afterwards.
  */
 GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
+/* If that cannot be done: stays in what is mapped, with whoever else is. -EPERM: on_error = closed. */
+GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 
 /* A stretch of GPU work about to begin. Zero means the default. */

@@ -69,9 +69,13 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+/* It does not know instances. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
-	return cuDeviceGetUuid_v2(uuid, dev);
+	TRY(cuDeviceGetUuid_v2(uuid, dev));
+	if (drv.instances)
+		memset(uuid->bytes, 0x4d, sizeof(uuid->bytes));
+	return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)

@@ -62,6 +62,9 @@ static bool same_uuid(const char *want, const struct sim_device_info *info)
 {
 	size_t n = strlen(want);
 
+	if (drv.instances)
+		return n > 4 && n <= strlen(info->uuid) && !strncmp(want, "MIG-", 4) &&
+		       !strncasecmp(want + 4, info->uuid + 4, n - 4);
 	return n > 4 && n <= strlen(info->uuid) && !strncasecmp(want, info->uuid, n);
 }
 
@@ -82,10 +85,11 @@ static int find_visible(const char *item)
 /* As the real driver: the list ends at the first entry that names no device. */
 static void read_visible(void)
 {
-	const char *env = getenv("CUDA_VISIBLE_DEVICES");
+	const char *env = getenv("CUDA_VISIBLE_DEVICES"), *mig = getenv("GPUSIM_MIG");
 	char *list, *item, *save = NULL;
 
 	drv.nvisible = 0;
+	drv.instances = mig && !strcmp(mig, "1");
 	if (!env) {
 		while (drv.nvisible < sim_shm.file->set.devices) {
 			drv.visible[drv.nvisible] = drv.nvisible;
