@@ -307,6 +307,8 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 		r = arb_account_mem(&c->me, c->account, -(int64_t)bytes, 0);
 	if (r == 0)
 		c->mem_held -= bytes < c->mem_held ? bytes : c->mem_held;
+	if (r == 0 && c->rules.policy == ARB_POLICY_MEMORY && arb_load32(&c->guard->joined))
+		arb_client_memory_freed(c);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -395,7 +397,8 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		status->slot = c->me.slot;
 		status->account = c->account;
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
-		status->turns = c->turns;
+		/* Where memory decides, only while somebody waits for it. */
+		status->turns = c->turns && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
 		status->reason = status->running ? ARB_REASON_NONE : arb_load32(&s->reason);
 		status->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
 		status->quota_ppm = acct.quota_ppm;

@@ -44,6 +44,9 @@ struct gpuarb_client {
 	uint64_t outstanding;
 	uint64_t throttled_since;
 	uint64_t waiting_since;
+	uint64_t wait_from; /* the same through several waits, one right behind the other; ns */
+	uint64_t wait_left; /* when the last of them was given up */
+	bool turn_fresh;    /* a turn at the GPU's memory has begun, and nobody has asked yet */
 	uint64_t turn_began; /* ticks; when the set was entered */
 	uint64_t checked_ns;
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
@@ -95,6 +98,8 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 		arb_client_follow_look(c, arb_os_now_ns());
 }
 
+/* There may be room for one that waits for it. */
+void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
 

@@ -6,6 +6,7 @@
 #include "atomic.h"
 #include "client.h"
 #include "memory.h"
+#include "residency.h"
 
 /* Less than any GPU has is no answer, and more than this no GPU's. */
 #define PHYSICAL_MOST (1ull << 50)
@@ -37,6 +38,30 @@ void arb_client_know_memory(struct gpuarb_client *c)
 	if (m->physical > PHYSICAL_MOST)
 		m->physical = 0;
 	c->mem_most = arb_memory_most(m);
+}
+
+void arb_client_memory_freed(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	struct arb_residency r = {&c->seg, &c->rules, &snap, arb_os_now_ns()};
+	uint32_t next;
+
+	if (arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
+		return;
+	next = arb_residency_choose(&r);
+	if (next != ARB_NONE)
+		arb_os_wake(&c->seg.slots[next].wake);
+}
+
+bool gpuarb_client_turn_began(struct gpuarb_client *c)
+{
+	bool fresh;
+
+	arb_lock_take(&c->guard->lock);
+	fresh = c->turn_fresh;
+	c->turn_fresh = false;
+	arb_lock_give(&c->guard->lock);
+	return fresh;
 }
 
 int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *memory)

@@ -15,29 +15,10 @@ bool arb_policy_takes_turns(enum arb_policy policy, uint64_t quota_sum_ppm)
 	return true;
 }
 
-static enum arb_verdict admit_by_memory(const struct arb_policy_case *c)
+bool arb_policy_admit(const struct arb_policy_case *c)
 {
-	uint64_t set_aside = c->mem_per_client * (c->running + 1u);
-	uint64_t room = c->mem_total > set_aside ? c->mem_total - set_aside : 0;
-
-	if (c->mem_total == 0)
-		return ARB_RUN;
-	if (c->running == 0)
-		return c->mem_mine <= room || c->alone_may_exceed ? ARB_RUN : ARB_WAIT_MEMORY;
-	if (c->mem_running > room || c->mem_mine > room - c->mem_running)
-		return ARB_WAIT_MEMORY;
-	return ARB_RUN;
-}
-
-enum arb_verdict arb_policy_admit(const struct arb_policy_case *c)
-{
-	if (!arb_policy_takes_turns(c->policy, c->quota_sum_ppm))
-		return ARB_RUN;
-	if (c->reserved_for_other)
-		return ARB_WAIT_QUEUE;
-	if (c->policy == ARB_POLICY_MEMORY)
-		return admit_by_memory(c);
-	return c->running == 0 ? ARB_RUN : ARB_WAIT_QUEUE;
+	return !arb_policy_takes_turns(c->policy, c->quota_sum_ppm) ||
+	       (!c->reserved_for_other && c->running == 0);
 }
 
 uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm)

@@ -24,16 +24,10 @@ struct arb_policy_case {
 	unsigned running;        /* how many run now, this client not among them */
 	bool reserved_for_other; /* a live reservation that is not this client's */
 	uint64_t quota_sum_ppm;  /* limits of the active accounts */
-	uint64_t mem_running;    /* bytes of those that run */
-	uint64_t mem_mine;       /* bytes of this client */
-	uint64_t mem_total;      /* bytes the running set may have; 0: unknown */
-	uint64_t mem_per_client; /* bytes set aside for each */
-	bool alone_may_exceed;   /* a single client larger than the GPU may run alone */
 };
 
-enum arb_verdict { ARB_RUN, ARB_WAIT_QUEUE, ARB_WAIT_MEMORY };
-
-enum arb_verdict arb_policy_admit(const struct arb_policy_case *c);
+/* Where memory decides (ARB_POLICY_MEMORY) it is asked in residency.c instead. */
+bool arb_policy_admit(const struct arb_policy_case *c);
 
 /* Does this policy make clients wait for each other? */
 bool arb_policy_takes_turns(enum arb_policy policy, uint64_t quota_sum_ppm);

@@ -8,6 +8,7 @@
 #include "atomic.h"
 #include "events.h"
 #include "os.h"
+#include "residency.h"
 #include "running.h"
 #include "slot.h"
 #include "text.h"
@@ -25,6 +26,8 @@ static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now
 {
 	struct chooser *c = argument;
 
+	if (c->rules->policy == ARB_POLICY_MEMORY)
+		return arb_residency_choose(&(struct arb_residency){c->seg, c->rules, snap, now_ns});
 	return arb_wait_choose(
 		c->seg, snap, &(struct arb_order){now_ns, c->rules->max_wait_ns, c->rules->grace_ns});
 }
@@ -118,6 +121,9 @@ int arb_reclaim_clean(
 		arb_text_load(acct->name, ARB_NAME_WORDS, what->account);
 	arb_store32(&s->state, ARB_SLOT_JOINING);
 	arb_store32(&s->gate, 0);
+	/* Before its place is given to somebody: its turn ends with it. */
+	arb_store64(&s->turn_hold_ns, 0);
+	arb_store64(&s->turn_since_ns, 0);
 	r = take_out(seg, slot, rules, &what->was_running);
 	if (r < 0)
 		return r;

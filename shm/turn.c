@@ -10,6 +10,7 @@
 #include "os.h"
 #include "policy.h"
 #include "reclaim.h"
+#include "residency.h"
 #include "running.h"
 #include "settings.h"
 #include "slot.h"
@@ -17,13 +18,27 @@
 
 #define MS             1000000ull
 #define STALE_CHECK_NS (1000 * MS)
+/* Who asks again so soon has not stopped waiting. */
+#define AGAIN_NS (20 * MS)
 /* How far an account may go beyond its scaled quota at a time, while nobody else is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
+
+/* Where memory decides, it decides by this. */
+static struct arb_residency residency(
+	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	return (struct arb_residency){&c->seg, &c->rules, snap, now_ns};
+}
 
 uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
 
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		struct arb_residency r = residency(c, snap, now_ns);
+
+		return arb_residency_choose(&r);
+	}
 	return arb_wait_choose(
 		&c->seg, snap, &(struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns});
 }
@@ -70,44 +85,23 @@ static bool within_quota(struct gpuarb_client *c, const struct arb_snap *snap, u
 	       arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, true, &acct) == 0;
 }
 
-static uint64_t memory_of_running(struct gpuarb_client *c, const struct arb_snap *snap)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
-		i = arb_bits_next(snap->running, snap->words, i + 1))
-		if (__builtin_add_overflow(sum, arb_load64(&c->seg.slots[i].mem_now), &sum))
-			return UINT64_MAX;
-	return sum;
-}
-
 uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
 	struct arb_policy_case facts = {.policy = c->rules.policy,
 		.quota_sum_ppm = c->quota_sum,
-		.running = arb_bits_count(snap->running, snap->words),
-		.mem_total = arb_memory_room(&c->rules.memory, 0),
-		.mem_per_client = c->rules.memory.per_client,
-		.alone_may_exceed = c->rules.memory.alone_may_exceed};
+		.running = arb_bits_count(snap->running, snap->words)};
 
 	if (!within_quota(c, snap, c->outstanding))
 		return ARB_REASON_QUOTA;
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		struct arb_residency r = residency(c, snap, now_ns);
+
+		return arb_residency_admit(&r, c->me.slot);
+	}
 	facts.reserved_for_other =
 		arb_snap_reserved(snap, now_ns) && (uint32_t)snap->reserved != c->me.slot + 1;
-	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		facts.mem_running = memory_of_running(c, snap);
-		facts.mem_mine = arb_load64(&arb_client_slot(c)->mem_now);
-	}
-	switch (arb_policy_admit(&facts)) {
-	case ARB_RUN:
-		return ARB_REASON_NONE;
-	case ARB_WAIT_MEMORY:
-		return ARB_REASON_MEMORY;
-	case ARB_WAIT_QUEUE:
-		break;
-	}
-	return ARB_REASON_QUEUE;
+	return arb_policy_admit(&facts) ? ARB_REASON_NONE : ARB_REASON_QUEUE;
 }
 
 /* The time spent refused, by reason, whenever the reason changes. */
@@ -151,7 +145,17 @@ static void prepare_to_wait(struct gpuarb_client *c)
 		share = share ? used / (share / ARB_PPM + 1) : 0;
 	}
 	arb_store64(&arb_client_slot(c)->rank_ppm, share);
-	arb_store64(&arb_client_slot(c)->wait_since_ns, c->waiting_since);
+	/* Who gave up only to ask again goes on waiting. */
+	if (!c->wait_from || c->waiting_since - c->wait_left >= AGAIN_NS)
+		c->wait_from = c->waiting_since;
+	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait_from);
+}
+
+static void begin_turn(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	struct arb_residency r = residency(c, snap, c->move.now / ARB_TICKS_PER_NS);
+
+	c->turn_fresh |= arb_residency_enter(&r, c->me.slot);
 }
 
 static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool queue, struct arb_snap *snap)
@@ -181,11 +185,14 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 
 			c->running = true;
 			c->turn_began = move->now;
+			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
+				begin_turn(c, snap);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
 			mark_active(c);
 			if (__builtin_expect(c->throttled_since || c->waiting_since, 0))
 				note_reason(c, ARB_REASON_NONE, snap);
+			c->wait_from = 0;
 			return 0;
 		}
 		if (r == -EAGAIN) {
@@ -213,6 +220,16 @@ int gpuarb_client_enter(struct gpuarb_client *c, const struct gpuarb_work *work)
 	return r;
 }
 
+/* Without work, but with its turn not over, it may come back at once: what is on the GPU stays there. */
+static void end_turn(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	struct arb_residency r = residency(c, &snap, arb_os_now_ns());
+	bool keep = arb_running_read(&c->seg, &snap) == 0 && !arb_residency_over(&r, c->me.slot);
+
+	arb_residency_leave(&r, c->me.slot, keep);
+}
+
 int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 {
 	struct arb_snap snap;
@@ -226,6 +243,8 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 	}
 	/* First: nobody here may launch when the place is no longer ours. */
 	arb_store32(&arb_client_slot(c)->gate, 0);
+	if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
+		end_turn(c);
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
@@ -305,6 +324,7 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 		return r;
 	note_reason(c, ARB_REASON_NONE, &snap);
 	arb_store32(&arb_client_slot(c)->reason, reason);
+	c->wait_left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
 	arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
 	return result;
 }
@@ -388,6 +408,11 @@ static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap
 {
 	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
 
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		struct arb_residency r = residency(c, snap, now_ns);
+
+		return arb_residency_over(&r, c->me.slot);
+	}
 	return c->turns && snap->any_waiting &&
 	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - length) >= 0;
 }

@@ -170,7 +170,8 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->waited_ns = arb_load64(&s->waited_ns);
 		to->wait_since_ns = arb_load64(&s->wait_since_ns);
 		to->mem_bytes = arb_load64(&s->mem_now);
-		to->turn_since_ns = arb_load64(&s->turn_since_ns);
+		to->turn_since_ns =
+			m->rules.policy == ARB_POLICY_MEMORY ? arb_load64(&s->turn_since_ns) : 0;
 		to->enters = arb_load64(&s->enters);
 		to->evictions = arb_load64(&s->evictions);
 		to->joined_ns = arb_load64(&s->joined_ns);

@@ -3,8 +3,6 @@
 
 #include "policy.h"
 
-#define GI (1ull << 30)
-
 Test(policy, concurrent_always_lets_in)
 {
 	struct arb_policy_case c = {.policy = ARB_POLICY_CONCURRENT,
@@ -12,7 +10,7 @@ Test(policy, concurrent_always_lets_in)
 		.reserved_for_other = true,
 		.quota_sum_ppm = 5 * ARB_PPM};
 
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
+	cr_assert(arb_policy_admit(&c));
 }
 
 Test(policy, exclusive_and_fair_let_in_one_at_a_time)
@@ -20,12 +18,12 @@ Test(policy, exclusive_and_fair_let_in_one_at_a_time)
 	for (int fair = 0; fair < 2; fair++) {
 		struct arb_policy_case c = {.policy = fair ? ARB_POLICY_FAIR : ARB_POLICY_EXCLUSIVE};
 
-		cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
+		cr_assert(arb_policy_admit(&c));
 		c.reserved_for_other = true;
-		cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_QUEUE);
+		cr_assert_not(arb_policy_admit(&c));
 		c.reserved_for_other = false;
 		c.running = 1;
-		cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_QUEUE);
+		cr_assert_not(arb_policy_admit(&c));
 	}
 }
 
@@ -33,36 +31,11 @@ Test(policy, auto_takes_turns_only_above_a_hundred_percent)
 {
 	struct arb_policy_case c = {.policy = ARB_POLICY_AUTO, .running = 1, .quota_sum_ppm = ARB_PPM};
 
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
+	cr_assert(arb_policy_admit(&c));
 	c.quota_sum_ppm = ARB_PPM + 1;
-	cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_QUEUE);
+	cr_assert_not(arb_policy_admit(&c));
 	cr_assert_not(arb_policy_takes_turns(ARB_POLICY_AUTO, ARB_PPM));
 	cr_assert(arb_policy_takes_turns(ARB_POLICY_AUTO, ARB_PPM + 1));
-}
-
-Test(policy, memory_lets_in_what_fits_together)
-{
-	struct arb_policy_case c = {.policy = ARB_POLICY_MEMORY, .mem_total = 16 * GI, .mem_per_client = GI};
-
-	c.running = 1;
-	c.mem_running = 7 * GI;
-	c.mem_mine = 7 * GI;
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN, "14 and 2 set aside are 16");
-	c.mem_mine++;
-	cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_MEMORY, "one byte too much");
-	c.running = 0;
-	c.mem_running = 0;
-	c.mem_mine = 15 * GI;
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
-	c.mem_mine = 15 * GI + 1;
-	cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_MEMORY);
-	c.alone_may_exceed = true;
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN);
-	c.mem_running = UINT64_MAX;
-	c.running = 1;
-	cr_assert_eq(arb_policy_admit(&c), ARB_WAIT_MEMORY, "a sum that overflowed fits nowhere");
-	c.mem_total = 0;
-	cr_assert_eq(arb_policy_admit(&c), ARB_RUN, "an unknown size forbids nothing");
 }
 
 Test(policy, limits_above_a_hundred_are_scaled_in_proportion)

@@ -144,6 +144,9 @@ struct gpuarb_client_memory {
 
 GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
 
+/* True once for each turn at the GPU's memory: what was on the GPU before may have been pushed out. */
+GPUARB_API bool gpuarb_client_turn_began(struct gpuarb_client *client);
+
 struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;

@@ -1,0 +1,283 @@
+#include "residency.h"
+
+#include "atomic.h"
+#include "memory.h"
+#include "slot.h"
+#include "wait.h"
+
+/* So many are looked at one by one; GPUs that hold more clients at once have been given none to set aside. */
+#define LISTED 128
+
+struct resident {
+	uint32_t slot;
+	uint64_t bytes;
+	uint64_t since_ns;
+};
+
+struct residents {
+	unsigned n; /* all of them */
+	uint64_t bytes;
+	unsigned listed;
+	struct resident list[LISTED];
+};
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t memory_of(const struct arb_residency *r, uint32_t slot)
+{
+	return arb_load64(&r->seg->slots[slot].mem_now);
+}
+
+/* The rules, where they do not say how large the GPU is with what somebody has seen of it. */
+static struct arb_memory_rules rules_of(const struct arb_residency *r)
+{
+	struct arb_memory_rules rules = r->rules->memory;
+
+	if (!rules.physical)
+		rules.physical = arb_load64(&r->seg->header->mem_physical);
+	return rules;
+}
+
+static bool fits(const struct arb_residency *r, uint64_t bytes, unsigned n)
+{
+	struct arb_memory_rules rules = rules_of(r);
+
+	return arb_memory_fits(&rules, bytes, n);
+}
+
+static bool runs(const struct arb_residency *r, uint32_t slot)
+{
+	return slot / 64 < r->snap->words && arb_bit_test(r->snap->running, slot);
+}
+
+bool arb_residency_holds(const struct arb_residency *r, uint32_t me)
+{
+	const struct arb_slot *s = &r->seg->slots[me];
+	uint64_t until = arb_load64(&s->turn_hold_ns);
+
+	/* Longer than anybody may hold it is garbage, or was said under another setting. */
+	return arb_load64(&s->turn_since_ns) && until > r->now_ns &&
+	       until - r->now_ns <= r->rules->memory.idle_ns;
+}
+
+static void add(const struct arb_residency *r, struct residents *all, uint32_t slot)
+{
+	uint64_t bytes = memory_of(r, slot);
+
+	all->n++;
+	all->bytes = plus(all->bytes, bytes);
+	if (all->listed < LISTED)
+		all->list[all->listed++] =
+			(struct resident){slot, bytes, arb_load64(&r->seg->slots[slot].turn_since_ns)};
+}
+
+/* Those that run, and those that hold on to their turn and live. */
+static void find(const struct arb_residency *r, uint32_t without, struct residents *all)
+{
+	all->n = all->listed = 0;
+	all->bytes = 0;
+	for (uint32_t i = arb_bits_next(r->snap->running, r->snap->words, 0); i != ARB_NONE;
+		i = arb_bits_next(r->snap->running, r->snap->words, i + 1))
+		if (i != without && i < r->seg->nslots)
+			add(r, all, i);
+	for (uint32_t w = 0; w < r->seg->nwords; w++) {
+		uint64_t taken = arb_load64(&r->seg->header->taken[w]);
+
+		for (; taken; taken &= taken - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(taken);
+
+			if (i < r->seg->nslots && i != without && !runs(r, i) && arb_residency_holds(r, i) &&
+				arb_slot_alive(r->seg, i) != 0)
+				add(r, all, i);
+		}
+	}
+}
+
+static void take_away(struct residents *all, unsigned at)
+{
+	all->n--;
+	all->bytes -= all->list[at].bytes;
+	all->list[at] = all->list[--all->listed];
+}
+
+static bool older(const struct resident *a, const struct resident *b)
+{
+	return a->since_ns != b->since_ns ? a->since_ns < b->since_ns : a->slot < b->slot;
+}
+
+static bool expired(const struct arb_residency *r, const struct resident *who)
+{
+	struct arb_memory_rules rules = rules_of(r);
+
+	return r->now_ns >= who->since_ns &&
+	       r->now_ns - who->since_ns >= arb_memory_turn_ns(&rules, who->bytes);
+}
+
+/*
+ * Who makes room for `wanted` more bytes: the one with the oldest turn of those that suffice alone, else the
+ * largest. LISTED: nobody is left who could.
+ */
+static unsigned leaver(
+	const struct arb_residency *r, const struct residents *all, uint64_t wanted, bool only_expired)
+{
+	unsigned best = LISTED;
+	bool alone = false;
+
+	for (unsigned i = 0; i < all->listed; i++) {
+		const struct resident *who = &all->list[i], *so_far = &all->list[best % LISTED];
+		bool suffices = fits(r, plus(all->bytes - who->bytes, wanted), all->n);
+
+		if ((only_expired && !expired(r, who)) || (alone && !suffices))
+			continue;
+		if (best == LISTED || suffices != alone ||
+			(suffices || who->bytes == so_far->bytes ? older(who, so_far)
+								 : who->bytes > so_far->bytes)) {
+			best = i;
+			alone = suffices;
+		}
+	}
+	return best;
+}
+
+static struct arb_order order_of(const struct arb_residency *r)
+{
+	return (struct arb_order){r->now_ns, r->rules->max_wait_ns, r->rules->grace_ns};
+}
+
+/* Whoever waits and goes before `me`, which may be waiting or not; ARB_NONE: nobody. */
+static uint32_t first_before(const struct arb_residency *r, uint32_t me)
+{
+	struct arb_order order = order_of(r);
+	uint32_t first;
+
+	if (!r->snap->any_waiting)
+		return ARB_NONE;
+	first = arb_wait_choose(r->seg, r->snap, &order);
+	return first == me ? ARB_NONE : first;
+}
+
+/* Nobody waits for ever, whatever the others do: a GPU that thrashes is better than one that stands still. */
+static bool waited_enough(const struct arb_residency *r, uint32_t me, unsigned residents)
+{
+	struct arb_memory_rules rules = rules_of(r);
+	uint64_t since = arb_load64(&r->seg->slots[me].wait_since_ns), turn;
+
+	turn = rules.turn_ns ? rules.turn_ns : rules.most_ns;
+	return since && r->now_ns > since &&
+	       (r->now_ns - since) / turn >
+		       2 * (residents + (uint64_t)arb_bits_count(r->snap->waiting, r->snap->words));
+}
+
+/*
+ * Is there room for one that has no turn yet? Beside those that have one, and beside whoever goes before it
+ * as well, once that one has got its room: else the small ones would keep a large one out for ever.
+ */
+static bool has_room(const struct arb_residency *r, uint32_t me)
+{
+	uint64_t mine = memory_of(r, me), theirs;
+	uint32_t first;
+	struct residents all;
+
+	find(r, me, &all);
+	if (!all.n)
+		return true;
+	if (!fits(r, plus(all.bytes, mine), all.n + 1))
+		return waited_enough(r, me, all.n);
+	first = first_before(r, me);
+	if (first == ARB_NONE || first >= r->seg->nslots)
+		return true;
+	theirs = memory_of(r, first);
+	while (all.n && !fits(r, plus(all.bytes, theirs), all.n + 1)) {
+		unsigned who = leaver(r, &all, theirs, false);
+
+		if (who == LISTED)
+			return false;
+		take_away(&all, who);
+	}
+	return fits(r, plus(plus(all.bytes, theirs), mine), all.n + 2) || waited_enough(r, me, all.n);
+}
+
+uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me)
+{
+	if (arb_residency_holds(r, me))
+		return arb_residency_over(r, me) ? ARB_REASON_MEMORY : ARB_REASON_NONE;
+	if (arb_snap_reserved(r->snap, r->now_ns) && (uint32_t)r->snap->reserved != me + 1)
+		return ARB_REASON_QUEUE;
+	return has_room(r, me) ? ARB_REASON_NONE : ARB_REASON_MEMORY;
+}
+
+uint32_t arb_residency_choose(const struct arb_residency *r)
+{
+	struct arb_snap fitting = *r->snap;
+	struct arb_order order = order_of(r);
+	uint64_t any = 0;
+
+	for (uint32_t i = arb_bits_next(fitting.waiting, fitting.words, 0); i != ARB_NONE;
+		i = arb_bits_next(fitting.waiting, fitting.words, i + 1)) {
+		if (i >= r->seg->nslots || !has_room(r, i))
+			fitting.waiting[i / 64] &= ~(1ull << (i % 64));
+		any |= fitting.waiting[i / 64];
+	}
+	return any ? arb_wait_choose(r->seg, &fitting, &order) : ARB_NONE;
+}
+
+/* They were let in when they fitted; since then somebody has allocated more. The last one goes. */
+static bool burst(const struct arb_residency *r, const struct residents *all, uint32_t me)
+{
+	const struct resident *last = &all->list[0];
+
+	if (all->n < 2 || fits(r, all->bytes, all->n))
+		return false;
+	for (unsigned i = 1; i < all->listed; i++)
+		if (older(last, &all->list[i]))
+			last = &all->list[i];
+	return last->slot == me;
+}
+
+bool arb_residency_over(const struct arb_residency *r, uint32_t me)
+{
+	uint32_t first = first_before(r, me);
+	struct residents all;
+	uint64_t wanted;
+
+	find(r, ARB_NONE, &all);
+	if (!all.listed)
+		return false;
+	if (burst(r, &all, me))
+		return true;
+	if (first == ARB_NONE || first >= r->seg->nslots)
+		return false;
+	wanted = memory_of(r, first);
+	while (all.n && !fits(r, plus(all.bytes, wanted), all.n + 1)) {
+		unsigned who = leaver(r, &all, wanted, true);
+
+		if (who == LISTED)
+			return false;
+		if (all.list[who].slot == me)
+			return true;
+		take_away(&all, who);
+	}
+	return false;
+}
+
+bool arb_residency_enter(const struct arb_residency *r, uint32_t me)
+{
+	struct arb_slot *s = &r->seg->slots[me];
+
+	if (arb_residency_holds(r, me))
+		return false;
+	arb_store64(&s->turn_since_ns, r->now_ns);
+	return true;
+}
+
+void arb_residency_leave(const struct arb_residency *r, uint32_t me, bool keep)
+{
+	struct arb_slot *s = &r->seg->slots[me];
+
+	arb_store64(&s->turn_hold_ns, keep ? r->now_ns + r->rules->memory.idle_ns : 0);
+	if (!keep)
+		arb_store64(&s->turn_since_ns, 0);
+}
