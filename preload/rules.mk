@@ -7,6 +7,8 @@ PRELOAD_LIBS ?= $(BUILD)/libgpuarb.a -l:libinih.a
 
 ALL += $(PRELOAD)
 
+# The table that libgpuarb.so finds: the one file here that knows the library from inside.
+$(BUILD)/obj/preload/shared.o: CPPFLAGS += -Ishm
 # It is there from the start, so that a thread's own word is one load away.
 $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
 # The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones. So do wrappers.

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "gpuarb.h"
+
 #include "atomic.h"
 #include "classes.h"
 #include "running.h"
@@ -18,6 +20,7 @@
 #include "usage.h"
 
 struct gpuarb_view_admission;
+struct gpuarb_client;
 
 /* The next slot from `from` on whose bit is set and that lives; ARB_NONE: no more. */
 static inline uint32_t arb_admission_next(const struct arb_segment *seg, const arb_u64 *bits, uint32_t from)
@@ -64,6 +67,20 @@ static inline void arb_admission_forget(struct arb_segment *seg, uint32_t slot)
 	arb_store32(&seg->slots[slot].adm_want, 0);
 	arb_store32(&seg->slots[slot].adm_leases, 0);
 }
+
+/* Pure: would one that wants this fit, under this pressure? `leases`: somebody holds one; `highest`: the
+ * highest priority that a class has. */
+bool arb_admission_fits(uint32_t want, bool high, bool leases, unsigned highest);
+
+/* After the classes were read; under the client's lock. */
+void arb_admission_settle_classes(struct gpuarb_client *c);
+
+/* As in gpuarb.h, on a client. */
+int arb_admission_acquire(
+	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease);
+int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease);
+int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint);
+void arb_admission_cancel(struct gpuarb_client *c);
 
 /* control may be NULL. `ahead` is the snapshot counted on to now. */
 void arb_admission_picture(const struct arb_segment *seg, const struct arb_control *control,

@@ -12,6 +12,7 @@
 #include "gpuarb/client.h"
 
 #include "account.h"
+#include "admission.h"
 #include "atomic.h"
 #include "check.h"
 #include "client.h"
@@ -41,8 +42,8 @@ static void read_limits(struct gpuarb_client *c)
 	if (set.set & ARB_LIMIT_CORE)
 		c->terms.limit_ppm = (uint32_t)set.core_pct * (ARB_PPM / 100);
 	c->mem_limit = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : arb_load64(&acct->asked_mem);
-	arb_store32(&arb_client_slot(c)->priority,
-		set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
+	arb_store32(&c->base_priority, set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
+	arb_client_show_priority(c);
 	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
 	arb_store64(&acct->mem_limit, c->mem_limit);
 	if (old && old != c->terms.limit_ppm) {
@@ -73,7 +74,9 @@ static void read_settings(struct gpuarb_client *c)
 
 		if (arb_settings_read(c->control.control, value, &c->control_epoch) == 0)
 			arb_settings_rules(value, &c->rules);
+		arb_settings_classes(c->control.control, c->classes);
 	}
+	arb_admission_settle_classes(c);
 	arb_client_know_memory(c);
 	c->terms.carryover_pct = c->rules.carryover_pct;
 	c->terms.wall = c->rules.wall;
@@ -199,12 +202,14 @@ int arb_client_join(struct gpuarb_client *c)
 
 	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
 	c->lock_page = NULL;
+	c->sampler.page = NULL;
+	arb_store32(&c->class_priority, 0);
 	c->active_window = 0;
 	c->mem_held = 0;
 	r = arb_os_clock_init();
 	if (r < 0)
 		return r;
-	r = arb_slot_claim(&c->seg, &c->me.slot, &c->lock_page);
+	r = arb_slot_claim(&c->seg, &c->me.slot, &c->lock_page, c->lock_fd);
 	if (r < 0)
 		return r;
 	c->me.seg = &c->seg;
@@ -242,6 +247,8 @@ int arb_client_join(struct gpuarb_client *c)
 		arb_store32(&c->guard->lock.revoked, 1);
 	else
 		arb_lock_bias(&c->guard->lock);
+	arb_store64(&c->guard->birth,
+		(uint64_t)arb_load32(&arb_client_slot(c)->generation) << 32 | (c->me.slot + 1));
 	arb_store32_release(&c->guard->joined, 1);
 	arb_check_debug(&c->seg);
 	return 0;

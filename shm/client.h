@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "os.h"
 #include "running.h"
+#include "sampler.h"
 #include "segment.h"
 #include "settings.h"
 
@@ -21,6 +22,13 @@ struct arb_guard {
 	struct arb_process_lock lock; /* one thread at a time acts as the slot */
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
 	arb_u32 following;            /* 1: a thread looks at the limits file */
+
+	/* Admission. Taken before `lock` where both are. */
+	struct arb_process_lock adm;
+	arb_u64 birth;              /* tells a lease of this process from one that it inherited by fork() */
+	uint64_t counted;           /* the birth that `leases` belongs to; from here on under adm */
+	uint32_t leases;            /* that its threads hold */
+	struct arb_waiter *waiters; /* threads of this process that wait for a lease */
 };
 
 struct arb_follow;
@@ -56,6 +64,17 @@ struct gpuarb_client {
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	struct arb_rules rules;
 
+	/* Admission; the last three under guard->adm. */
+	struct arb_class_rules classes[ARB_CLASSES];
+	unsigned highest; /* priority that no class is above */
+	struct arb_sampler sampler;
+	bool tracked;           /* somebody else (the preload) enters and leaves the running set */
+	arb_u32 class_priority; /* of whoever waits or holds a lease; 0: nobody */
+	arb_u32 base_priority;  /* the account's */
+	struct arb_busy looked;
+	uint64_t kicked_ns;
+	uint32_t patrolled;
+
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;
 	unsigned priority;
@@ -68,6 +87,7 @@ struct gpuarb_client {
 	char name[ARB_NAME_BYTES];
 
 	void *lock_page; /* as long as it is mapped, the slot is ours */
+	int *lock_fd;    /* where the descriptor is wanted too; NULL: it is not */
 	struct arb_segment seg;
 	struct arb_control_map control;
 	char gpu[ARB_UUID_BYTES];
@@ -103,6 +123,9 @@ void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
 
+/* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process. */
+void arb_client_part(struct gpuarb_client *c);
+
 /* The functions of struct arb_move. */
 arb_choose_fn arb_turn_choose;
 arb_admit_fn arb_turn_admit;
@@ -110,6 +133,14 @@ arb_admit_fn arb_turn_admit;
 static inline struct arb_slot *arb_client_slot(struct gpuarb_client *c)
 {
 	return &c->seg.slots[c->me.slot];
+}
+
+/* A task's class stands above the account's priority. */
+static inline void arb_client_show_priority(struct gpuarb_client *c)
+{
+	uint32_t of_class = arb_load32(&c->class_priority);
+
+	arb_store32(&arb_client_slot(c)->priority, of_class ? of_class : arb_load32(&c->base_priority));
 }
 
 /* Fills in what changes from one transition to the next; the rest is set where the settings are read. */

@@ -151,6 +151,8 @@ static int describe(struct gpuarb_client *c, const struct gpuarb_options *o, con
 	c->ignore_env = o->ignore_env;
 	c->unbiased = o->threads;
 	arb_settings_rules(config->value, &c->rules);
+	for (uint32_t i = 0; i < config->nclasses; i++)
+		c->classes[i + 1] = config->classes[i];
 	if (o->conf && !(c->conf = strdup(o->conf)))
 		return arb_fail(err, -ENOMEM, "out of memory");
 	if (!limits && !o->ignore_env)
@@ -343,31 +345,4 @@ int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
 bool gpuarb_client_is_alone(const struct gpuarb_client *c)
 {
 	return c->seg.alone;
-}
-
-void gpuarb_client_close(struct gpuarb_client *c)
-{
-	struct arb_reclaimed what;
-
-	if (!c)
-		return;
-	if (c->guard) {
-		arb_lock_take(&c->guard->lock);
-		if (arb_load32(&c->guard->joined)) {
-			uint32_t account = c->account;
-
-			/* The same cleaning as after a death, so that there is one way out. */
-			if (arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &what) == 0)
-				arb_events_write(&c->seg, ARB_EVENT_LEFT, c->me.slot, account,
-					what.used_ticks, what.freed_bytes);
-			arb_slot_release(&c->seg, c->me.slot, c->lock_page);
-			arb_check_debug(&c->seg);
-		}
-		arb_os_unmap(c->guard, 0);
-	}
-	arb_control_map_close(&c->control);
-	arb_segment_close(&c->seg);
-	free(c->follow);
-	free(c->conf);
-	free(c);
 }

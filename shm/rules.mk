@@ -3,6 +3,8 @@ PACKAGES += libatomic-ops-dev libinih-dev
 
 SHM_SRC := $(wildcard shm/*.c)
 SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)
+# With threads and NVML: for programs that call the library, not for the preload.
+SHM_CALLED := $(patsubst %,$(BUILD)/obj/shm/%.o,api keeper nvml)
 
 ALL += $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 
@@ -12,6 +14,6 @@ $(BUILD)/libgpuarb.a: $(SHM_OBJ)
 
 $(BUILD)/libgpuarb.so: $(SHM_OBJ) shm/libgpuarb.map
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -Wl,--exclude-libs,ALL \
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libgpuarb.so.1 -Wl,-z,defs -Wl,-z,nodelete -Wl,--exclude-libs,ALL \
 		-Wl,--version-script=shm/libgpuarb.map -o $@ $(SHM_OBJ) -l:libinih.a
 	$(Q)ln -sf libgpuarb.so $(BUILD)/libgpuarb.so.1

@@ -115,9 +115,24 @@ static uint32_t claim_with(struct arb_segment *seg, int fd)
 	return ARB_NONE;
 }
 
-static int claim(struct arb_segment *seg, uint32_t *slot, void **page)
+/* From here on the page holds the lock; the descriptor may go, unless somebody wants it. */
+static int keep(int fd, uint64_t byte, void **page, int *kept)
 {
-	int fd, error;
+	int error;
+
+	*page = arb_os_lock_page(fd, &error);
+	if (!*page)
+		arb_os_unlock(fd, byte);
+	else if (kept)
+		*kept = fd;
+	if (!*page || !kept)
+		arb_os_close(fd);
+	return *page ? 0 : error;
+}
+
+static int claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept)
+{
+	int fd, r;
 	uint32_t i;
 
 	if (seg->alone) {
@@ -133,13 +148,9 @@ static int claim(struct arb_segment *seg, uint32_t *slot, void **page)
 		arb_os_close(fd);
 		return -EUSERS;
 	}
-	/* From here on the page holds the lock; the descriptor may go. */
-	*page = arb_os_lock_page(fd, &error);
-	if (!*page)
-		arb_os_unlock(fd, ARB_BYTE_SLOT(i));
-	arb_os_close(fd);
-	if (!*page)
-		return error;
+	r = keep(fd, ARB_BYTE_SLOT(i), page, kept);
+	if (r < 0)
+		return r;
 	arb_bit_set(&seg->header->taken[i / 64], 1ull << (i % 64));
 	*slot = i;
 	return 0;
@@ -158,12 +169,31 @@ void arb_slot_let_fork(void)
 	pthread_mutex_unlock(&claiming);
 }
 
-int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page)
+int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept)
 {
 	int r;
 
 	arb_slot_hold_forks();
-	r = claim(seg, slot, page);
+	r = claim(seg, slot, page, kept);
+	arb_slot_let_fork();
+	return r;
+}
+
+int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page)
+{
+	int fd, r;
+
+	if (seg->alone)
+		return -ENOTSUP;
+	arb_slot_hold_forks();
+	fd = r = arb_file_open(&seg->file, O_RDWR);
+	if (fd >= 0) {
+		r = arb_os_lock(fd, byte);
+		if (r < 0)
+			arb_os_close(fd);
+		else
+			r = keep(fd, byte, page, NULL);
+	}
 	arb_slot_let_fork();
 	return r;
 }

@@ -26,9 +26,12 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i);
 
 /*
  * Takes the lowest free byte for good: *page holds the lock until it is unmapped. -EUSERS: all are taken.
- * What a dead predecessor left in the slot is the caller's to clean.
+ * What a dead predecessor left in the slot is the caller's to clean. With `kept` not NULL the descriptor stays
+ * open as well, for one who lets a program inherit it: the lock lasts until all of them are gone.
  */
-int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page);
+int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept);
+/* Takes one byte for good, in the same way: -EAGAIN if it is taken. Unmapping the page gives it back. */
+int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page);
 /* Between these, fork() of another thread waits: what it copies is whole. */
 void arb_slot_hold_forks(void);
 void arb_slot_let_fork(void);

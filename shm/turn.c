@@ -435,6 +435,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	if (r < 0)
 		goto out;
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
+	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
 		c->checked_ns = now;
 		arb_client_find_control(c);

@@ -1,6 +1,7 @@
 #include "usage.h"
 
 #include "atomic.h"
+#include "os.h"
 #include "running.h"
 #include "segment.h"
 
@@ -92,6 +93,11 @@ bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *ru
 		bool was = old.word & ARB_SAMPLE_HIGH;
 		bool high = arb_usage_pressure(old.high, hundredths, old.lines);
 
+		/* Somebody else's, taken after ours: a sampler that was stopped for a while must not undo it.
+		 */
+		if (old.word >> ARB_SAMPLE_TIME_SHIFT > now_ns >> ARB_SAMPLE_TIME_UNIT &&
+			arb_usage_read(seg, rules, arb_os_now_ns()).sampled)
+			return false;
 		if (arb_cas64_full(&seg->header->adm_sample, old.word,
 			    arb_usage_pack(hundredths, source, high, now_ns)))
 			return (was || !old.fresh) && !high;

@@ -16,10 +16,15 @@ static struct arb_candidate candidate(
 {
 	const struct arb_slot *s = &seg->slots[i];
 	uint64_t beat = arb_load64(&s->heartbeat_ns),
-		 silence = order->now_ns > beat ? order->now_ns - beat : 0;
+		 silence = order->now_ns > beat ? order->now_ns - beat : 0,
+		 since = arb_load64(&s->wait_since_ns);
 
-	return (struct arb_candidate){arb_load32(&s->priority), arb_load64(&s->rank_ppm),
-		arb_load64(&s->wait_since_ns),
+	/* Classes are never inverted: whoever waits for a lease gives up when its time is over, so it need not
+	 * go before its betters because it has waited for long. */
+	if (arb_load32(&s->flags) & ARB_SLOT_CLASSED && since && order->now_ns > order->max_wait_ns &&
+		since < order->now_ns - order->max_wait_ns)
+		since = order->now_ns - order->max_wait_ns;
+	return (struct arb_candidate){arb_load32(&s->priority), arb_load64(&s->rank_ppm), since,
 		silence > order->grace_ns && silence > (uint64_t)LOOKS_MISSED * SLEEP_LAST_NS};
 }
 

@@ -65,12 +65,11 @@ $(PRELOAD_TEST)/forward/libcuda.so.1: test/preload_forward.c $(PRELOAD_TEST)/pre
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
 		-o $@ $(filter %.c %.o,$^) -ldl
 
-# All of the segment's library in it must not make it need more.
-$(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(BUILD)/libgpuarb.a
+# All of the segment's library that it may need must not make it need more.
+$(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(filter-out $(SHM_CALLED),$(SHM_OBJ))
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $(PRELOAD_OBJ) \
-		-Wl,--whole-archive $(BUILD)/libgpuarb.a -Wl,--no-whole-archive -l:libinih.a
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $^ -l:libinih.a
 
 # RUN starts a program of another machine, SET names a variable for it.
 RUN ?= env

@@ -110,7 +110,7 @@ static uint32_t join(struct arb_actor *me, void **page, const char *account)
 	struct arb_lock directory;
 	uint32_t a;
 
-	T_CHECK(arb_slot_claim(&seg, &me->slot, page) == 0, "a slot");
+	T_CHECK(arb_slot_claim(&seg, &me->slot, page, NULL) == 0, "a slot");
 	arb_os_identify(&id);
 	arb_slot_fill(&seg, me->slot, &id, 50);
 	T_CHECK(arb_slot_lock_wait(&seg, ARB_BYTE_DIRECTORY(seg.nslots), 10000 * MS, &directory) == 0,

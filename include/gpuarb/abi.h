@@ -137,6 +137,10 @@ enum arb_reason {
 	ARB_REASON_COUNT
 };
 
+/* A slot's flags. */
+#define ARB_SLOT_CLASSED 1u /* waits for a lease: ordered by its class alone */
+#define ARB_SLOT_TREE    2u /* holds a lease for a process tree, by a descriptor that the tree inherited */
+
 #define ARB_COUNTERS 16
 
 /* A slot's adm_want. */
@@ -367,7 +371,7 @@ struct arb_state_header {
 	arb_u64 adm_sample __attribute__((aligned(ARB_LINE))); /* ARB_SAMPLE_* */
 	arb_u64 adm_boost_until_ns;                            /* the water lines are raised until then */
 	arb_u32 adm_wake; /* futex of those who may sample; +1 by whoever finds the sample too old */
-	arb_u32 adm_pad;
+	arb_u32 adm_steward; /* when the watchdog last sampled, in units of 2^24 ns; clients leave it to it */
 
 	/* Bit i is changed by the holder of byte i alone (CAS of the word). It means nothing unless slot i is
 	 * LIVE; cleaning a slot clears both. */

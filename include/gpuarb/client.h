@@ -62,6 +62,13 @@ GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, st
 GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 
+/*
+ * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked child
+ * gets one of its own. tracked: whoever opens it enters and leaves the running set as work comes and goes.
+ */
+GPUARB_API int gpuarb_client_shared(
+	const char *gpu, bool tracked, struct gpuarb_client **client, struct gpuarb_error *err);
+
 /* A stretch of GPU work about to begin. Zero means the default. */
 struct gpuarb_work {
 	uint64_t begin_ns;       /* when it began (CLOCK_MONOTONIC); 0: now */

@@ -1,0 +1,11 @@
+/* The thread that looks after this process's leases and, where it is elected, samples the GPU. */
+#ifndef ARB_KEEPER_H
+#define ARB_KEEPER_H
+
+#include "shared.h"
+
+/* Starts it if there is none yet, also in a forked child; every client that is given to it is looked after.
+ */
+void arb_keeper_add(const struct arb_shared_table *table, struct gpuarb_client *client, const char *gpu);
+
+#endif

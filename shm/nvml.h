@@ -1,0 +1,13 @@
+/* The GPU's utilisation as the driver says it, asked for in a thread of its own: NVML can hang. */
+#ifndef ARB_NVML_H
+#define ARB_NVML_H
+
+#include <stdint.h>
+
+/* Hundredths of a percent; -1: there is no NVML, it does not know this GPU, or it did not answer in time. */
+int arb_nvml_usage(const char *gpu, uint64_t patience_ns);
+
+/* A detached thread with every signal blocked: 0, or -errno. */
+int arb_nvml_thread(const char *name, void *(*run)(void *argument), void *argument);
+
+#endif

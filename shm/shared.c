@@ -1,0 +1,156 @@
+#include "shared.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "admission.h"
+#include "client.h"
+#include "os.h"
+#include "sampler.h"
+
+#define MS 1000000ull
+/* A holder of leases gives a sign of life so often, and looks after its neighbour. */
+#define TEND_NS (10 * MS)
+/* Without a lease: soon enough for one that was just acquired not to be taken for hung. */
+#define IDLE_NS (200 * MS)
+
+static struct {
+	char gpu[ARB_UUID_BYTES];
+	struct gpuarb_client *client;
+} known[ARB_SHARED_GPUS];
+static uint32_t nknown;
+static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t parted; /* the process is about to end */
+
+/* The parent's clients are not the child's. Their mappings stay: nobody can tell who reads them. */
+static void start_anew(void)
+{
+	pthread_mutex_init(&joining, NULL);
+	nknown = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, start_anew);
+}
+
+static struct gpuarb_client *find(const char *gpu)
+{
+	uint32_t n = __atomic_load_n(&nknown, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(known[i].gpu, gpu) == 0)
+			return known[i].client;
+	return NULL;
+}
+
+int gpuarb_client_shared(
+	const char *gpu, bool tracked, struct gpuarb_client **client, struct gpuarb_error *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct gpuarb_options options = {.gpu = gpu};
+	int r = 0;
+
+	*client = find(gpu);
+	if (*client)
+		return 0;
+	pthread_once(&once, watch_forks);
+	pthread_mutex_lock(&joining);
+	*client = find(gpu);
+	if (!*client) {
+		r = nknown < ARB_SHARED_GPUS ? gpuarb_client_open(&options, client, err) : -EMFILE;
+		if (r == 0) {
+			(*client)->tracked = tracked;
+			/* It fits: the segment has this name. */
+			strncpy(known[nknown].gpu, gpu, sizeof(known[0].gpu) - 1);
+			known[nknown].client = *client;
+			__atomic_store_n(&nknown, nknown + 1, __ATOMIC_RELEASE);
+		}
+	}
+	pthread_mutex_unlock(&joining);
+	return r;
+}
+
+void arb_shared_part(void)
+{
+	uint32_t n = __atomic_load_n(&nknown, __ATOMIC_ACQUIRE);
+
+	__atomic_store_n(&parted, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < n; i++)
+		arb_client_part(known[i].client);
+}
+
+static int own_client(const char *gpu, struct gpuarb_client **client, struct gpuarb_error *err)
+{
+	return gpuarb_client_shared(gpu, false, client, err);
+}
+
+uint32_t arb_shared_leases(struct gpuarb_client *c)
+{
+	uint32_t n;
+
+	arb_lock_take(&c->guard->adm);
+	n = c->guard->leases;
+	arb_lock_give(&c->guard->adm);
+	return n;
+}
+
+bool arb_shared_due(struct gpuarb_client *c, uint64_t *next_ns)
+{
+	bool due = false;
+
+	*next_ns = IDLE_NS;
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		due = arb_sampler_due(&c->sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), next_ns);
+	arb_lock_give(&c->guard->lock);
+	return due;
+}
+
+bool arb_shared_put(struct gpuarb_client *c, int hundredths)
+{
+	bool done = true;
+
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		done = arb_sampler_put(
+			&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, hundredths, arb_os_now_ns());
+	arb_lock_give(&c->guard->lock);
+	return done;
+}
+
+void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
+{
+	uint64_t grace = 0;
+
+	*next_ns = IDLE_NS;
+	if (c->tracked || __atomic_load_n(&parted, __ATOMIC_RELAXED))
+		return;
+	arb_lock_take(&c->guard->adm);
+	if (c->guard->leases) {
+		/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
+		gpuarb_client_tick(c);
+		/* It was taken for hung, or lost its place when garbage was cleared away. */
+		if (!c->running)
+			gpuarb_client_enter(c, NULL);
+		*next_ns = TEND_NS;
+	}
+	arb_lock_give(&c->guard->adm);
+	arb_lock_take(&c->guard->lock);
+	grace = c->rules.grace_ns;
+	if (arb_load32(&c->guard->joined) && arb_client_ensure(c) < 0)
+		grace = 0; /* it says so itself at the next acquire */
+	arb_lock_give(&c->guard->lock);
+	if (grace && *next_ns > grace / 2)
+		*next_ns = grace / 2;
+}
+
+void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
+{
+	arb_u32 *word = &c->seg.header->adm_wake;
+
+	arb_os_futex_wait(word, arb_load32(word), ns);
+}
+
+const struct arb_shared_table arb_shared_own = ARB_SHARED_TABLE(own_client);
