@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs what BUILD holds, or takes away what an installation put there: one table for both.
-# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR in the environment
+# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR UNITDIR in the environment
 set -eu
 cd "$(dirname "$0")/../.."
 what=${1:-}
 : "${BUILD:=build}" "${VERSION:?}" "${DESTDIR:=}" "${PREFIX:=/usr/local}" "${LIBDIR:=$PREFIX/lib}" "${SYSCONFDIR:=/etc}"
+: "${UNITDIR:=$PREFIX/lib/systemd/system}"
 case "$PREFIX$LIBDIR$SYSCONFDIR" in
 *[!A-Za-z0-9/._+-]*)
 	echo "install: PREFIX, LIBDIR and SYSCONFDIR may hold letters, digits and / . _ + - only" >&2
@@ -80,7 +81,7 @@ everything() {
 	done
 
 	for unit in tools/deploy/systemd/*.service tools/deploy/systemd/*.timer; do
-		fill 644 "$unit" "$PREFIX/lib/systemd/system/$(basename "$unit")"
+		fill 644 "$unit" "$UNITDIR/$(basename "$unit")"
 	done
 	put 644 tools/deploy/systemd/gpuarb.tmpfiles "$PREFIX/lib/tmpfiles.d/gpuarb.conf"
 	put 644 tools/deploy/systemd/gpuarb.sysusers "$PREFIX/lib/sysusers.d/gpuarb.conf"

@@ -2,6 +2,7 @@
 PREFIX     ?= /usr/local
 LIBDIR     ?= $(PREFIX)/lib
 SYSCONFDIR ?= /etc
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
 DESTDIR    ?=
 # One place says it: what `--version` prints.
 VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
@@ -10,9 +11,11 @@ VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cl
 PRODUCT := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 
 INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
-	SYSCONFDIR="$(SYSCONFDIR)" tools/deploy/install.sh
+	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" tools/deploy/install.sh
 
-.PHONY: install uninstall
+.PHONY: install uninstall product
+product: $(PRODUCT)
+
 install: $(PRODUCT) ## install below PREFIX (/usr/local), in a copy of the root directory if DESTDIR is given
 	@$(INSTALL) install
 
@@ -46,3 +49,13 @@ deps-containers:
 
 check-containers: all deps-containers ## an unmodified image under two limits, with podman and CDI
 	@test/deploy/containers.sh $(BUILD)
+
+.PHONY: deb check-deb deps-deb
+deps-deb:
+	@test/install-deps.sh dpkg-dev debhelper lintian fakeroot pkg-config libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev
+
+deb: deps-deb ## build the Debian packages gpuarb, libgpuarb1 and libgpuarb-dev into build/deb
+	@tools/deploy/deb.sh $(BUILD) $(VERSION)
+
+check-deb: deb ## lintian, and install, use and remove them in a copy of this system
+	@test/deploy/deb.sh $(BUILD)

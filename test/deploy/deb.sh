@@ -1,0 +1,75 @@
+#!/bin/bash
+# The Debian packages: lintian, then installed, used and removed in a copy of this system that goes away afterwards.
+# Usage: deb.sh BUILD   (after `make deb`)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+bad=0
+say() {
+	echo "deb: $*" >&2
+	bad=$((bad + 1))
+}
+shopt -s nullglob
+packages=("$build"/deb/gpuarb_*.deb "$build"/deb/libgpuarb1_*.deb "$build"/deb/libgpuarb-dev_*.deb)
+[ "${#packages[@]}" = 3 ] || { say "there are ${#packages[@]} packages, not 3"; exit 1; }
+
+lintian --allow-root --fail-on error "$build"/deb/*.changes >"$build/deb/lintian" 2>&1 || say "lintian: $(cat "$build/deb/lintian")"
+work=$(mktemp -d /tmp/gpuarb-deb-XXXXXX) || exit 1
+trap 'rm -rf "$work" "$work.copy"' EXIT
+for package in "${packages[@]}"; do dpkg -x "$package" "$work/files"; done
+test/preload_loads.sh "$work/files/usr/lib/gpuarb/libgpuarb-preload.so" >/dev/null || say "the packaged library does not load everywhere"
+
+# inside: in the copy, as root. Prints a sentence for everything that is wrong.
+inside() {
+	cat <<'END'
+export DEBIAN_FRONTEND=noninteractive
+dpkg -i /packages/*.deb >/packages/log 2>&1 || { echo "they cannot be installed: $(tail -n 5 /packages/log)"; exit; }
+getent group gpuarb >/dev/null || echo "there is no group gpuarb"
+[ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)" = "3775 root:gpuarb" ] || echo "/dev/shm/gpuarb/state is $(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)"
+[ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)" = "755 root:root" ] || echo "/dev/shm/gpuarb/control is $(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)"
+for tool in run set top watchdog node cdi; do
+	gpuarb-$tool --version >/dev/null || echo "gpuarb-$tool does not run"
+	[ -s /usr/share/man/man1/gpuarb-$tool.1.gz ] || echo "gpuarb-$tool has no man page"
+	[ -s /usr/share/bash-completion/completions/gpuarb-$tool ] || echo "gpuarb-$tool has no completion"
+done
+gpuarb-run --dry-run -- true | grep -qE '^LD_PRELOAD=(/usr/lib/gpuarb|/usr/bin/\.\./lib/gpuarb)/libgpuarb-preload.so' || echo "gpuarb-run does not find its library"
+gpuarb-node --gpu GPU-deb >/packages/log || echo "gpuarb-node fails"
+[ "$(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)" = "660 gpuarb" ] || echo "a new segment is $(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)"
+printf '#include <gpuarb/control.h>\n#include <stdio.h>\nint main(void) { char n[4][ARB_UUID_BYTES]; struct gpuarb_error e; printf("%%d %%s", gpuarb_control_list(NULL, n, 4, &e), n[0]); return 0; }\n' >/packages/p.c
+cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
+[ "$(/packages/p)" = "1 GPU-deb" ] || echo "a program with libgpuarb1 says $(/packages/p)"
+dpkg -i /packages/*.deb >/packages/log 2>&1 || echo "they cannot be installed over themselves"
+[ -s /dev/shm/gpuarb/state/GPU-deb ] || echo "an upgrade has removed a segment"
+dpkg --purge gpuarb libgpuarb-dev libgpuarb1 >/packages/log 2>&1 || echo "they cannot be removed: $(tail -n 5 /packages/log)"
+left=$(find / -xdev -path /packages -prune -o \( -name '*gpuarb*' -not -path '/dev/*' -not -path '/proc/*' -not -path '/tmp/*' -newer /packages/begin \) -print)
+[ -z "$left" ] || echo "what stays: $left"
+END
+}
+inside >"$work/inside.sh"
+if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null; then
+	echo "deb: not installed, that needs root and mount namespaces"
+else
+	# shellcheck disable=SC2016
+	said=$(unshare --mount --propagation private sh -c '
+		work=$1
+		shift
+		mkdir -p "$work"
+		mount -t tmpfs none "$work" -o size=2g || exit 1
+		mkdir "$work/upper" "$work/work" "$work/root"
+		mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root" || exit 1
+		mkdir "$work/root/packages"
+		touch "$work/root/packages/begin"
+		cp "$@" "$work/root/packages/"
+		mount -t proc proc "$work/root/proc"
+		mount --bind /dev "$work/root/dev"
+		mount -t tmpfs none "$work/root/dev/shm"
+		# Nothing is started in a copy.
+		printf "#!/bin/sh\nexit 101\n" >"$work/root/usr/sbin/policy-rc.d"
+		chmod 755 "$work/root/usr/sbin/policy-rc.d"
+		chroot "$work/root" sh /packages/inside.sh' sh "$work.copy" "${packages[@]}" "$work/inside.sh" 2>&1)
+	[ -z "$said" ] || say "$said"
+fi
+
+[ "$bad" = 0 ] || exit 1
+errors=$(grep -c '^W:' "$build/deb/lintian")
+echo "deb: no errors by lintian ($errors warnings); installed, used, installed again and removed in a copy of this system"
