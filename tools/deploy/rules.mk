@@ -59,3 +59,10 @@ deb: deps-deb ## build the Debian packages gpuarb, libgpuarb1 and libgpuarb-dev 
 
 check-deb: deb ## lintian, and install, use and remove them in a copy of this system
 	@test/deploy/deb.sh $(BUILD)
+
+.PHONY: check-prometheus deps-prometheus
+deps-prometheus:
+	@test/install-deps.sh prometheus prometheus-node-exporter jq
+
+check-prometheus: all deps-prometheus ## the metrics, scraped by a real node exporter and a real Prometheus
+	@test/deploy/prometheus.sh $(BUILD)

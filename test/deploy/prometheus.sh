@@ -1,0 +1,127 @@
+#!/bin/bash
+# The metrics by a real node exporter and a real Prometheus: what they find is what the clients did, and every query of
+# the dashboard has an answer. Usage: prometheus.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+skip() {
+	echo "prometheus: not tried, $*"
+	exit 0
+}
+for program in prometheus prometheus-node-exporter promtool jq; do
+	command -v $program >/dev/null || skip "there is no $program here"
+done
+bad=0
+say() {
+	echo "prometheus: $*" >&2
+	bad=$((bad + 1))
+}
+until_true() { # SECONDS COMMAND...
+	local tries=$(($1 * 10))
+	shift
+	while ! "$@"; do
+		[ $((tries -= 1)) -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+work=$(mktemp -d /tmp/gpuarb-prometheus-XXXXXX) || exit 1
+shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
+started=()
+# shellcheck disable=SC2317,SC2329
+finish() {
+	[ "${#started[@]}" = 0 ] || { kill "${started[@]}"; wait "${started[@]}"; } 2>/dev/null
+	rm -rf "$work" "$shm"
+}
+trap finish EXIT
+mkdir "$work/textfile" "$work/data"
+make --no-print-directory -s BUILD="$build" DESTDIR= PREFIX="$work/usr" SYSCONFDIR="$work/etc" install || exit 1
+doc=$work/usr/share/doc/gpuarb/prometheus
+
+# The files that people copy.
+cp "$doc/gpuarb.rules.yml" "$work/"
+promtool check rules "$work/gpuarb.rules.yml" >"$work/said" 2>&1 || say "$(cat "$work/said")"
+free_port() {
+	local port=$((20000 + RANDOM % 20000))
+	while (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done
+	echo $port
+}
+exporter=$(free_port)
+server=$(free_port)
+sed -e "s/localhost:9100/127.0.0.1:$exporter/" -e 's/15s/1s/' "$doc/prometheus.yml" >"$work/prometheus.yml"
+promtool check config "$work/prometheus.yml" >"$work/said" 2>&1 || say "$(cat "$work/said")"
+
+# Two accounts on the simulated GPU; one of them hits its limit all the time, one is killed.
+export GPUSIM_DIR="$shm/gpu" GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_MODE=share
+client() { # ACCOUNT LIMIT MEMORY
+	LD_LIBRARY_PATH="$build/sim" GPUARB_ACCOUNT=$1 GPUARB_CORE_LIMIT=$2 GPUARB_MEM_LIMIT=$3 \
+		LD_PRELOAD="$build/libgpuarb-preload.so" "$build/simload" --kernel-us=50 --duration=300 --memory=64 >/dev/null &
+	started+=($!)
+}
+client web 30 1Gi
+client batch 20 512Mi
+client doomed 10 512Mi
+doomed=$!
+sleep 2
+kill -KILL $doomed
+wait $doomed 2>/dev/null
+write() { "$work/usr/lib/gpuarb/export" "$work/textfile/gpuarb.prom"; }
+write || say "the export failed"
+[ "$(ls "$work/textfile")" = gpuarb.prom ] || say "the export left $(ls "$work/textfile")"
+promtool check metrics <"$work/textfile/gpuarb.prom" >"$work/said" 2>&1 || say "promtool check metrics: $(cat "$work/said")"
+[ -s "$work/said" ] && say "promtool check metrics: $(cat "$work/said")"
+
+prometheus-node-exporter --collector.disable-defaults --collector.textfile --collector.textfile.directory="$work/textfile" \
+	--web.listen-address="127.0.0.1:$exporter" >"$work/exporter.log" 2>&1 &
+started+=($!)
+prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --web.listen-address="127.0.0.1:$server" \
+	>"$work/prometheus.log" 2>&1 &
+started+=($!)
+ask() { promtool query instant "http://127.0.0.1:$server" "$1" 2>/dev/null; }
+# value QUERY: its first number
+value() { ask "$1" | sed -nE 's/.*=> ([-+0-9.e]+|NaN) @.*/\1/p' | head -n 1; }
+scraped() { [ -n "$(value 'gpuarb_gpu_info')" ]; }
+until_true 60 scraped || {
+	tail -n 3 "$work/exporter.log" "$work/prometheus.log" >&2
+	say "Prometheus has nothing"
+	exit 1
+}
+# Some scrapes, so that rates have something to go by.
+for _ in $(seq 12); do write && sleep 1; done
+
+is() { # QUERY VALUE
+	[ "$(value "$1")" = "$2" ] || say "$1 is $(value "$1"), not $2"
+}
+is 'gpuarb_account_limit_ratio{account="web"}' 0.3
+is 'gpuarb_account_quota_ratio{account="batch"}' 0.2
+is 'gpuarb_account_memory_limit_bytes{account="web"}' 1073741824
+is 'gpuarb_account_memory_used_bytes{account="web"} >= bool 67108864' 1
+is 'gpuarb_gpu_conservation_error_seconds' 0
+is 'gpuarb_gpu_high_pressure <= bool 1' 1
+is 'gpuarb_gpu_waiting_processes' 0
+is 'gpuarb_gpu_reclaimed_slots_total' 1
+is 'sum(gpuarb_process_bypasses_total)' 0
+is 'node_textfile_scrape_error' 0
+# By hand and by the books the same: bills are not more than limits, and add up to the busy time.
+is 'rate(gpuarb_account_billed_seconds_total{account="web"}[10s]) < bool 0.36' 1
+is 'rate(gpuarb_account_billed_seconds_total{account="web"}[10s]) > bool 0.15' 1
+is 'rate(gpuarb_account_billed_seconds_total{account="batch"}[10s]) < bool 0.26' 1
+is 'sum(gpuarb_account_billed_seconds_total) - sum(gpuarb_gpu_busy_seconds_total) < bool 1' 1
+is 'sum(rate(gpuarb_process_throttled_seconds_total{account="web"}[10s])) > bool 0.1' 1
+is 'sum(rate(gpuarb_process_calls_total{class="launches"}[10s])) > bool 100' 1
+
+# Every query of the dashboard, as Grafana would send it.
+dashboard=$doc/grafana-dashboard.json
+queries=0
+while IFS= read -r query; do
+	queries=$((queries + 1))
+	query=${query//\$gpu/.*}
+	query=${query//\$account/.*}
+	# Utilisation is known only while somebody samples it.
+	[ -n "$(value "${query//\[1m\]/[10s]}")" ] || [[ $query = gpuarb_gpu_usage_ratio* ]] || say "the dashboard asks in vain: $query"
+done < <(jq -r '.panels[].targets[].expr' "$dashboard")
+[ "$queries" -ge 20 ] || say "the dashboard has $queries queries only"
+alerts=$(ask 'ALERTS{alertname=~"Gpuarb.*",alertstate="firing"}')
+[ -z "$alerts" ] || say "alerts: $alerts"
+
+[ "$bad" = 0 ] || exit 1
+echo "prometheus: $(prometheus --version 2>&1 | sed -n '1s/ (.*//p'), metrics clean, scraped, $queries queries of the dashboard answered"
