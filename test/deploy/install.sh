@@ -40,7 +40,7 @@ nm -D --defined-only "$prefix/lib/some/libgpuarb.so" | awk '$2 == "T" { print $3
 grep -v '@@GPUARB_1' "$arb/exported" && say "symbols without their version"
 sed 's/@@.*//' "$arb/exported" >"$arb/names"
 cat "$prefix"/include/gpuarb/*.h "$prefix"/include/gpuarb.h 2>/dev/null | tr '\n' ' ' |
-	grep -oE 'GPUARB_API [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
+	grep -oE 'GPUARB_(API|PUBLIC) [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
 diff "$arb/declared" "$arb/names" >"$arb/diff" || say "declared (<) and exported (>) differ: $(grep '^[<>]' "$arb/diff" | tr '\n' ' ')"
 
 # A program finds it by pkg-config, links it either way, and runs.
