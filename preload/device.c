@@ -114,7 +114,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	if (!read_uuid(ordinal, d->uuid, sizeof(d->uuid))) {
 		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);
 		state = do_without(d, &options, "it has no UUID");
-	} else if (gpuarb_client_shared(d->uuid, true, &d->client, &err) < 0) {
+	} else if (gpuarb_client_shared(&options, true, &d->client, &err) < 0) {
 		state = do_without(d, &options, err.text);
 	}
 	if (state == JOINED)

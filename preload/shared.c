@@ -10,7 +10,8 @@
 static int client(const char *gpu, struct gpuarb_client **found, struct gpuarb_error *err)
 {
 	/* Where the preload only looks on, nobody enters the running set for the program. */
-	return gpuarb_client_shared(gpu, !arb_disabled(), found, err);
+	return gpuarb_client_shared(
+		&(struct gpuarb_options){.gpu = gpu, .threads = true}, !arb_disabled(), found, err);
 }
 
 __attribute__((visibility("default"))) const struct arb_shared_table gpuarb_preload_table =

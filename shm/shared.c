@@ -45,11 +45,11 @@ static struct gpuarb_client *find(const char *gpu)
 	return NULL;
 }
 
-int gpuarb_client_shared(
-	const char *gpu, bool tracked, struct gpuarb_client **client, struct gpuarb_error *err)
+int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked, struct gpuarb_client **client,
+	struct gpuarb_error *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct gpuarb_options options = {.gpu = gpu};
+	const char *gpu = options->gpu;
 	int r = 0;
 
 	*client = find(gpu);
@@ -59,7 +59,7 @@ int gpuarb_client_shared(
 	pthread_mutex_lock(&joining);
 	*client = find(gpu);
 	if (!*client) {
-		r = nknown < ARB_SHARED_GPUS ? gpuarb_client_open(&options, client, err) : -EMFILE;
+		r = nknown < ARB_SHARED_GPUS ? gpuarb_client_open(options, client, err) : -EMFILE;
 		if (r == 0) {
 			(*client)->tracked = tracked;
 			/* It fits: the segment has this name. */
@@ -83,7 +83,9 @@ void arb_shared_part(void)
 
 static int own_client(const char *gpu, struct gpuarb_client **client, struct gpuarb_error *err)
 {
-	return gpuarb_client_shared(gpu, false, client, err);
+	/* The thread that looks after the leases uses it as well. */
+	return gpuarb_client_shared(
+		&(struct gpuarb_options){.gpu = gpu, .threads = true}, false, client, err);
 }
 
 uint32_t arb_shared_leases(struct gpuarb_client *c)

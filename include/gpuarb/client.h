@@ -66,8 +66,8 @@ GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
  * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked child
  * gets one of its own. tracked: whoever opens it enters and leaves the running set as work comes and goes.
  */
-GPUARB_API int gpuarb_client_shared(
-	const char *gpu, bool tracked, struct gpuarb_client **client, struct gpuarb_error *err);
+GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked,
+	struct gpuarb_client **client, struct gpuarb_error *err);
 
 /* A stretch of GPU work about to begin. Zero means the default. */
 struct gpuarb_work {
