@@ -137,10 +137,14 @@ static uint64_t await(const char *name, unsigned core, uint64_t mem)
 /* Everything that a file's life may bring; the longest of the changes. */
 static uint64_t life(const struct program *p)
 {
+	const struct gpuarb_view_account *a;
 	uint64_t longest = 0, took;
 	char text[128];
 
 	await(p->account, p->core, 0);
+	/* Before its first work a program has nobody who looks for it. */
+	for (uint64_t began = t_now_ns(); !(a = look(p->account)) || !a->used_ns; t_sleep_us(500))
+		T_CHECK(t_now_ns() - began < PATIENCE_NS, "%s does not work", p->account);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		snprintf(text, sizeof(text), "gpuarb.dev/core-limit=\"%u\"\ngpuarb.dev/memory-limit=\"%uMi\"",
 			2 + i, 64 + i);
