@@ -154,3 +154,9 @@ PACKAGES += util-linux mount
 check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## two containers share a GPU: limits, a kill, the viewer on the host
 	@test/containers.sh $(BUILD) || test $$? = 77
 	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test $$? = 77; fi
+
+# What shells offer, and that man pages know every option.
+.PHONY: check-completion
+PACKAGES += man-db
+check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
+	@test/completion.sh $(BUILD)

@@ -67,6 +67,15 @@ everything() {
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done
 
+	# One file for all tools; each shell looks for it under its own names.
+	put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/gpuarb-run"
+	put 644 tools/completion/_gpuarb "$SHARE/zsh/site-functions/_gpuarb"
+	for tool in tools/gpuarb-*.c; do
+		tool=$(basename "$tool" .c)
+		[ "$tool" = gpuarb-run ] || link gpuarb-run "$SHARE/bash-completion/completions/$tool"
+		put 644 tools/completion/gpuarb.fish "$SHARE/fish/vendor_completions.d/$tool.fish"
+	done
+
 	# A program that runs has the old one mapped: install replaces the file and never writes into it.
 	put 644 "$BUILD/libgpuarb-preload.so" "$PKGLIB/libgpuarb-preload.so"
 	# For containers (gpuarb-cdi --ld-so-preload): it names the place inside of them.
