@@ -59,13 +59,11 @@ static void title_line(struct top_grid *g, int y, const struct top_gpu *gpu, con
 	top_grid_paint(g, y, TOP_TITLE);
 }
 
-static void admission_part(struct line *l, const struct gpuarb_view_admission *a)
+static void usage_part(struct line *l, const struct gpuarb_view_admission *a)
 {
 	unsigned style = a->high_pressure ? TOP_BAD : TOP_PLAIN;
-	const char *state = a->high_pressure ? "HIGH PRESSURE" : "normal";
 	char age[32];
 
-	part(l, style, "admission %s", state);
 	if (!a->usage_known)
 		part(l, style, "usage unknown");
 	else if (a->source == ARB_SAMPLE_NONE || !a->sampled)
@@ -73,8 +71,6 @@ static void admission_part(struct line *l, const struct gpuarb_view_admission *a
 	else
 		part(l, style, "usage %u%% (%s old)", a->usage_hundredths / 100,
 			top_text_time(a->sample_age_ns, age, sizeof(age)));
-	if (a->queue_len)
-		part(l, TOP_WARN, "%u to be admitted", a->queue_len);
 }
 
 static void rule_line(struct top_grid *g, int y, const struct top_gpu *gpu)
@@ -86,9 +82,10 @@ static void rule_line(struct top_grid *g, int y, const struct top_gpu *gpu)
 
 	part(&l, TOP_PLAIN, "policy %s", top_words_choice(p, ARB_KEY_POLICY, text, sizeof(text)));
 	part(&l, TOP_PLAIN, "window %u ms", (unsigned)(p->window_ns / 1000000));
-	admission_part(&l, &p->admission);
+	part(&l, p->admission.high_pressure ? TOP_BAD : TOP_PLAIN, "admission %s",
+		p->admission.high_pressure ? "HIGH PRESSURE" : "normal");
 	if (sum > 1000000)
-		part(&l, TOP_WARN, "limits add up to %u: scaled", (unsigned)(sum / 10000));
+		part(&l, TOP_WARN, "limits %u%%: scaled", (unsigned)(sum / 10000));
 	if (p->setting[ARB_KEY_BORROW])
 		part(&l, TOP_PLAIN, "borrow %s", top_words_choice(p, ARB_KEY_BORROW, text, sizeof(text)));
 	if (p->setting[ARB_KEY_BILLING])
@@ -103,6 +100,9 @@ static void client_line(struct top_grid *g, int y, const struct top_gpu *gpu)
 	part(&l, TOP_PLAIN, "%u process%s", p->nclients, p->nclients == 1 ? "" : "es");
 	part(&l, p->nrunning ? TOP_GOOD : TOP_PLAIN, "%u running", p->nrunning);
 	part(&l, p->nwaiting ? TOP_WARN : TOP_PLAIN, "%u waiting", p->nwaiting);
+	usage_part(&l, &p->admission);
+	if (p->admission.queue_len)
+		part(&l, TOP_WARN, "%u to be admitted", p->admission.queue_len);
 	if (p->nmem_waiting)
 		part(&l, TOP_WARN, "%u for memory", p->nmem_waiting);
 	if (p->npromises_waiting)
@@ -276,7 +276,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 		more_line(g, bottom, (int)n - ui->scroll - ui->page);
 }
 
-static void last_line(struct top_grid *g, const struct top_ui *ui)
+static void last_line(struct top_grid *g, const struct top_ui *ui, bool any)
 {
 	int y = g->height - 1;
 	const char *setting = top_ui_setting(ui->mode);
@@ -295,6 +295,8 @@ static void last_line(struct top_grid *g, const struct top_ui *ui)
 		top_grid_text(g, y, 0, g->width, ui->message_bad ? TOP_BAD : TOP_BOLD, ui->message);
 	else if (ui->mode == TOP_HELP || ui->mode == TOP_EXPLAIN)
 		top_grid_text(g, y, 0, g->width, TOP_DIM, "any other key: back");
+	else if (ui->trouble[0] && any)
+		top_grid_text(g, y, 0, g->width, TOP_BAD, ui->trouble);
 	else if (ui->filter[0])
 		top_grid_print(g, y, 0, g->width, TOP_WARN, "filter: %s   (Esc: all)", ui->filter);
 	else
@@ -335,12 +337,13 @@ void top_draw_screen(struct top_grid *g, struct top_gpu *const *gpus, unsigned n
 		top_grid_text(g, 0, 0, g->width, TOP_BAD, "too small");
 		return;
 	}
-	last_line(g, ui);
 	if (ui->gpu >= ngpus)
 		ui->gpu = 0;
+	last_line(g, ui, ngpus > 0);
 	if (!ngpus || !gpus[ui->gpu]->picture) {
 		top_grid_text(g, 0, 0, g->width, TOP_TITLE, "gpuarb-top");
-		top_grid_text(g, 2, 0, g->width, TOP_PLAIN, "nobody uses a GPU through gpuarb yet");
+		top_draw_text(g, 2, bottom, ui,
+			ui->trouble[0] ? ui->trouble : "nobody uses a GPU through gpuarb yet");
 		return;
 	}
 	if (ngpus > 1)

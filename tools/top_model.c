@@ -332,11 +332,10 @@ void top_gpu_event(struct top_gpu *g, const struct gpuarb_event *e, const char *
 
 bool top_gpu_update(struct top_gpu *g, const struct gpuarb_picture *p)
 {
-	uint64_t last = g->samples ? g->at_ns[g->samples % TOP_SAMPLES] : 0;
-
-	/* More often than ten times a second: the newest is replaced, so that a minute always has room. */
-	if (g->samples < 2 || p->now_ns < last ||
-		p->now_ns - g->at_ns[(g->samples - 1) % TOP_SAMPLES] >= SECOND / 10)
+	/* The newest one is replaced until it is a tenth of a second after the one before: then a minute
+	 * always has room. */
+	if (g->samples < 2 || g->at_ns[g->samples % TOP_SAMPLES] - g->at_ns[(g->samples - 1) % TOP_SAMPLES] >=
+				      SECOND / 10 - SECOND / 200)
 		g->samples++;
 	g->at_ns[g->samples % TOP_SAMPLES] = p->now_ns;
 	g->busy[g->samples % TOP_SAMPLES] = p->busy_now_ns;

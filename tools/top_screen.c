@@ -175,11 +175,7 @@ static void look(struct top_source *s, struct top_ui *ui)
 	if (ui->paused)
 		return;
 	top_source_look(s, &err);
-	/* Nobody there yet is said in the middle of the screen. */
-	if (err.text[0] && (s->ngpus || err.code != -ENOENT || s->gpu)) {
-		snprintf(ui->message, sizeof(ui->message), "%s", err.text);
-		ui->message_bad = true;
-	}
+	snprintf(ui->trouble, sizeof(ui->trouble), "%s", err.text);
 }
 
 static void run(struct top_source *s, struct top_ui *ui, const struct top_screen *how)

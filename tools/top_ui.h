@@ -57,6 +57,7 @@ struct top_ui {
 	char input[64];
 	char message[512]; /* shown until the next key */
 	bool message_bad;
+	char trouble[512];       /* what could not be read at the last look */
 	int page;                /* rows that fit, as last drawn */
 	int table_y;             /* the line of the first row, as last drawn */
 	const char *explanation; /* lines of it, in TOP_EXPLAIN */

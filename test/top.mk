@@ -1,0 +1,19 @@
+# gpuarb-top: its numbers, its screens without a terminal, and the program on a real one.
+TOP_TESTS := top_model top_screens top_out top_tool top_terminal
+CHECK     += check-top
+PACKAGES  += libcriterion-dev libjansson-dev tmux
+# promtool comes with a server. Where nothing would start that server it is installed; elsewhere, if it is there.
+ifeq ($(wildcard /run/systemd/system),)
+PACKAGES  += prometheus
+endif
+
+$(patsubst %,$(BUILD)/obj/test/%.o,$(TOP_TESTS) top_world): CPPFLAGS += -Ishm
+
+$(BUILD)/test/top_%: $(BUILD)/obj/test/top_%.o $(BUILD)/obj/test/top_world.o $(BUILD)/obj/test/harness.o $(TOP_PURE) $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
+
+.PHONY: check-top
+check-top: $(BUILD)/gpuarb-top $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal
+	@for t in $(TOP_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 --timeout 60 || exit 1; done

@@ -1,0 +1,313 @@
+/* gpuarb-top from outside, without a terminal: every option, every sentence. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpuarb/control.h"
+#include "multi.h"
+
+static struct t_dir dir;
+
+static void make_dir(void)
+{
+	t_dir_make(&dir, NULL);
+	setenv("TZ", "UTC", 1);
+	setenv("LC_ALL", "C.UTF-8", 1);
+	unsetenv("COLUMNS");
+}
+
+static void remove_dir(void)
+{
+	t_dir_remove(&dir);
+}
+
+TestSuite(top, .init = make_dir, .fini = remove_dir, .timeout = 60);
+
+static char out[1 << 20];
+
+/* Runs it; returns the exit status, and what it printed, both streams together, in `out`. */
+static int run_to(const char *arguments, const char *where)
+{
+	const char *build = getenv("T_BUILD");
+	char command[1024];
+	size_t n;
+	FILE *pipe;
+
+	snprintf(command, sizeof(command), "%s/gpuarb-top --dir %s %s 2>&1 </dev/null %s",
+		build ? build : "build", dir.path, arguments, where);
+	pipe = popen(command, "r");
+	cr_assert(pipe);
+	n = fread(out, 1, sizeof(out) - 1, pipe);
+	out[n] = '\0';
+	return WEXITSTATUS(pclose(pipe));
+}
+
+static int run(const char *arguments)
+{
+	return run_to(arguments, "");
+}
+
+static void expect(const char *arguments, int status, const char *sentence)
+{
+	int got = run(arguments);
+
+	cr_assert_eq(got, status, "%s: %d: %s", arguments, got, out);
+	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
+}
+
+/* A client with a limit that has used some of the GPU and is throttled. */
+static struct gpuarb_client *throttled(const char *account, unsigned core)
+{
+	struct gpuarb_options o = t_options(&dir, account);
+	struct gpuarb_client *c;
+	struct gpuarb_error err = {0};
+
+	o.core_pct = core;
+	o.mem_bytes = 1 << 30;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 300 << 20), 0);
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 1 << 30), -ENOMEM);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	t_sleep_us(250000);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), -EAGAIN);
+	return c;
+}
+
+static unsigned lines_with(const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *at = out; (at = strstr(at, text)) != NULL; at++)
+		n++;
+	return n;
+}
+
+Test(top, before_anybody_uses_a_gpu)
+{
+	json_t *root;
+
+	expect("--once -i 100", 1,
+		"gpuarb-top: nobody uses a GPU through gpuarb yet; start a program with gpuarb-run");
+	expect("--history", 1, "nobody uses a GPU through gpuarb yet");
+	expect("--explain web", 1, "nobody uses a GPU through gpuarb yet");
+	expect("--prom", 0, "# TYPE gpuarb_gpu_busy_seconds_total counter");
+	expect("--json", 0, "");
+	root = json_loads(out, 0, NULL);
+	cr_assert_eq(json_array_size(json_object_get(root, "gpus")), 0, "%s", out);
+	json_decref(root);
+}
+
+Test(top, tables)
+{
+	struct gpuarb_client *a = throttled("web", 10), *b = must_open(&dir, "\xe6\x95\xb0\xe6\x8d\xae");
+	char pid[32];
+
+	expect("--once --interval 1000 --width 100", 0, "\nweb            10    10 [");
+	cr_assert(strstr(out, " 300M/1.0G throttled\n"), "%s", out);
+	cr_assert(strstr(out, "\n\xe6\x95\xb0\xe6\x8d\xae         none "), "%s", out);
+	cr_assert_eq(lines_with("ACCOUNT"), 1);
+	snprintf(pid, sizeof(pid), "\u2514 %d top_tool", (int)getpid());
+	expect("--once -i 100 --processes", 0, pid);
+	expect("--once -i 100 --ascii", 0, "\n??");
+	for (const char *c = out; *c; c++)
+		cr_assert((unsigned char)*c < 0x80, "%s", out);
+	expect("--once -i 100 --sort name", 0, "web");
+	cr_assert(strstr(out, "web") < strstr(out, "\n\xe6\x95\xb0"), "%s", out);
+	expect("--once -i 100 --sort limit", 0, "web");
+	cr_assert(strstr(out, "\nweb") > strstr(out, "\n\xe6\x95\xb0"), "%s", out);
+	expect("--once -i 100 --filter THROTTLED", 0, "\nweb");
+	cr_assert_eq(lines_with("\n\xe6\x95\xb0"), 0, "%s", out);
+	expect("--once -i 100 --filter zzz", 0, "no account matches 'zzz'");
+	expect("--batch -i 100 --count 3 --mono", 0, "web");
+	cr_assert_eq(lines_with("ACCOUNT"), 3);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+	expect("--once -i 100 -g GPU-", 0, "0 processes");
+}
+
+Test(top, tables_are_as_wide_as_there_is_room)
+{
+	struct gpuarb_client *a = throttled("web", 10);
+	static const int widths[] = {40, 60, 80, 120, 250};
+
+	for (unsigned i = 0; i < 5; i++) {
+		char arguments[64];
+
+		snprintf(arguments, sizeof(arguments), "--once -i 100 --ascii --width %d", widths[i]);
+		expect(arguments, 0, "web");
+		for (const char *line = out; *line; line = strchr(line, '\n') + 1)
+			cr_assert_leq(strcspn(line, "\n"), widths[i], "%d: %s", widths[i], out);
+		cr_assert_eq(lines_with("CONTAINER"), widths[i] == 250);
+	}
+	setenv("COLUMNS", "60", 1);
+	expect("--once -i 100 --ascii", 0, "web");
+	cr_assert_leq(strcspn(out, "\n"), 60);
+	gpuarb_client_close(a);
+}
+
+Test(top, json)
+{
+	struct gpuarb_client *a = throttled("web", 10);
+	json_t *root, *gpu, *account;
+	char *line = out, *end;
+
+	expect("--json", 0, "");
+	root = json_loads(out, 0, NULL);
+	cr_assert(root, "%s", out);
+	gpu = json_array_get(json_object_get(root, "gpus"), 0);
+	account = json_array_get(json_object_get(gpu, "accounts"), 0);
+	cr_assert_str_eq(json_string_value(json_object_get(gpu, "uuid")), T_GPU);
+	cr_assert_str_eq(json_string_value(json_object_get(account, "name")), "web");
+	cr_assert_str_eq(json_string_value(json_object_get(account, "state")), "throttled");
+	cr_assert(json_is_null(json_object_get(account, "share_1s_percent")), "it did not watch");
+	cr_assert_eq(json_integer_value(json_object_get(gpu, "busy_ns")),
+		json_integer_value(json_object_get(gpu, "billed_ns")));
+	cr_assert_geq(json_integer_value(json_object_get(account, "used_ns")), 250000000);
+	json_decref(root);
+	expect("--json --interval 1000", 0, "");
+	root = json_loads(out, 0, NULL);
+	gpu = json_array_get(json_object_get(root, "gpus"), 0);
+	cr_assert(json_is_real(json_object_get(gpu, "busy_1s_percent")), "it watched for a second");
+	json_decref(root);
+	/* A line each. */
+	expect("--json --batch -i 100 -n 3", 0, "");
+	for (int i = 0; i < 3; i++, line = end + 1) {
+		end = strchr(line, '\n');
+		cr_assert(end, "%s", out);
+		root = json_loadb(line, (size_t)(end - line), 0, NULL);
+		cr_assert(root, "line %d", i);
+		json_decref(root);
+	}
+	cr_assert_eq(*line, '\0');
+	expect("--json --history", 0, "\"kind\": \"joined\"");
+	gpuarb_client_close(a);
+}
+
+Test(top, metrics)
+{
+	struct gpuarb_client *a = throttled("web", 10);
+	const char *build = getenv("T_BUILD");
+	char command[512];
+
+	expect("--prom", 0, "\ngpuarb_account_limit_ratio{gpu=\"GPU-test\",account=\"web\"} 0.100000\n");
+	cr_assert(strstr(out, "\ngpuarb_gpu_conservation_error_seconds{gpu=\"GPU-test\"} 0\n"), "%s", out);
+	if (system("command -v promtool >/dev/null 2>&1") == 0) {
+		snprintf(command, sizeof(command), "%s/gpuarb-top --dir %s --prom | promtool check metrics",
+			build ? build : "build", dir.path);
+		cr_assert_eq(system(command), 0);
+	} else {
+		printf("skipped: promtool check metrics: there is no promtool (package prometheus)\n");
+	}
+	gpuarb_client_close(a);
+}
+
+Test(top, words)
+{
+	struct gpuarb_client *a = throttled("web", 10);
+	struct gpuarb_change set = {"web", "core", "20"}, later = {"later", "core", "20"};
+	struct gpuarb_error err;
+
+	expect("--explain web -i 100", 0, "web on GPU-test: it is throttled: it has used what it may.\n");
+	cr_assert(strstr(out, "  Limit: 10 percent of the GPU's time, as its program asked"), "%s", out);
+	cr_assert(strstr(out, "it owes 2"), "%s", out);
+	cr_assert(strstr(out, "It may go on in 2."), "24 windows or so: %s", out);
+	cr_assert(strstr(out, "was refused 1.0G, which would have gone over its quota of 1.0G"), "%s", out);
+	cr_assert(strstr(out, "seen: none of its calls yet"), "this one does not call CUDA: %s", out);
+	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &set, 1, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &later, 1, &err), 0, "%s", err.text);
+	gpuarb_client_tick(a);
+	expect("--explain web -i 100", 0, "Limit: 20 percent of the GPU's time, set by an administrator");
+	expect("--explain later -i 100", 0, "Limits set by an administrator wait for it");
+	expect("--explain nobody -i 100", 1, "no account 'nobody' is known on any GPU here");
+	gpuarb_client_close(a);
+	/* And of one that has gone, what happened last. */
+	expect("--explain web -i 100", 0, "web on GPU-test: none of its processes is there now.");
+	cr_assert(strstr(out, " left; it had used 2"), "%s", out);
+}
+
+Test(top, history_outlives_everybody)
+{
+	struct gpuarb_client *a = throttled("web", 10), *b = must_open(&dir, "other");
+
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+	expect("--history", 0, " web joined: pid ");
+	cr_assert(strstr(out, " web throttled: its quota is used up until "), "%s", out);
+	cr_assert(strstr(out, " web was refused 1.0G of memory: its quota is 1.0G\n"), "%s", out);
+	cr_assert(strstr(out, " other left; it had used 0 and freed 0B\n"), "%s", out);
+	expect("--history --filter WEB", 0, " web left; it had used 2");
+	cr_assert_null(strstr(out, "other"), "%s", out);
+}
+
+Test(top, mistakes_get_a_sentence)
+{
+	struct gpuarb_client *a = must_open(&dir, "web");
+
+	expect("--sort colour", 2,
+		"--sort cannot be 'colour'; allowed: share, name, limit, memory, throttled, debt, queue");
+	expect("--interval 5", 2, "--interval cannot be '5'; allowed: 100 to 60000");
+	expect("--count 0 --batch", 2, "--count cannot be '0'");
+	expect("--count 3", 2, "--count goes with --batch");
+	expect("--width 12 --once", 2, "--width cannot be '12'; allowed: 40 to 1000");
+	expect("--json --prom", 2, "--json, --prom and --explain exclude each other");
+	expect("--once --batch", 2, "--once and --batch exclude each other");
+	expect("--batch --prom", 2, "--batch goes with tables and --json alone");
+	expect("web", 2, "there is nothing to do with 'web'");
+	expect("--nonsense", 2, "unrecognized option");
+	expect("", 1, "there is no terminal; use --once, --batch, --json, --prom, --explain or --history");
+	expect("--gpu GPU-nosuch --once -i 100", 1, "GPU-nosuch");
+	expect("--dir /nonexistent/place --once -i 100", 1, "nobody uses a GPU through gpuarb yet");
+	expect("--help", 0, "Say in words why it does not get more");
+	expect("--version", 0, "gpuarb-top ");
+	gpuarb_client_close(a);
+	cr_assert_eq(run_to("--json", ">/dev/full"), 1);
+	cr_assert(strstr(out, "cannot write: No space left"), "%s", out);
+}
+
+Test(top, a_file_that_is_no_segment)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	t_path(&dir, "state", path);
+	*strrchr(path, '/') = '\0';
+	mkdir(path, 0755);
+	t_path(&dir, "state", path);
+	fd = open(path, O_CREAT | O_WRONLY, 0644);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, "nonsense", 8), 8);
+	close(fd);
+	cr_assert_eq(run("--once -i 100"), 1);
+	cr_assert(strstr(out, path), "%s", out);
+}
+
+/* It looks; that needs the right to read and nothing else. */
+Test(top, no_rights_are_needed_but_to_read)
+{
+	struct gpuarb_client *a;
+	char path[PATH_MAX];
+
+	if (geteuid() != 0)
+		t_skip_test(&dir, "no rights are needed but to read: needs root, to become somebody else");
+	a = throttled("web", 10);
+	chmod(dir.path, 0755);
+	t_path(&dir, "state", path);
+	chmod(path, 0664);
+	cr_assert_eq(setresuid(65534, 65534, 0), 0);
+	expect("--once -i 100", 0, "\nweb");
+	expect("--json", 0, "\"name\": \"web\"");
+	expect("--explain web -i 100", 0, "it is throttled");
+	cr_assert_eq(setresuid(0, 0, 0), 0);
+	chmod(path, 0600);
+	cr_assert_eq(setresuid(65534, 65534, 0), 0);
+	expect("--once -i 100", 1, "Permission denied");
+	cr_assert_eq(setresuid(0, 0, 0), 0);
+	gpuarb_client_close(a);
+}
