@@ -66,3 +66,12 @@ deps-prometheus:
 
 check-prometheus: all deps-prometheus ## the metrics, scraped by a real node exporter and a real Prometheus
 	@test/deploy/prometheus.sh $(BUILD)
+
+CHECK    += check-kubernetes
+PACKAGES += python3-yaml
+.PHONY: check-kubernetes check-k8s
+check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged without a cluster
+	@test/deploy/kubernetes.sh $(BUILD)
+
+check-k8s: ## the end-to-end case on the cluster of KUBECONFIG; IMAGE as test/k8s/run.sh says
+	@test/k8s/run.sh $(NODE)
