@@ -26,3 +26,12 @@ $(STUB): $(BUILD)/obj/bench/stub_driver.o
 
 $(BUILD)/obj/bench/stub_driver.o: CFLAGS += -fvisibility=default
 $(BUILD)/bench_memory_path: $(BUILD)/obj/preload/elf.o | $(STUB)
+
+# The picture in the README: measured, then drawn. It takes half a minute; both files are committed.
+.PHONY: plots
+plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-report ## measure shares over time with and without gpuarb, and draw them (bench/shares.svg)
+	@test/install-deps.sh gnuplot-nox
+	@echo "Measuring shares over time, without an arbiter and with gpuarb (about 30 s)..."
+	@bench/plot-shares.sh $(BUILD) bench/shares.dat
+	@gnuplot -e 'data="bench/shares.dat"; picture="bench/shares.svg"' bench/shares.gp
+	@echo "plots: bench/shares.svg, from bench/shares.dat"
