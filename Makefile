@@ -27,7 +27,7 @@ PACKAGES := gcc libc6-dev make
 .DEFAULT_GOAL := all
 .PHONY: all check demo bench deps clean help
 
-RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/rules.mk test/top.mk test/preload.mk bench/rules.mk)
+RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/rules.mk test/top.mk test/preload.mk test/admission.mk bench/rules.mk)
 include $(RULES)
 
 all: $(ALL) ## build everything into build/

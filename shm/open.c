@@ -150,6 +150,7 @@ static int describe(struct gpuarb_client *c, const struct gpuarb_options *o, con
 	c->priority = o->priority ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
 	c->ignore_env = o->ignore_env;
 	c->unbiased = o->threads;
+	c->lock_fd = o->lock_fd;
 	arb_settings_rules(config->value, &c->rules);
 	for (uint32_t i = 0; i < config->nclasses; i++)
 		c->classes[i + 1] = config->classes[i];

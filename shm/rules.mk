@@ -4,7 +4,7 @@ PACKAGES += libatomic-ops-dev libinih-dev
 SHM_SRC := $(wildcard shm/*.c)
 SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)
 # With threads and NVML: for programs that call the library, not for the preload.
-SHM_CALLED := $(patsubst %,$(BUILD)/obj/shm/%.o,api keeper nvml)
+SHM_CALLED := $(patsubst %,$(BUILD)/obj/shm/%.o,api keeper nvml steward)
 
 ALL += $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 

@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "config.h"
 #include "run.h"
+#include "run_class.h"
 #include "run_place.h"
 
 #define LIBRARY "libgpuarb-preload.so"
@@ -255,14 +256,17 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 
 int main(int argc, char **argv)
 {
+	static const struct argp_child children[] = {{&run_class_options, 0, NULL, 0}, {0}};
 	static const struct argp parser = {option_table, on_option, "[--] PROGRAM [ARGUMENT...]",
 		"Starts a program under limits on a shared GPU.\v"
 		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n"
 		"  docker run --gpus all $(gpuarb-run --core 40 --print-container-flags) IMAGE\n\n"
 		"It becomes the program: no process of its own remains, and the exit status is the "
 		"program's. "
-		"Before that: 2 usage, 126 or 127 if the program cannot be run, 1 anything else.",
-		NULL, NULL, NULL};
+		"Before that: 2 usage, 126 or 127 if the program cannot be run, 80 to 84 if --class got no "
+		"lease, "
+		"1 anything else.",
+		children, NULL, NULL};
 	char library[PATH_MAX];
 	struct run_options o = {.wait_s = -1};
 	const char *name;
@@ -291,6 +295,7 @@ int main(int argc, char **argv)
 	if (o.dir)
 		run_set(&o, "GPUARB_DIR", o.dir);
 	prepend(&o, "LD_PRELOAD", library, ':');
+	run_class(&o);
 	if (o.dry_run)
 		return print_all();
 	execvp(o.program[0], o.program);

@@ -13,15 +13,16 @@
 #include "cli_gpu.h"
 #include "conf_save.h"
 #include "config.h"
+#include "set_class.h"
 #include "set_show.h"
 
 #define CHANGES_MOST 64
 #define TARGETS_MOST ARB_SLOTS_MAX
 
 struct options {
-	const char *dir, *gpu, *account;
+	const char *dir, *gpu, *account, *task_class;
 	long pid;
-	bool all, show, save;
+	bool all, show, save, without;
 	int explain; /* 1: the keys; 2: only their names */
 	/* key=value, as given; the '=' becomes a NUL */
 	char *keys[CHANGES_MOST], *values[CHANGES_MOST];
@@ -191,6 +192,8 @@ static const struct argp_option option_table[] = {
 	{"account", 'a', "NAME", 0, "Limits of this account; it need not exist yet", 0},
 	{"pid", 'p', "PID", 0, "Limits of the account of this process", 0},
 	{"all", 'A', NULL, 0, "Limits of every account that is there now", 0},
+	{"class", 'c', "NAME", 0, "Settings of this task class, which is made if there is none", 0},
+	{"no-class", 'C', "NAME", 0, "Take this task class away", 0},
 	{"show", 's', NULL, 0, "Show the settings and limits in force", 0},
 	{"save", 'S', NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 0},
 	{"keys", 'k', NULL, 0, "Show every key, what it may be and what it means", 0},
@@ -219,6 +222,11 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case 'A':
 		o->all = true;
 		return 0;
+	case 'c':
+	case 'C':
+		o->task_class = text;
+		o->without = key == 'C';
+		return 0;
 	case 's':
 		o->show = true;
 		return 0;
@@ -242,7 +250,10 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->values[o->count++] = equals + 1;
 		return 0;
 	case ARGP_KEY_END:
-		if (!o->count && !o->show && !o->explain)
+		if (o->task_class && (o->account || o->pid || o->all || o->save || o->without != !o->count))
+			argp_error(state,
+				"--class takes its own settings, --no-class none; nor accounts, nor --save");
+		if (!o->count && !o->show && !o->explain && !o->without)
 			argp_error(state, "nothing to change: give key=value, --show or --keys");
 		if (o->save && !o->count)
 			argp_error(state, "--save writes changes, and there are none");
@@ -263,7 +274,8 @@ int main(int argc, char **argv)
 		"take "
 		"hold together or not at all; every client notices at once, also one that sleeps.\n\n"
 		"  gpuarb-set --account training core=30 mem=8Gi\n"
-		"  gpuarb-set window_ms=200 policy=fair\n\n"
+		"  gpuarb-set window_ms=200 policy=fair\n"
+		"  gpuarb-set --class asr priority=90 max_wait_ms=8000\n\n"
 		"Exit status: 0 done, 1 failed and nothing changed, 2 usage.",
 		NULL, NULL, NULL};
 	static struct targets targets;
@@ -276,11 +288,15 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	gpu = cli_gpu(o.dir, o.gpu);
-	if (o.count) {
+	if (o.task_class) {
+		set_class(o.dir, gpu, o.task_class, o.keys, o.values, o.count);
+	} else if (o.count) {
 		find_targets(&o, gpu, &targets);
 		change(&o, gpu, &targets);
 	}
 	if (o.show)
 		set_show(o.dir, gpu);
+	if (o.show)
+		set_class_show(o.dir, gpu);
 	return 0;
 }

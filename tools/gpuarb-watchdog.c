@@ -150,10 +150,14 @@ int main(int argc, char **argv)
 	struct options o = {.interval_ms = 1000};
 	struct sigaction action = {.sa_handler = on_signal};
 	struct round r, all = {0};
+	struct gpuarb_error err = {0};
 
 	cli_parse(&parser, argc, argv, 0, &o);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	if (!o.once && gpuarb_control_sample(o.dir, o.gpu, &err) < 0)
+		fprintf(stderr, "%s: utilisation is not sampled: %s\n", program_invocation_short_name,
+			err.text);
 	do {
 		struct timespec pause = {o.interval_ms / 1000, o.interval_ms % 1000 * 1000000};
 

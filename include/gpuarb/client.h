@@ -38,6 +38,7 @@ struct gpuarb_options {
 	unsigned priority;       /* 1..100, higher goes first */
 	bool ignore_env;         /* for programs with raised privileges */
 	bool threads;            /* several threads use it all the time: none of them is preferred */
+	int *lock_fd; /* where to put a descriptor that holds the client's place as well, also after exec() */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
 };
 

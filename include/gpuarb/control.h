@@ -76,6 +76,12 @@ GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
 GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
+/*
+ * From now on this process samples the utilisation of that GPU (NULL: of all that have a segment, also of those
+ * that come later), in a thread of its own, and clients leave it to it. There is no end to it but the process's.
+ */
+GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error *err);
+
 /* An observer. Maps both segments read-only; any number of observers costs the clients nothing. */
 struct gpuarb_view;
 

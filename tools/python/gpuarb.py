@@ -1,0 +1,175 @@
+"""Ask before starting a task on a shared GPU: the C library libgpuarb, through ctypes.
+
+    import gpuarb
+
+    with gpuarb.lease("asr", max_wait_ms=500, input_ms=12000) as lease:
+        recognise(audio)
+
+    try:
+        with gpuarb.lease("repair"):
+            repair(text)
+    except gpuarb.NotAdmitted as e:      # gpuarb.Skip or gpuarb.Timeout
+        print("without repair:", e.reason)
+
+There is nothing to build: put this file where Python finds it. The library is libgpuarb.so.1, or the one that the
+environment variable GPUARB_LIBRARY names. See gpuarb(3).
+"""
+
+import ctypes
+import os
+
+__all__ = ["lease", "hint", "status", "Lease", "NotAdmitted", "Timeout", "Skip", "Error", "NO_WAIT"]
+
+OK, TIMEOUT, SKIP = 0, 1, 2
+NO_WAIT = -1
+REASONS = (None, "GPU_USAGE_HIGH", "QUEUE", "MEMORY", "QUOTA")
+STATES = ("NORMAL", "HIGH_PRESSURE")
+
+
+class Error(OSError):
+    """The segment could not be used, or what was asked for makes no sense."""
+
+
+class NotAdmitted(Exception):
+    """The task may not start now. reason: GPU_USAGE_HIGH, QUEUE, MEMORY or QUOTA."""
+
+    def __init__(self, reason, waited_ms):
+        super().__init__("%s: %s after %.1f ms" % (type(self).__name__, reason, waited_ms))
+        self.reason = reason
+        self.waited_ms = waited_ms
+
+
+class Timeout(NotAdmitted):
+    """It waited as long as it may."""
+
+
+class Skip(NotAdmitted):
+    """Its class does not wait."""
+
+
+class _Hint(ctypes.Structure):
+    _fields_ = [("input_ms", ctypes.c_uint32), ("hold_ms", ctypes.c_uint32)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("task_class", ctypes.c_char_p), ("max_wait_ms", ctypes.c_int64), ("hint", _Hint),
+                ("reserved", ctypes.c_uint64 * 2)]
+
+
+class _Lease(ctypes.Structure):
+    _fields_ = [("client", ctypes.c_void_p), ("birth", ctypes.c_uint64), ("cancelled", ctypes.c_uint32),
+                ("reason", ctypes.c_uint32), ("waited_ns", ctypes.c_uint64), ("reserved", ctypes.c_uint64)]
+
+
+class _Status(ctypes.Structure):
+    _fields_ = [("state", ctypes.c_uint32), ("usage", ctypes.c_int32), ("usage_age_ms", ctypes.c_int64),
+                ("high_water", ctypes.c_uint32), ("low_water", ctypes.c_uint32), ("boost_left_ms", ctypes.c_uint32),
+                ("queue_len", ctypes.c_uint32), ("leases", ctypes.c_uint32), ("own_leases", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint64 * 4)]
+
+
+_library = None
+
+
+def _lib():
+    """The library, loaded at the first call: importing this module must not fail where there is none."""
+    global _library
+    if _library is None:
+        path = os.environ.get("GPUARB_LIBRARY", "libgpuarb.so.1")
+        try:
+            lib = ctypes.CDLL(path)
+        except OSError as e:
+            raise Error("cannot load %s (GPUARB_LIBRARY may name another one): %s" % (path, e)) from None
+        lib.gpuarb_acquire.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Request), ctypes.POINTER(_Lease)]
+        lib.gpuarb_release.argtypes = [ctypes.POINTER(_Lease)]
+        lib.gpuarb_cancel.argtypes = [ctypes.POINTER(_Lease)]
+        lib.gpuarb_cancel.restype = None
+        lib.gpuarb_hint.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Hint)]
+        lib.gpuarb_status.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Status)]
+        lib.gpuarb_error_text.argtypes = []
+        lib.gpuarb_error_text.restype = ctypes.c_char_p
+        _library = lib
+    return _library
+
+
+def _text(value):
+    return None if value is None else os.fsencode(value)
+
+
+def _error(result):
+    return Error(-result, _lib().gpuarb_error_text().decode(errors="replace"))
+
+
+class Lease:
+    """A lease on the GPU for one task: a context manager, or acquire() and release()."""
+
+    def __init__(self, task_class=None, max_wait_ms=0, gpu=None, input_ms=0, hold_ms=0):
+        self._name = _text(task_class)
+        self._gpu = _text(gpu)
+        self._request = _Request(self._name, max_wait_ms, _Hint(input_ms, hold_ms))
+        self._lease = _Lease()
+        self.held = False
+
+    def acquire(self):
+        """Waits, without keeping other Python threads from running. Raises Timeout, Skip or Error."""
+        if self.held:
+            raise RuntimeError("this lease is held already")
+        result = _lib().gpuarb_acquire(self._gpu, self._request, self._lease)
+        if result < 0:
+            raise _error(result)
+        if result != OK:
+            reason = REASONS[self._lease.reason] if self._lease.reason < len(REASONS) else None
+            raise (Skip if result == SKIP else Timeout)(reason, self.waited_ms)
+        self.held = True
+        return self
+
+    def release(self):
+        """What is not held is left alone."""
+        if self.held:
+            self.held = False
+            _lib().gpuarb_release(self._lease)
+
+    def cancel(self):
+        """From another thread: an acquire() that waits raises Error (ECANCELED). It cannot be used again."""
+        _lib().gpuarb_cancel(self._lease)
+
+    @property
+    def waited_ms(self):
+        return self._lease.waited_ns / 1e6
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *exception):
+        self.release()
+        return False
+
+    def __del__(self):
+        self.release()
+
+
+def lease(task_class=None, max_wait_ms=0, gpu=None, input_ms=0, hold_ms=0):
+    """A Lease for `with`. max_wait_ms: 0 as the class says, NO_WAIT not at all."""
+    return Lease(task_class, max_wait_ms, gpu, input_ms, hold_ms)
+
+
+def hint(input_ms=0, hold_ms=0, gpu=None):
+    """Says how long a task will be; True if the water lines are raised by it."""
+    result = _lib().gpuarb_hint(_text(gpu), _Hint(input_ms, hold_ms))
+    if result < 0:
+        raise _error(result)
+    return bool(result)
+
+
+def status(gpu=None):
+    """The GPU's admission state as a dictionary; usage None: not known."""
+    s = _Status()
+    result = _lib().gpuarb_status(_text(gpu), s)
+    if result < 0:
+        raise _error(result)
+    return {"gpu_admission_state": STATES[1 if s.state else 0],
+            "gpu_usage": None if s.usage < 0 else s.usage / 100,
+            "gpu_usage_cache_age_ms": None if s.usage_age_ms < 0 else s.usage_age_ms,
+            "gpu_queue_len": s.queue_len,
+            "high_water": s.high_water, "low_water": s.low_water, "boost_left_ms": s.boost_left_ms,
+            "leases": s.leases, "own_leases": s.own_leases}

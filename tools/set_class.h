@@ -1,0 +1,13 @@
+/* gpuarb-set --class: task classes. */
+#ifndef TOOLS_SET_CLASS_H
+#define TOOLS_SET_CLASS_H
+
+#include <stddef.h>
+
+/* All of the changes to a class, or none; an empty value is the default. count 0: the class goes. */
+void set_class(const char *dir, const char *gpu, const char *name, char *const *keys, char *const *values,
+	size_t count);
+/* Every class with its settings, as they are set. */
+void set_class_show(const char *dir, const char *gpu);
+
+#endif
