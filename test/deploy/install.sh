@@ -29,6 +29,7 @@ done
 for tool in "$prefix"/bin/gpuarb-*; do
 	[ -s "$prefix/share/man/man1/$(basename "$tool").1" ] || say "$(basename "$tool") has no man page"
 	"$tool" --version | grep -q "^$(basename "$tool") [0-9]" || say "$(basename "$tool") does not say its version"
+	[ -s "$prefix/share/bash-completion/completions/$(basename "$tool")" ] || say "$(basename "$tool") has no completion"
 	"$tool" --help >/dev/null || say "$(basename "$tool") --help fails"
 done
 left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"

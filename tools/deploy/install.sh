@@ -1,11 +1,11 @@
 #!/bin/sh
 # Installs what BUILD holds, or takes away what an installation put there: one table for both.
-# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR UNITDIR in the environment
+# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR UNITDIR ZSHDIR in the environment
 set -eu
 cd "$(dirname "$0")/../.."
 what=${1:-}
 : "${BUILD:=build}" "${VERSION:?}" "${DESTDIR:=}" "${PREFIX:=/usr/local}" "${LIBDIR:=$PREFIX/lib}" "${SYSCONFDIR:=/etc}"
-: "${UNITDIR:=$PREFIX/lib/systemd/system}"
+: "${UNITDIR:=$PREFIX/lib/systemd/system}" "${ZSHDIR:=$PREFIX/share/zsh/site-functions}"
 case "$PREFIX$LIBDIR$SYSCONFDIR" in
 *[!A-Za-z0-9/._+-]*)
 	echo "install: PREFIX, LIBDIR and SYSCONFDIR may hold letters, digits and / . _ + - only" >&2
@@ -62,7 +62,11 @@ everything() {
 	for tool in tools/gpuarb-*.c; do
 		tool=$(basename "$tool" .c)
 		put 755 "$BUILD/$tool" "$PREFIX/bin/$tool"
+		# A shell looks for the name of the command.
+		put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/$tool"
+		put 644 tools/completion/gpuarb.fish "$SHARE/fish/vendor_completions.d/$tool.fish"
 	done
+	put 644 tools/completion/_gpuarb "$ZSHDIR/_gpuarb"
 	for page in tools/gpuarb-*.1; do
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done

@@ -3,6 +3,7 @@ PREFIX     ?= /usr/local
 LIBDIR     ?= $(PREFIX)/lib
 SYSCONFDIR ?= /etc
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
+ZSHDIR     ?= $(PREFIX)/share/zsh/site-functions
 DESTDIR    ?=
 # One place says it: what `--version` prints.
 VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
@@ -11,7 +12,7 @@ VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cl
 PRODUCT := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 
 INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
-	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" tools/deploy/install.sh
+	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" ZSHDIR="$(ZSHDIR)" tools/deploy/install.sh
 
 .PHONY: install uninstall product
 product: $(PRODUCT)
