@@ -58,14 +58,17 @@ static int page_width(const struct options *o)
 	return from_env >= 40 && from_env <= 1000 ? from_env : 120;
 }
 
+/* That there is nothing may be an answer; that one may not look is none. */
 static void look(bool must)
 {
 	struct gpuarb_error err;
+	unsigned found = top_source_look(&source, &err);
 
-	if (top_source_look(&source, &err) == 0 && must)
+	if (!err.text[0] || (!must && err.code == -ENOENT))
+		return;
+	if (!found)
 		die("%s", err.text);
-	if (err.text[0] && must)
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
 }
 
 static void print_pages(const struct options *o)
