@@ -1,0 +1,124 @@
+#!/bin/bash
+# Who may join, look, set and clean up: the table of tools/deploy/README.md, with three users, an administrators' group,
+# root in a container, and root of a user namespace. Usage: rights.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+[ "$(id -u)" = 0 ] || {
+	echo "rights: not tried, only root can become other users"
+	exit 0
+}
+bad=0
+tried=0
+say() {
+	echo "rights: $*" >&2
+	bad=$((bad + 1))
+}
+shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
+trap 'rm -rf "$shm"' EXIT
+# Other users may not be able to look into the directory of the build.
+cp "$build"/gpuarb-{set,top,watchdog,node} "$build/libgpuarb-preload.so" "$build/simload" "$shm/"
+cp -r "$build/sim" "$shm/sim"
+export GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_DIR="$shm/gpu" HOME=/
+unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG
+gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
+
+# The directories as systemd-tmpfiles makes them, with the group's number in place of its name.
+members=61000 admins=61009
+mkdir "$shm/gpu" && chmod 1777 "$shm/gpu"
+while read -r kind path mode user group _; do
+	[ "$kind" = d ] || continue
+	path=$GPUARB_DIR${path#/dev/shm/gpuarb}
+	mkdir -p "$path" && chown "$user:${group/gpuarb/$members}" "$path" && chmod "$mode" "$path"
+done <tools/deploy/systemd/gpuarb.tmpfiles
+"$shm/gpuarb-node" --gpu "$gpu" >/dev/null || say "gpuarb-node fails"
+[ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/$gpu")" = "660 0:$members" ] || say "the state segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/$gpu")"
+[ "$(stat -c '%a %u' "$GPUARB_DIR/control/$gpu")" = "644 0" ] || say "the control segment is $(stat -c '%a %u' "$GPUARB_DIR/control/$gpu")"
+
+member() { setpriv --reuid=61001 --regid=61001 --groups=$members "$@"; }
+stranger() { setpriv --reuid=61002 --regid=61002 --clear-groups "$@"; }
+setter() { setpriv --reuid=61003 --regid=61003 --groups=$members,$admins "$@"; }
+
+join() { LD_LIBRARY_PATH="$shm/sim" LD_PRELOAD="$shm/libgpuarb-preload.so" "$@" "$shm/simload" --kernel-us=50 --launches=50; }
+look() { "$@" "$shm/gpuarb-top" --once --json; }
+set_it() { "$@" "$shm/gpuarb-set" --gpu "$gpu" --account web core=30; }
+clean() { "$@" "$shm/gpuarb-watchdog" --once; }
+
+# may WHO WHAT / may_not WHO WHAT SENTENCE
+may() {
+	tried=$((tried + 1))
+	$2 "$1" >"$shm/out" 2>"$shm/err" || say "$1 may not $2: $(cat "$shm/err")"
+	# A client that cannot join says so and runs.
+	[ -s "$shm/err" ] && say "$1 may $2, but is told: $(cat "$shm/err")"
+}
+may_not() {
+	tried=$((tried + 1))
+	$2 "$1" >"$shm/out" 2>"$shm/err" && [ "$2" != join ] && say "$1 may $2"
+	grep -qE "$3" "$shm/err" || say "$1 may not $2 and is told: $(cat "$shm/err")"
+}
+
+no_join="cannot open $GPUARB_DIR/state/$gpu: Permission denied"
+no_set="only who may write .*/control may do that \\(Permission denied\\)"
+
+# As installed: members join, look and clean up, root sets.
+root() { "$@"; }
+for what in join look set_it clean; do may root $what; done
+for what in join look clean; do may member $what; done
+may_not member set_it "$no_set"
+may_not stranger join "$no_join"
+may_not stranger look 'Permission denied'
+may_not stranger set_it "$no_set"
+may_not stranger clean 'Permission denied'
+
+# Everybody may look: segment_mode = 0664. (Of a segment that is there already, chmod does it.)
+chmod 664 "$GPUARB_DIR/state/$gpu"
+may stranger look
+may_not stranger join "$no_join"
+may_not stranger clean 'Permission denied'
+# Everybody may join: 0666.
+chmod 666 "$GPUARB_DIR/state/$gpu"
+may stranger join
+may_not stranger set_it "$no_set"
+chmod 660 "$GPUARB_DIR/state/$gpu"
+
+# Administrators who are not root: control_mode = 0664 and a group of theirs.
+chgrp $admins "$GPUARB_DIR/control/$gpu" && chmod 664 "$GPUARB_DIR/control/$gpu"
+may setter set_it
+may_not member set_it "$no_set"
+chmod 644 "$GPUARB_DIR/control/$gpu"
+
+# A member makes the segment of a GPU that has none; it is the group's. Nobody removes another's.
+member "$shm/gpuarb-node" --gpu GPU-own >/dev/null 2>&1
+[ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/GPU-own" 2>&1)" = "660 61001:$members" ] || say "a member's segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/GPU-own" 2>&1)"
+setter rm -f "$GPUARB_DIR/state/GPU-own" 2>/dev/null
+[ -e "$GPUARB_DIR/state/GPU-own" ] || say "a member has removed another's segment"
+stranger touch "$GPUARB_DIR/state/GPU-mine" 2>/dev/null && say "a stranger makes files in the state directory"
+member touch "$GPUARB_DIR/control/GPU-mine" 2>/dev/null && say "a member makes files in the control directory"
+rm -f "$GPUARB_DIR/state/GPU-own"
+
+# A container: root, but the control directory is mounted read-only.
+container() {
+	# shellcheck disable=SC2016
+	unshare --mount --propagation private sh -c 'mount --bind "$GPUARB_DIR/control" "$GPUARB_DIR/control" &&
+		mount -o remount,bind,ro "$GPUARB_DIR/control" && exec "$@"' sh "$@"
+}
+if container true 2>/dev/null; then
+	may container join
+	may container look
+	may_not container set_it 'only who may write .*/control may do that \(Read-only file system\)'
+else
+	echo "rights: containers were not tried, mount namespaces are forbidden here"
+fi
+# A container of a user namespace: root inside, nobody outside.
+guest() { stranger unshare --user --map-root-user "$@"; }
+if [ "$(guest id -u 2>/dev/null)" = 0 ]; then
+	may_not guest join "$no_join"
+	may_not guest look 'Permission denied'
+	may_not guest set_it "$no_set"
+	may_not guest clean 'Permission denied'
+else
+	echo "rights: root of a user namespace was not tried, they are forbidden here"
+fi
+
+[ "$bad" = 0 ] || exit 1
+echo "rights: $tried times somebody did, or was told why not"
