@@ -35,3 +35,6 @@ plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-re
 	@bench/plot-shares.sh $(BUILD) bench/shares.dat
 	@gnuplot -e 'data="bench/shares.dat"; picture="bench/shares.svg"' bench/shares.gp
 	@echo "plots: bench/shares.svg, from bench/shares.dat"
+
+# It runs the tool.
+$(BUILD)/bench_top: | $(BUILD)/gpuarb-top

@@ -14,6 +14,8 @@ $(BUILD)/test/top_%: $(BUILD)/obj/test/top_%.o $(BUILD)/obj/test/top_world.o $(B
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
 
+$(BUILD)/test/top_tool: $(BUILD)/obj/test/garble.o
+
 .PHONY: check-top
 check-top: $(BUILD)/gpuarb-top $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal
 	@for t in $(TOP_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 --timeout 60 || exit 1; done

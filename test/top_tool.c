@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "gpuarb/control.h"
+
+#include "garble.h"
 #include "multi.h"
 
 static struct t_dir dir;
@@ -244,6 +246,66 @@ Test(top, history_outlives_everybody)
 	cr_assert(strstr(out, " other left; it had used 0 and freed 0B\n"), "%s", out);
 	expect("--history --filter WEB", 0, " web left; it had used 2");
 	cr_assert_null(strstr(out, "other"), "%s", out);
+}
+
+Test(top, several_gpus)
+{
+	struct gpuarb_options o = t_options(&dir, "second");
+	struct gpuarb_client *a = throttled("web", 10), *b;
+	struct gpuarb_error err;
+	json_t *root;
+
+	o.gpu = "GPU-zzz";
+	cr_assert_eq(gpuarb_client_open(&o, &b, &err), 0, "%s", err.text);
+	expect("--once -i 100", 0, "\nGPU-zzz ");
+	cr_assert(strncmp(out, "GPU-test ", 9) == 0, "%s", out);
+	cr_assert_eq(lines_with("ACCOUNT"), 2);
+	expect("--once -i 100 --gpu GPU-z", 0, "GPU-zzz");
+	cr_assert_null(strstr(out, "GPU-test"), "%s", out);
+	expect("--json", 0, "");
+	root = json_loads(out, 0, NULL);
+	cr_assert_eq(json_array_size(json_object_get(root, "gpus")), 2);
+	json_decref(root);
+	expect("--history", 0, "GPU-zzz\n");
+	expect("--explain second -i 100", 0, "second on GPU-zzz: ");
+	expect("--once -i 100 --gpu GPU-", 1, "GPU-");
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+}
+
+/* Hostile or broken clients can write what they like into a segment; whoever looks at it must survive. */
+Test(top, garbage_does_not_bring_it_down)
+{
+	static const char *const modes[] = {"--json --history", "--once -i 100 --processes", "--prom",
+		"--explain web -i 100", "--history"};
+	uint64_t seed = t_seed_of_today();
+	struct t_random random = t_seeded(seed);
+	struct gpuarb_client *a = throttled("web", 10), *b = must_open(&dir, "other");
+	struct arb_segment seg;
+
+	printf("top: garbage from seed %llu\n", (unsigned long long)seed);
+	cr_assert_eq(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL), 0);
+	for (unsigned i = 0; i < 60; i++) {
+		int status;
+
+		for (unsigned k = 0; k < 30; k++)
+			garble(&seg, &random);
+		status = run(modes[i % 5]);
+		cr_assert(status == 0 || status == 1, "%s: %d, seed %llu, round %u", modes[i % 5], status,
+			(unsigned long long)seed, i);
+		for (const char *c = out; *c; c++)
+			cr_assert((unsigned char)*c >= ' ' || *c == '\n', "a control character, seed %llu",
+				(unsigned long long)seed);
+		if (status == 0 && i % 5 == 0) {
+			json_t *root = json_loads(out, 0, NULL);
+
+			cr_assert(root, "no JSON, seed %llu, round %u: %s", (unsigned long long)seed, i, out);
+			json_decref(root);
+		}
+	}
+	arb_segment_close(&seg);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
 }
 
 Test(top, mistakes_get_a_sentence)
