@@ -231,7 +231,7 @@ Test(terminal, ascii_and_no_colours)
 	wait_for("web ");
 	ask_tmux("capture-pane -p -e");
 	for (int colour = 1; colour < 8; colour++) {
-		char code[8];
+		char code[16];
 
 		snprintf(code, sizeof(code), "\x1b[3%dm", colour);
 		cr_assert_null(strstr(screen, code), "%s", screen);

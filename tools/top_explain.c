@@ -216,10 +216,11 @@ static void say_shares(const struct story *s)
 	if (a->share[0].known && a->processes && a->state != TOP_THROTTLED && !a->waiting &&
 		!held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&
 		a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
-		fprintf(s->to, "  Nothing holds it back: %s\n",
-			s->picture->nrunning > 1 ? "it shares the GPU with others that run at the same time, "
-						   "or does not ask for more."
-						 : "it does not ask for more.");
+		fputs(s->gpu->share[0].value > 0.95 ? "  Its quota does not hold it back: the GPU was busy, "
+						      "and others that run beside it had "
+						      "the rest.\n"
+						    : "  Nothing holds it back: it does not ask for more.\n",
+			s->to);
 }
 
 static void say_queue(const struct story *s)
