@@ -66,6 +66,18 @@ void after_memory(struct world *w);
 void after_limits(struct world *w);
 void after_naming(struct world *w);
 void after_creation(struct world *w);
+/* Leases (crash_admission.c). */
+void lease_normal(struct world *w);
+void lease_pressure(struct world *w);
+void lease_join(struct world *w);
+void lease_join_hold(struct world *w);
+void lease_join_wait(struct world *w);
+void lease_acquire(struct world *w);
+void lease_release(struct world *w);
+void lease_wait_in_vain(struct world *w);
+void lease_sample(struct world *w);
+void lease_hint(struct world *w);
+void lease_after(struct world *w);
 /* A pair of settings that belong together, so that a mixture of two copies shows. */
 #define CRASH_RESERVE_US(odd) ((odd) ? 2000 : 1000)
 #define CRASH_CORE_PCT(odd)   ((odd) ? 20 : 10)

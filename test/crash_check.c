@@ -65,6 +65,10 @@ static void check_rest(struct world *w, struct arb_segment *seg, uint32_t surviv
 	if (s.reserved || s.weight)
 		world_wrong(w, "nobody is left, but W is %u and the reservation %llx", s.weight,
 			(unsigned long long)s.reserved);
+	if (arb_load64(&seg->header->adm_waiting[0]) | arb_load64(&seg->header->adm_leased[0]))
+		world_wrong(w, "leases are left: waiting %llx, leased %llx",
+			(unsigned long long)arb_load64(&seg->header->adm_waiting[0]),
+			(unsigned long long)arb_load64(&seg->header->adm_leased[0]));
 	for (uint32_t i = 0; i < seg->nslots; i++)
 		if (!(survivors >> i & 1) && arb_load32(&seg->slots[i].state) != ARB_SLOT_FREE)
 			world_wrong(w, "slot %u has not been freed: its state is %u", i,

@@ -20,10 +20,12 @@
 #include "garble.h"
 #include "harness.h"
 
+#include "../shm/admission.h"
 #include "../shm/atomic.h"
 #include "../shm/check.h"
 #include "../shm/client.h"
 #include "../shm/events.h"
+#include "../shm/os.h"
 #include "../shm/running.h"
 
 #define MS         1000000ull
@@ -95,6 +97,20 @@ static void unguard_ends(void)
 			munmap(guards[i], (size_t)sysconf(_SC_PAGESIZE));
 }
 
+/* Refused or not, it answers; a lease that it got it gives back. */
+static void lease(struct gpuarb_client *c, struct t_random *random)
+{
+	struct gpuarb_request request = {
+		.max_wait_ms = 1 + t_below(random, 4), .hint = {.input_ms = t_below(random, 16000)}};
+	struct gpuarb_lease l = GPUARB_LEASE_INIT;
+	int r = arb_admission_acquire(c, &request, &l);
+
+	T_CHECK(r <= GPUARB_SKIP && l.reason <= GPUARB_QUOTA, "acquire answered %d, reason %u", r, l.reason);
+	answer("acquire", r < 0 ? r : 0);
+	if (r == GPUARB_OK)
+		answer("gpuarb_release", arb_admission_release(c, &l));
+}
+
 static void step(struct gpuarb_client *c, struct t_random *random)
 {
 	struct gpuarb_client_status status;
@@ -103,7 +119,19 @@ static void step(struct gpuarb_client *c, struct t_random *random)
 
 	/* Its default action ends us: an operation that hangs or spins is seen by our parent. */
 	alarm(DEADLINE_S);
-	switch (t_below(random, 9)) {
+	switch (t_below(random, 11)) {
+	case 9:
+		lease(c, random);
+		break;
+	case 10: {
+		uint64_t next_ns, now = arb_os_now_ns();
+
+		/* What the thread of a program with leases does. */
+		if (arb_sampler_due(&c->sampler, &c->seg, &c->rules.usage, now, &next_ns))
+			arb_sampler_put(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
+				(int)t_below(random, 10002) - 1, now);
+		break;
+	}
 	case 0:
 		answer("enter", gpuarb_client_enter(c, &work));
 		break;
@@ -276,6 +304,22 @@ static void ends_well(pid_t pid, const char *who)
 		r);
 }
 
+/* With a sample that somebody took; a boost of garbage does not last. */
+static void check_lease(struct gpuarb_client *c)
+{
+	struct gpuarb_lease l = GPUARB_LEASE_INIT;
+	struct gpuarb_request request = {.max_wait_ms = 10000};
+	int r;
+
+	arb_usage_publish(&c->seg, &c->rules.usage, 1000, ARB_SAMPLE_NVML, arb_os_now_ns());
+	r = arb_admission_acquire(c, &request, &l);
+	T_CHECK(r == GPUARB_OK, "a lease after the storm: %d, reason %u", r, l.reason);
+	T_CHECK((r = arb_admission_release(c, &l)) == 0, "its release: %d", r);
+	T_CHECK(arb_usage_read(&c->seg, &c->rules.usage, arb_os_now_ns()).boost_until_ns <
+			arb_os_now_ns() + 3600000 * MS,
+		"a boost for ever");
+}
+
 /* After the storm: a client of a new or of a battered account gets in, runs, leaves; nobody had to be told.
  */
 static void check_usable(const char *account)
@@ -304,6 +348,7 @@ static void check_usable(const char *account)
 	T_CHECK((r = gpuarb_client_mem_reserve(c, 1000)) == 0, "memory after the storm: %d", r);
 	T_CHECK((r = gpuarb_client_mem_release(c, 1000)) == 0, "memory after the storm: %d", r);
 	T_CHECK((r = gpuarb_client_leave(c, 0)) == 0, "leaving after the storm: %d", r);
+	check_lease(c);
 	gpuarb_client_close(c);
 	alarm(0);
 }
