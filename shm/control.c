@@ -337,8 +337,7 @@ void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules
 	arb_settings_rules(value, rules);
 }
 
-/* For those who compare times with the clients', or write some: they may have another clock. */
-static int open_by_the_clock(
+int arb_control_segment(
 	struct arb_segment *seg, const char *dir, const char *gpu, bool writable, struct gpuarb_error *err)
 {
 	int r = arb_os_clock_init();
@@ -359,7 +358,7 @@ int gpuarb_control_reap(const char *dir, const char *gpu,
 	int count = 0, r, worst = 0;
 
 	dir = arb_control_dir(dir);
-	r = open_by_the_clock(&seg, dir, gpu, true, err);
+	r = arb_control_segment(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;
 	arb_control_rules(dir, gpu, &rules);
@@ -393,7 +392,7 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 	void *argument, struct gpuarb_error *err)
 {
 	struct arb_segment seg;
-	int r = open_by_the_clock(&seg, arb_control_dir(dir), gpu, false, err);
+	int r = arb_control_segment(&seg, arb_control_dir(dir), gpu, false, err);
 
 	if (r < 0)
 		return r;

@@ -84,13 +84,15 @@ Test(watchdog, a_dead_client_is_reclaimed_and_reported)
 	cr_assert_str_empty(out, "once is enough");
 }
 
-/* Becomes the tool, in a loop. */
+/* Becomes the tool, in a loop; what it complains of goes into a pipe if there is one. */
 static int loop(void *argument)
 {
 	const char *build = getenv("T_BUILD");
+	int *ends = argument;
 	char path[256];
 
-	(void)argument;
+	if (ends)
+		dup2(ends[1], STDERR_FILENO);
 	snprintf(path, sizeof(path), "%s/%s", build ? build : "build", TOOL);
 	execl(path, TOOL, "--dir", dir.path, "--interval", "10", "--quiet", (char *)NULL);
 	return 1;
@@ -133,12 +135,73 @@ Test(watchdog, a_violated_invariant_is_said_and_shown_in_the_exit_status)
 	gpuarb_client_close(c);
 }
 
+/* Nobody is there who would do it at its next step. */
+Test(watchdog, garbage_is_repaired_and_said)
+{
+	struct gpuarb_client *c;
+	struct arb_segment seg;
+	char out[4096];
+
+	cr_assert_eq(t_open(&dir, "web", &c), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL), 0);
+	seg.header->head.v = ~0ull;
+	cr_assert_eq(run("--once", out, sizeof(out)), 0, "%s", out);
+	cr_assert_str_eq(out,
+		"GPU-test: repaired: the record of the running set was garbage; the law holds again "
+		"from here on\n");
+	seg.accounts[0].head.v = 7ull << ARB_HEAD_SEQ_SHIFT | 1500u << 1; /* there is no slot 1500 */
+	cr_assert_eq(run("--once", out, sizeof(out)), 0, "%s", out);
+	cr_assert_str_eq(
+		out, "GPU-test: repaired: the record of account 'web' was garbage; its window begins anew\n");
+	cr_assert_eq(run("--once", out, sizeof(out)), 0);
+	cr_assert_str_empty(out);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0, "and everybody goes on");
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	arb_segment_close(&seg);
+	gpuarb_client_close(c);
+}
+
+Test(watchdog, what_is_wrong_is_said_when_it_begins_and_when_it_is_over)
+{
+	struct gpuarb_client *c;
+	struct arb_segment seg;
+	int ends[2];
+	char line[512];
+	FILE *said;
+	pid_t tool;
+
+	cr_assert_eq(t_open(&dir, "web", &c), 0);
+	cr_assert_eq(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL), 0);
+	seg.slots[5].total.v += 1000;
+	cr_assert_eq(pipe(ends), 0);
+	tool = t_spawn(loop, ends, 50);
+	close(ends[1]);
+	said = fdopen(ends[0], "r");
+	cr_assert(said && fgets(line, sizeof(line), said));
+	cr_assert(strstr(line, "GPU-test: invariant violated: the law: "), "%s", line);
+	t_sleep_us(200000);
+	seg.slots[5].total.v -= 1000;
+	cr_assert(fgets(line, sizeof(line), said));
+	cr_assert_str_eq(line, "gpuarb-watchdog: all is well again\n", "and nothing in between");
+	cr_assert_eq(kill(tool, SIGTERM), 0);
+	cr_assert_eq(t_wait(tool), 3, "something was wrong in the meantime");
+	fclose(said);
+	arb_segment_close(&seg);
+	gpuarb_client_close(c);
+}
+
 Test(watchdog, mistakes_get_a_sentence)
 {
 	char out[4096];
 
 	cr_assert_eq(run("--once --gpu GPU-none", out, sizeof(out)), 1);
-	cr_assert(strstr(out, "cannot open ") && strstr(out, "GPU-none: No such file"), "%s", out);
+	cr_assert(strstr(out, "there is no GPU 'GPU-none'"), "%s", out);
+	cr_assert_eq(run("--once --gpu GPU-01234567-89ab-cdef-0123-456789abcdef", out, sizeof(out)), 1);
+	cr_assert(strstr(out, "cannot open ") && strstr(out, "456789abcdef: No such file"), "%s", out);
+	cr_assert_eq(run("--version", out, sizeof(out)), 0);
+	cr_assert(strstr(out, "gpuarb-watchdog 0."), "%s", out);
 	cr_assert_eq(run("--interval 5", out, sizeof(out)), 2);
 	cr_assert(strstr(out, "--interval cannot be '5'; allowed: 10 to 3600000"), "%s", out);
 	cr_assert_eq(run("nonsense", out, sizeof(out)), 2);

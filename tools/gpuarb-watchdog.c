@@ -14,6 +14,7 @@
 #include "gpuarb/control.h"
 
 #include "cli.h"
+#include "cli_gpu.h"
 
 #define GPUS_MOST   64
 #define FOUND_WRONG 3
@@ -31,8 +32,10 @@ struct round {
 	const char *gpu;
 	bool quiet;
 	int reclaimed;
+	int repaired;
 	int violations;
 	int failed;
+	char text[4096]; /* what is wrong, a line each */
 };
 
 static volatile sig_atomic_t stop;
@@ -57,12 +60,31 @@ static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
 		(double)what->used_ns / 1e9, cli_bytes(what->freed_bytes, freed, sizeof(freed)));
 }
 
+static void say_repaired(void *argument, const char *sentence)
+{
+	struct round *r = argument;
+	char safe[256];
+
+	r->repaired++;
+	printf("%s: repaired: %s\n", r->gpu, cli_safe(sentence, safe, sizeof(safe)));
+}
+
+/* Kept until the round is over: what was wrong a second ago and still is need not be said again. */
+static void complain(struct round *r, const char *what, const char *sentence)
+{
+	size_t used = strlen(r->text);
+	char safe[512];
+
+	snprintf(r->text + used, sizeof(r->text) - used, "%s: %s: %s%s\n", program_invocation_short_name,
+		r->gpu, what, cli_safe(sentence, safe, sizeof(safe)));
+}
+
 static void say_violation(void *argument, const char *sentence)
 {
 	struct round *r = argument;
 
 	r->violations++;
-	fprintf(stderr, "%s: %s: invariant violated: %s\n", program_invocation_short_name, r->gpu, sentence);
+	complain(r, "invariant violated: ", sentence);
 }
 
 static void look_after(const struct options *o, const char *gpu, struct round *r)
@@ -71,34 +93,37 @@ static void look_after(const struct options *o, const char *gpu, struct round *r
 	int result;
 
 	r->gpu = gpu;
-	result = gpuarb_control_reap(o->dir, gpu, say_reclaimed, r, &err);
+	/* In garbage, slots that nobody has may look taken. */
+	result = gpuarb_control_repair(o->dir, gpu, say_repaired, r, &err);
+	if (result >= 0)
+		result = gpuarb_control_reap(o->dir, gpu, say_reclaimed, r, &err);
 	if (result >= 0)
 		result = gpuarb_control_check(o->dir, gpu, say_violation, r, &err);
 	/* A segment that never stands still is in good health. */
 	if (result < 0 && result != -EBUSY) {
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
+		complain(r, "", err.text);
 		r->failed++;
 	}
 }
 
-static struct round one_round(const struct options *o)
+/* GPUs come and go: they are looked for in every round. */
+static void one_round(const struct options *o, struct round *r)
 {
 	static char gpus[GPUS_MOST][ARB_UUID_BYTES];
-	struct round r = {.quiet = o->quiet};
 	struct gpuarb_error err = {0};
 	int n;
 
+	*r = (struct round){.quiet = o->quiet};
 	if (o->gpu) {
-		look_after(o, o->gpu, &r);
-		return r;
+		look_after(o, o->gpu, r);
+	} else {
+		n = gpuarb_control_list(o->dir, gpus, GPUS_MOST, &err);
+		if (n < 0)
+			die("%s", err.text);
+		for (int i = 0; i < n && i < GPUS_MOST; i++)
+			look_after(o, gpus[i], r);
 	}
-	n = gpuarb_control_list(o->dir, gpus, GPUS_MOST, &err);
-	if (n < 0)
-		die("%s", err.text);
-	for (int i = 0; i < n && i < GPUS_MOST; i++)
-		look_after(o, gpus[i], &r);
 	fflush(stdout);
-	return r;
 }
 
 static const struct argp_option option_table[] = {
@@ -142,31 +167,37 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Cleans up behind clients of gpuarb that died, and checks their segments.\v"
-		"Reports each reclaimed slot with its process, its account and what was freed. Everything "
+		"Reports each reclaimed slot with its process, its account and what was freed, and each "
+		"record "
+		"that it repaired. In a loop, what is wrong is said when it begins and when it is over. "
+		"Everything "
 		"also works without it, only later.\n\n"
 		"Exit status: 0 all is well, 1 a segment could not be looked after, 2 usage, 3 an invariant "
 		"is violated.",
 		NULL, NULL, NULL};
+	static struct round rounds[2], *now = rounds, *before = rounds + 1, *other;
 	struct options o = {.interval_ms = 1000};
 	struct sigaction action = {.sa_handler = on_signal};
-	struct round r, all = {0};
-	struct gpuarb_error err = {0};
+	int violations = 0;
 
 	cli_parse(&parser, argc, argv, 0, &o);
+	if (o.gpu)
+		o.gpu = cli_gpu(o.dir, o.gpu);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	if (!o.once && gpuarb_control_sample(o.dir, o.gpu, &err) < 0)
-		fprintf(stderr, "%s: utilisation is not sampled: %s\n", program_invocation_short_name,
-			err.text);
 	do {
 		struct timespec pause = {o.interval_ms / 1000, o.interval_ms % 1000 * 1000000};
 
-		r = one_round(&o);
-		all.violations += r.violations;
-		/* In a loop a GPU may come and go; what counts is how the last round ended. */
-		all.failed = r.failed;
+		one_round(&o, now);
+		violations += now->violations;
+		if (strcmp(now->text, before->text) != 0)
+			fputs(*now->text ? now->text : "gpuarb-watchdog: all is well again\n", stderr);
+		other = before;
+		before = now;
+		now = other;
 		if (!o.once && !stop)
 			nanosleep(&pause, NULL);
 	} while (!o.once && !stop);
-	return all.violations ? FOUND_WRONG : all.failed ? 1 : 0;
+	/* In a loop a GPU may come and go; what counts is how the last round ended. */
+	return violations ? FOUND_WRONG : before->failed ? 1 : 0;
 }

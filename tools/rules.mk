@@ -14,7 +14,7 @@ PACKAGES += libncurses-dev libjansson-dev
 
 $(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o
 # Those that are told which GPU.
-$(BUILD)/gpuarb-set $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o
+$(BUILD)/gpuarb-set $(BUILD)/gpuarb-watchdog $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 PACKAGES += libjansson-dev

@@ -67,18 +67,26 @@ struct gpuarb_reclaimed {
 	bool was_running;
 };
 
-/* Cleans up behind every dead client, and repairs a damaged record; returns how many there were. */
+/* Cleans up behind every dead client; returns how many there were. */
 GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
 	void (*each)(void *argument, const struct gpuarb_reclaimed *what), void *argument,
 	struct gpuarb_error *err);
+
+/*
+ * Replaces records that break their own invariants by ones that keep them, as the next client would. Calls
+ * `say` with a sentence for each; returns their number.
+ */
+GPUARB_API int gpuarb_control_repair(const char *dir, const char *gpu,
+	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
 /* Calls `say` with a sentence for each violated invariant; returns their number. */
 GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
 /*
- * From now on this process samples the utilisation of that GPU (NULL: of all that have a segment, also of those
- * that come later), in a thread of its own, and clients leave it to it. There is no end to it but the process's.
+ * From now on this process samples the utilisation of that GPU (NULL: of all that have a segment, also of
+ * those that come later), in a thread of its own, and clients leave it to it. There is no end to it but the
+ * process's.
  */
 GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error *err);
 
