@@ -43,24 +43,28 @@ static void start_anew(void)
 	pthread_mutex_init(&joining, NULL);
 }
 
-static bool read_uuid(CUdevice ordinal, char *text, size_t size)
+/* The driver's answer; CUDA_ERROR_NOT_FOUND if it has no such call. */
+static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
 {
 	__typeof__(cuDeviceGetUuid) *plain = arb_real(cuDeviceGetUuid);
 	__typeof__(cuDeviceGetUuid_v2) *newer = arb_real(cuDeviceGetUuid_v2);
 	CUuuid id, parent;
 	const unsigned char *b = (const unsigned char *)id.bytes;
+	CUresult r = newer ? newer(&id, ordinal) : CUDA_ERROR_NOT_FOUND;
 	bool instance = false;
 
-	if (newer && newer(&id, ordinal) == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS)
 		/* The older call does not know instances and gives the GPU that one is a part of. */
 		instance =
 			plain && plain(&parent, ordinal) == CUDA_SUCCESS && memcmp(&id, &parent, sizeof(id));
-	else if (!plain || plain(&id, ordinal) != CUDA_SUCCESS)
-		return false;
+	else if (plain)
+		r = plain(&id, ordinal);
+	if (r != CUDA_SUCCESS)
+		return r;
 	snprintf(text, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
 		instance ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10],
 		b[11], b[12], b[13], b[14], b[15]);
-	return true;
+	return r;
 }
 
 static void refuse(struct arb_device *d)
@@ -80,7 +84,7 @@ static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *op
 			d->uuid, why);
 		return JOINED;
 	}
-	if (r == -EPERM) {
+	if (r == -ECONNREFUSED) {
 		arb_log(ARB_LOG_ERROR, "%s: %s: the GPU is refused (on_error = closed)", d->uuid, why);
 		refuse(d);
 	} else {
@@ -105,13 +109,18 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	struct gpuarb_options options = {.gpu = d->uuid, .threads = true};
 	struct gpuarb_error err = {0};
 	uint32_t state = JOINED;
+	CUresult r = read_uuid(ordinal, d->uuid, sizeof(d->uuid));
 
+	/* Too early, too late, or no such device: the call that asks will hear it from the driver. */
+	if (r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED ||
+		r == CUDA_ERROR_INVALID_DEVICE)
+		return;
 	if (!watching) {
 		pthread_atfork(NULL, NULL, start_anew);
 		watching = true;
 	}
 	d->ordinal = ordinal;
-	if (!read_uuid(ordinal, d->uuid, sizeof(d->uuid))) {
+	if (r != CUDA_SUCCESS) {
 		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);
 		state = do_without(d, &options, "it has no UUID");
 	} else if (gpuarb_client_shared(&options, true, &d->client, &err) < 0) {
@@ -145,16 +154,16 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	r = error == -ESTALE ? gpuarb_client_remain(d->client, NULL) : -ENOTCONN;
 	if (r == 0) {
 		then = "it stays in the one it has";
-	} else if (r != -EPERM) {
+	} else if (r != -ECONNREFUSED) {
 		r = gpuarb_client_rejoin(d->client, true, NULL);
 		if (r == 0)
 			then = "the process keeps its own limits, as if it were alone";
 	}
-	if (r == -EPERM) {
+	if (r == -ECONNREFUSED) {
 		then = "the GPU is refused from now on (on_error = closed)";
 		refuse(d);
 	}
-	arb_log(r == -EPERM ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text, then);
+	arb_log(r == -ECONNREFUSED ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text, then);
 	return r == 0;
 }
 

@@ -3,9 +3,15 @@
 #include "compat.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "track.h"
 
 /* Of every thread that has not got its own; without credit, so that nobody counts in it on the short way. */
 static struct act_thread nobody;
@@ -25,11 +31,17 @@ static struct chunk *chunks;
 static pthread_key_t key;
 static int key_state; /* 0: none yet, 1: being made, 2: made, 3: not to be had */
 
+static uint32_t main_left; /* the first thread has ended, others go on */
+
 static void leave(void *argument)
 {
 	struct act_thread *self = argument;
 
 	act_self = &nobody;
+	if (syscall(SYS_gettid) == getpid()) {
+		__atomic_store_n(&main_left, 1, __ATOMIC_RELEASE);
+		tracker_wake();
+	}
 	self->credit = self->granted = 0;
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
 }
@@ -37,6 +49,7 @@ static void leave(void *argument)
 /* The other threads do not exist in the child, and what they did was not done by it. */
 static void forget_others(void)
 {
+	main_left = 0;
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
 			struct act_thread *t = &c->threads[i];
@@ -47,6 +60,56 @@ static void forget_others(void)
 				t->owned = 0;
 			}
 		}
+}
+
+bool act_thread_main_left(void)
+{
+	return __atomic_load_n(&main_left, __ATOMIC_ACQUIRE);
+}
+
+/* The first thread remains visible after its end, as a zombie; beside it there may be nobody but us. */
+static bool is_zombie(void)
+{
+	char path[64], text[256], *after;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	after = strrchr(text, ')');
+	return after && after[1] == ' ' && after[2] == 'Z';
+}
+
+bool act_thread_is_last(void)
+{
+	char entries[512];
+	long n = -1;
+	unsigned tasks = 0;
+	int fd;
+
+	if (!act_thread_main_left() || !is_zombie())
+		return false;
+	fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = syscall(SYS_getdents64, fd, entries, sizeof(entries));
+		close(fd);
+	}
+	for (long at = 0; at < n;) {
+		/* inode and offset, then the length of the entry, its kind, its name */
+		unsigned short length;
+
+		memcpy(&length, entries + at + 16, sizeof(length));
+		tasks += entries[at + 19] != '.';
+		at += length;
+	}
+	return tasks == 2;
 }
 
 static void make_key(void)

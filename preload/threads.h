@@ -11,4 +11,9 @@ void act_thread_sum(uint64_t sum[CAT_COUNT]);
 /* Calls that gave the GPU work, and how many of them have passed since their threads were given credit. */
 void act_thread_gated(uint64_t *calls, uint64_t *credited);
 
+/* The program's first thread has ended, and others go on. */
+bool act_thread_main_left(void);
+/* Then: is the calling thread the only one left? The C library ends the program with the last one. */
+bool act_thread_is_last(void);
+
 #endif

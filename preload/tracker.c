@@ -20,6 +20,7 @@
 
 #include "coverage.h"
 #include "log.h"
+#include "threads.h"
 
 COMPAT_WEAK(pthread_create)
 
@@ -27,6 +28,7 @@ COMPAT_WEAK(pthread_create)
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
+#define COUNT_NS  (20 * MS)
 
 struct track arb_tracks[ARB_DEVICES];
 uint32_t tracker_exiting;
@@ -74,7 +76,7 @@ static uint64_t look(struct track *t)
 
 static void *tracker(void *argument)
 {
-	uint64_t idle_since = 0;
+	uint64_t idle_since = 0, counted_ns = 0;
 
 	prctl(PR_SET_NAME, "gpuarb");
 	track_relax();
@@ -92,6 +94,12 @@ static void *tracker(void *argument)
 				sleep = ns;
 		}
 		coverage_tick(track_now());
+		/* A program ends with its last thread, which must not be this one. Nobody tells. */
+		if (act_thread_main_left() && track_now() >= counted_ns) {
+			if (act_thread_is_last())
+				break;
+			counted_ns = track_now() + COUNT_NS;
+		}
 		if (sleep) {
 			idle_since = 0;
 		} else {
@@ -100,7 +108,9 @@ static void *tracker(void *argument)
 			if (!idle_since)
 				idle_since = now;
 			sleep = LOOK_NS;
-			if (now - idle_since > LINGER_NS) {
+			if (act_thread_main_left()) {
+				sleep = COUNT_NS;
+			} else if (now - idle_since > LINGER_NS) {
 				bool none = true;
 
 				coverage_show();

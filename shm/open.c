@@ -182,7 +182,7 @@ static int closed(struct arb_config *config, struct gpuarb_error *err)
 	if (config->value[ARB_KEY_ON_ERROR] != 1)
 		return 0;
 	arb_config_free(config);
-	return arb_fail(err, -EPERM, "on_error = closed: without its segment the GPU is refused");
+	return arb_fail(err, -ECONNREFUSED, "on_error = closed: without its segment the GPU is refused");
 }
 
 static int join(struct gpuarb_client *c, struct gpuarb_error *err)
@@ -213,8 +213,9 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	*client = NULL;
 	r = arb_config_load(&config, o.conf, o.ignore_env, err);
 	if (alone && closed(&config, err))
-		return -EPERM;
-	if (r < 0)
+		return -ECONNREFUSED;
+	/* What is bad or cannot be read counts as not set: the limits that there are hold. */
+	if (r < 0 && !alone)
 		return r;
 	c = calloc(1, sizeof(*c));
 	r = c ? describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
@@ -290,9 +291,10 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	int r = arb_config_load(&config, c->conf, c->ignore_env, err);
 
 	if (alone && closed(&config, err))
-		return -EPERM;
-	if (r < 0)
+		return -ECONNREFUSED;
+	if (r < 0 && !alone)
 		return r;
+	r = 0;
 	fresh = calloc(1, sizeof(*fresh));
 	if (!fresh) {
 		arb_config_free(&config);
@@ -328,12 +330,12 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
 {
 	struct arb_config config;
-	int r = arb_config_load(&config, c->conf, c->ignore_env, NULL);
+	int r;
 
+	arb_config_load(&config, c->conf, c->ignore_env, NULL);
 	if (closed(&config, err))
-		return -EPERM;
-	if (r == 0)
-		arb_config_free(&config);
+		return -ECONNREFUSED;
+	arb_config_free(&config);
 	arb_lock_take(&c->guard->lock);
 	/* A move that failed half-way has left nothing to stay in. */
 	r = arb_load32(&c->guard->joined) ? 0 : arb_fail(err, -ENOTCONN, "it is a client of no segment");

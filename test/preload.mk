@@ -108,6 +108,25 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory
 check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
 
+# A guest in programs that close descriptors, fork, destroy contexts, lock themselves in.
+HOST_TEST := $(PRELOAD_TEST)/host
+CHECK     += check-preload-host
+
+$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
+
+$(PRELOAD_TEST)/secure: $(BUILD)/obj/test/preload_secure.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
+
+.PHONY: check-preload-host
+check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure ## what a program does with descriptors, children, contexts and rights goes on as before
+	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST)
+	@test/preload_secure.sh $(BUILD)
+
 # Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.
 CHECK += check-preload-limits
 

@@ -48,7 +48,8 @@ GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
 
 /*
  * Where the GPU's segment cannot be had, what on_error says. 0: a client with its own limits in memory of its
- * own, as if it were alone on the GPU; -ENOENT: it has no limits, let it run; -EPERM: on_error = closed.
+ * own, as if it were alone on the GPU; -ENOENT: it has no limits, let it run; -ECONNREFUSED: on_error =
+ * closed. A setting that is bad or cannot be read counts as not set here.
  */
 GPUARB_API int gpuarb_client_open_alone(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
@@ -59,7 +60,7 @@ GPUARB_API int gpuarb_client_open_alone(
  * The client is outside the running set afterwards.
  */
 GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
-/* If that cannot be done: stays in what is mapped, with whoever else is. -EPERM: on_error = closed. */
+/* If that cannot be done: stays in what is mapped, with whoever else is. -ECONNREFUSED as above. */
 GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 
