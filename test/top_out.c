@@ -79,6 +79,20 @@ static bool is_type(const json_t *value, const char *type)
 	}
 }
 
+/* The text of the man page. */
+static const char *manual(void)
+{
+	static char text[1 << 17];
+	FILE *file = text[0] ? NULL : fopen("tools/gpuarb-top.1", "r");
+
+	if (file) {
+		cr_assert_lt(fread(text, 1, sizeof(text) - 1, file), sizeof(text) - 1);
+		fclose(file);
+	}
+	cr_assert(text[0], "there is no tools/gpuarb-top.1");
+	return text;
+}
+
 /* All of the fields and no others: a new one has to be written down here, and in the man page. */
 static void check_fields(const json_t *object, const struct field *fields)
 {
@@ -90,6 +104,7 @@ static void check_fields(const json_t *object, const struct field *fields)
 		cr_assert(value, "%s is missing", fields[n].name);
 		cr_assert(is_type(value, fields[n].type) || (fields[n].type[1] == '?' && json_is_null(value)),
 			"%s is no %s", fields[n].name, fields[n].type);
+		cr_assert(strstr(manual(), fields[n].name), "%s is not in the man page", fields[n].name);
 	}
 	cr_assert_eq(json_object_size(object), n);
 }
@@ -217,6 +232,7 @@ Test(out, metrics_are_well_formed)
 			snprintf(seen[families++], sizeof(seen[0]), "%s", name);
 			snprintf(family, sizeof(family), "%s", name);
 			cr_assert_eq(line[strlen(line) - 1], '.', "%s", line);
+			cr_assert(strstr(manual(), name), "%s is not in the man page", name);
 		} else if (sscanf(line, "# TYPE %127s %31s", name, type) == 2) {
 			size_t n = strlen(name);
 			bool total = n > 6 && strcmp(name + n - 6, "_total") == 0;

@@ -333,6 +333,31 @@ Test(top, mistakes_get_a_sentence)
 	cr_assert(strstr(out, "cannot write: No space left"), "%s", out);
 }
 
+/* Every long option that --help lists is in the man page. */
+Test(top, the_man_page_has_every_option)
+{
+	static char manual[1 << 17];
+	FILE *file = fopen("tools/gpuarb-top.1", "r");
+	unsigned options = 0;
+
+	cr_assert(file);
+	cr_assert_lt(fread(manual, 1, sizeof(manual) - 1, file), sizeof(manual) - 1);
+	fclose(file);
+	expect("--help", 0, "--once");
+	for (char *at = out; (at = strstr(at, " --")) != NULL; at += 3) {
+		char name[64];
+		size_t length = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz");
+
+		snprintf(name, sizeof(name), "\\-\\-%.*s", (int)length, at + 3);
+		if (strcmp(name, "\\-\\-help") == 0 || strcmp(name, "\\-\\-usage") == 0 ||
+			strcmp(name, "\\-\\-version") == 0)
+			continue;
+		options++;
+		cr_assert(strstr(manual, name), "%s is not in the man page", name);
+	}
+	cr_assert_gt(options, 15);
+}
+
 Test(top, a_file_that_is_no_segment)
 {
 	char path[PATH_MAX];

@@ -90,6 +90,11 @@ static void say_limit(const struct story *s)
 	if (a->quota_ppm >= a->limit_ppm)
 		return;
 	fprintf(s->to, "  Effective quota: %s percent. ", top_text_ppm(a->quota_ppm, text, sizeof(text)));
+	/* Accounts are scaled when they next do something; this one is behind. */
+	if (sum <= ARB_PPM) {
+		fputs("It is what it was when the account was last active.\n", s->to);
+		return;
+	}
 	fprintf(s->to, "The limits of the active accounts add up to %s:",
 		top_text_ppm((unsigned)sum, text, sizeof(text)));
 	for (unsigned i = 0; i < s->picture->naccounts; i++) {
