@@ -5,10 +5,13 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpuarb/control.h"
 
@@ -22,36 +25,83 @@ struct options {
 	const char *dir;
 	const char *gpu[NVML_GPUS_MOST];
 	int gpus;
-	bool list;
+	bool list, replace;
 };
 
+/* Whoever has joined holds a lock on a byte of the state file, and the kernel knows. */
+static bool in_use(const char *path)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	bool used = false;
+
+	if (fd < 0)
+		return errno != ENOENT;
+	if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
+		used = true;
+	close(fd);
+	return used;
+}
+
+/* Segments of another version than ours, once the last of their clients has ended. */
+static void make_way(const char *dir, const char *gpu, const char *why)
+{
+	char state[PATH_MAX], control[PATH_MAX];
+
+	snprintf(state, sizeof(state), "%s/state/%s", dir, gpu);
+	snprintf(control, sizeof(control), "%s/control/%s", dir, gpu);
+	if (in_use(state))
+		die("%s; it is still in use", why);
+	if ((unlink(state) != 0 && errno != ENOENT) || (unlink(control) != 0 && errno != ENOENT))
+		die("cannot remove the segments of %s: %s", gpu, strerror(errno));
+	printf("%s: segments of another version removed, nobody used them\n", gpu);
+}
+
 /* The state segment first, as clients do: who sees settings sees what they are for. */
-static void make(const char *dir, const char *gpu, const struct arb_config *config)
+static int make_both(
+	const char *dir, const char *gpu, const struct arb_config *config, struct gpuarb_error *err)
 {
 	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
 		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
 	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
 	struct arb_control_map control;
-	struct gpuarb_error err = {0};
 	struct arb_segment state;
+	int r;
 
 	if (!first)
 		die("out of memory");
-	if (arb_segment_open(&state, dir, gpu, true, &create, &err) < 0)
-		die("%s", err.text);
-	arb_settings_first(first, config);
-	create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
-	if (arb_control_map_open(&control, dir, gpu, false, &create, first, &err) < 0)
-		die("%s", err.text);
-	printf("%s: ready, %u slots\n", gpu, state.nslots);
-	arb_control_map_close(&control);
-	arb_segment_close(&state);
+	r = arb_segment_open(&state, dir, gpu, true, &create, err);
+	if (r == 0) {
+		arb_settings_first(first, config);
+		create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
+		r = arb_control_map_open(&control, dir, gpu, false, &create, first, err);
+		if (r == 0) {
+			printf("%s: ready, %u slots\n", gpu, state.nslots);
+			arb_control_map_close(&control);
+		}
+		arb_segment_close(&state);
+	}
 	free(first);
+	return r;
+}
+
+static void make(const struct options *o, const char *dir, const char *gpu, const struct arb_config *config)
+{
+	struct gpuarb_error err = {0};
+	int r = make_both(dir, gpu, config, &err);
+
+	if (r == -EPROTO && o->replace) {
+		make_way(dir, gpu, err.text);
+		r = make_both(dir, gpu, config, &err);
+	}
+	if (r < 0)
+		die("%s", err.text);
 }
 
 static const struct argp_option option_table[] = {
 	{"gpu", 'g', "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
 	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	{"replace", 'r', NULL, 0, "Replace segments of another version that nobody uses any more", 0},
 	{"list", 'l', NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
 };
@@ -68,6 +118,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		return 0;
 	case 'd':
 		o->dir = text;
+		return 0;
+	case 'r':
+		o->replace = true;
 		return 0;
 	case 'l':
 		o->list = true;
@@ -120,7 +173,7 @@ int main(int argc, char **argv)
 		die("%s", err.text);
 	dir = o.dir ? o.dir : secure_getenv("GPUARB_DIR");
 	for (int i = 0; i < o.gpus; i++)
-		make(dir && *dir ? dir : ARB_DIR_DEFAULT, o.gpu[i], &config);
+		make(&o, dir && *dir ? dir : ARB_DIR_DEFAULT, o.gpu[i], &config);
 	arb_config_free(&config);
 	return 0;
 }

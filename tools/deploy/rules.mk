@@ -76,3 +76,22 @@ check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged with
 
 check-k8s: ## the end-to-end case on the cluster of KUBECONFIG; IMAGE as test/k8s/run.sh says
 	@test/k8s/run.sh $(NODE)
+
+CHECK += check-rights
+.PHONY: check-rights
+check-rights: $(PRODUCT) $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 ## who may join, look, set and clean up, with three users and in containers
+	@test/deploy/rights.sh $(BUILD)
+
+# The same sources with the next layout version, as an upgrade would bring it.
+NEXT       := $(BUILD)/next
+NEXT_FILES := gpuarb-set gpuarb-watchdog gpuarb-node libgpuarb-preload.so
+$(NEXT)/built: $(PRODUCT)
+	@mkdir -p $(NEXT)/include/gpuarb
+	@sed 's/^\(#define ARB_ABI_VERSION\) .*/\1 2u/' include/gpuarb/abi.h >$(NEXT)/include/gpuarb/abi.h
+	@CPPFLAGS=-I$(NEXT)/include $(MAKE) --no-print-directory -s BUILD=$(NEXT) OPT=-O0 $(NEXT_FILES:%=$(NEXT)/%) >/dev/null
+	@touch $@
+
+CHECK += check-upgrade
+.PHONY: check-upgrade
+check-upgrade: $(PRODUCT) $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 $(NEXT)/built ## an old and a new version on one segment, with clients running
+	@test/deploy/upgrade.sh $(BUILD) $(NEXT)

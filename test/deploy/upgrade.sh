@@ -1,0 +1,86 @@
+#!/bin/bash
+# An upgrade while clients run: this version and a next one, whose layout differs, on the same segments. Each works
+# with its own, refuses the other's with a sentence that names both, and leaves them as they are.
+# Usage: upgrade.sh BUILD NEXT   (NEXT: the same, built with another layout version)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+old=$(readlink -f "$1") new=$(readlink -f "$2")
+bad=0
+say() {
+	echo "upgrade: $*" >&2
+	bad=$((bad + 1))
+}
+shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
+# shellcheck disable=SC2317,SC2329
+finish() {
+	[ -z "${client:-}" ] || kill -KILL "$client" 2>/dev/null
+	wait 2>/dev/null
+	rm -rf "$shm"
+}
+trap finish EXIT
+export GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_DIR="$shm/gpu" GPUSIM_MODE=share
+unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_LOG
+gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
+load() { # VERSION'S-DIRECTORY LIMIT ARGUMENT...
+	local from=$1 limit=$2
+	shift 2
+	LD_LIBRARY_PATH="$old/sim" GPUARB_CORE_LIMIT=$limit LD_PRELOAD="$from/libgpuarb-preload.so" "$old/simload" --kernel-us=50 "$@"
+}
+other="has layout version 1, this gpuarb has version 2"
+
+# A client of this version runs; what is installed is replaced by the next one.
+# Not by the function: the process itself has to be killed below.
+LD_LIBRARY_PATH="$old/sim" GPUARB_ACCOUNT=running GPUARB_CORE_LIMIT=30 LD_PRELOAD="$old/libgpuarb-preload.so" "$old/simload" --kernel-us=50 \
+	--duration=60 >"$shm/out" 2>"$shm/err" &
+client=$!
+for _ in $(seq 100); do
+	"$old/gpuarb-top" --json 2>/dev/null | grep -q '"name": "running"' && break
+	sleep 0.1
+done
+used() { "$old/gpuarb-top" --json | sed -nE '/"name": "running"/,/"used_ns"/s/.*"used_ns": ([0-9]+).*/\1/p' | head -n 1; }
+before=$(used)
+cp "$GPUARB_DIR/control/$gpu" "$shm/control"
+
+refuses() { # WHAT COMMAND...: with the sentence, and a status of 1
+	local what=$1 status
+	shift
+	"$@" >"$shm/said" 2>&1
+	status=$?
+	grep -q "$other" "$shm/said" || say "$what is told: $(head -n 3 "$shm/said")"
+	[ $status = 1 ] || say "$what ends with status $status"
+}
+refuses "gpuarb-set of the next version" "$new/gpuarb-set" --gpu $gpu --account running core=90
+refuses "gpuarb-watchdog of the next version" "$new/gpuarb-watchdog" --once
+refuses "gpuarb-node of the next version" "$new/gpuarb-node" --gpu $gpu --replace
+grep -q 'still in use' "$shm/said" || say "gpuarb-node --replace does not say that the segment is in use: $(cat "$shm/said")"
+# A program of the next version runs, says why it has no limits, and disturbs nobody.
+GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>&1 || say "a program of the next version fails: $(cat "$shm/said")"
+grep -q "$other" "$shm/said" || say "a program of the next version is told: $(cat "$shm/said")"
+# With on_error = closed it does not run past the limits.
+GPUARB_ON_ERROR=closed GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>&1 && say "with on_error = closed it runs all the same"
+cmp -s "$shm/control" "$GPUARB_DIR/control/$gpu" || say "the next version has written into the control segment"
+"$old/gpuarb-watchdog" --once >"$shm/said" 2>&1 || say "the segment is not in order any more: $(cat "$shm/said")"
+[ ! -s "$shm/said" ] || say "the watchdog had to clean up: $(cat "$shm/said")"
+after=$(used)
+[ "${after:-0}" -gt "${before:-0}" ] || say "the running client stands still ($before ns, $after ns)"
+[ ! -s "$shm/err" ] || say "the running client is told: $(cat "$shm/err")"
+
+# It ends: the next version takes over.
+kill -KILL $client
+wait $client 2>/dev/null
+client=
+"$new/gpuarb-node" --gpu $gpu --replace >"$shm/said" 2>&1 || say "the next version cannot take over: $(cat "$shm/said")"
+GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>"$shm/err" || say "a program of the next version fails: $(cat "$shm/err")"
+[ ! -s "$shm/err" ] || say "a program of the next version on its own segment is told: $(cat "$shm/err")"
+
+# And the other way round: an old library in a container meets the next version's segment.
+other="has layout version 2, this gpuarb has version 1"
+cp "$GPUARB_DIR/state/$gpu" "$shm/state"
+refuses "gpuarb-set of the old version" "$old/gpuarb-set" --gpu $gpu --account newer core=90
+refuses "gpuarb-watchdog of the old version" "$old/gpuarb-watchdog" --once
+GPUARB_ACCOUNT=older load "$old" 30 --launches=200 >"$shm/said" 2>&1 || say "a program of the old version fails: $(cat "$shm/said")"
+grep -q "$other" "$shm/said" || say "a program of the old version is told: $(cat "$shm/said")"
+cmp -s "$shm/state" "$GPUARB_DIR/state/$gpu" || say "the old version has written into the next one's segment"
+
+[ "$bad" = 0 ] || exit 1
+echo "upgrade: clients go on, each version refuses the other's segments and leaves them as they are"
