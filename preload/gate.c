@@ -24,7 +24,8 @@
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
 /* Work that waits for work which is not let through would wait for ever. */
-#define STUCK_NS (2000 * MS)
+#define STUCK_NS   (2000 * MS)
+#define SUMMARY_NS (60000 * MS)
 
 /* Between gate_before and gate_after, and from one long way to the next. */
 static __thread struct {
@@ -136,6 +137,25 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 	return end < t->busy_ns ? t->busy_ns : end > now ? now : end;
 }
 
+/*
+ * From entering to the first launch nothing ran. A thread that was held up around the launch leaves open
+ * whether before or after it; then the kernel took as long as it takes, as far as that can be.
+ */
+static uint64_t lead_of(const struct track *t, uint64_t span)
+{
+	uint64_t alone, least;
+
+	if (t->lead_ns >= t->lead_most_ns || all_seen() - t->stay_seen != 1)
+		return t->lead_ns;
+	alone = weight_alone(&t->weight, t->stay_handle);
+	least = span > t->lead_most_ns ? span - t->lead_most_ns : 0;
+	if (!alone)
+		return t->lead_ns;
+	if (alone < least)
+		alone = least;
+	return alone < span ? span - alone : 0;
+}
+
 static void stay_ended(struct track *t, uint64_t end)
 {
 	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
@@ -177,8 +197,10 @@ bool gate_leave_if_idle(struct track *t)
 	end = t->last_end_ns;
 	if (t->loose)
 		end = loose_end(t, now);
-	/* From entering to the launch nothing ran yet. */
-	end -= t->lead_ns;
+	if (t->phase == TRACK_DRAIN && t->tail_pct >= 0 && end > t->drain_ns)
+		end = t->drain_ns + (end - t->drain_ns) / 100 * (unsigned)t->tail_pct;
+	if (end > t->begin_ns)
+		end -= lead_of(t, end - t->begin_ns);
 	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
 	t->loose = false;
 	set_phase(t, TRACK_OUT);
@@ -195,6 +217,26 @@ static bool must_stop(int r)
 	return r == -EDQUOT || r == -EAGAIN;
 }
 
+/* Once a minute, what the limit did. */
+static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
+{
+	double seconds = (double)(now - t->said_ns) / 1e9;
+
+	if (t->said_ns && now - t->said_ns < SUMMARY_NS)
+		return;
+	if (t->said_ns && status->core_pct < 100)
+		arb_log(ARB_LOG_INFO,
+			"%s: the account used %.1f %% of the last %.0f s (limit %u, now %.1f %%), this "
+			"process was "
+			"throttled for %.1f s",
+			t->device->uuid, (double)(status->total_ns - t->said_used_ns) / 1e7 / seconds,
+			seconds, status->core_pct, status->quota_ppm / 1e4,
+			(double)(status->throttled_ns - t->said_throttled_ns) / 1e9);
+	t->said_ns = now;
+	t->said_used_ns = status->total_ns;
+	t->said_throttled_ns = status->throttled_ns;
+}
+
 void gate_check(struct track *t, uint64_t now)
 {
 	struct gpuarb_client_status status;
@@ -206,7 +248,9 @@ void gate_check(struct track *t, uint64_t now)
 		give_up(t, r < 0 && !must_stop(r) ? r : s);
 		return;
 	}
+	summary(t, &status, now);
 	t->turns = status.turns;
+	t->tail_pct = status.tail_pct;
 	/* What credit there is was given to one without a limit. */
 	if (!t->limited && (status.core_pct < 100 || status.turns))
 		gate_set(t, false);
@@ -225,7 +269,9 @@ void gate_check(struct track *t, uint64_t now)
 	} else if (r == 0 && t->phase == TRACK_DRAIN) {
 		set_phase(t, TRACK_IN);
 	}
-	if (t->limited && status.left_ns < next)
+	if (status.look_ns)
+		next = status.look_ns;
+	else if (t->limited && status.left_ns < next)
 		next = status.left_ns < LOOK_LEAST_NS ? LOOK_LEAST_NS : status.left_ns;
 	t->check_ns = now + next;
 }
@@ -389,6 +435,8 @@ void gate_before(struct act_call *call)
 	track_lock(t);
 	streams_context(t, own.ctx);
 	admit(t, call);
+	if (t->first_launch && t->limited)
+		marker_calibrate(t, call, own.ctx);
 	t->passing++;
 	track_unlock(t);
 	track_unrelax(mode);
@@ -419,7 +467,7 @@ static void lead(struct track *t, uint64_t now)
 	uint64_t most = 2 * t->usual_lead_ns + US;
 
 	t->first_launch = false;
-	t->lead_ns = now - t->begin_ns;
+	t->lead_ns = t->lead_most_ns = now - t->begin_ns;
 	if (!t->usual_lead_ns)
 		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;
 	else if (t->lead_ns > most)

@@ -7,6 +7,11 @@
 
 /* cuEventElapsedTime gives a float of ms: after so long it would be coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)
+/* Where an idle stream allows it, the clocks are compared so often: they drift apart by some us in that time.
+ */
+#define CALIBRATE_NS (100 * MS)
+/* If it took longer to record an event, it is not known when it took place. */
+#define CALIBRATE_MOST_NS (20 * US)
 
 static unsigned hash(uint64_t handle)
 {
@@ -101,9 +106,54 @@ static uint64_t when(struct track *t, struct track_marker *m, uint64_t noticed_n
 		t->base_ns = end;
 		t->base_next_ns = 0;
 		t->base_since_ns = noticed_ns;
+		t->base_good = false;
 		m->event = old;
 	}
 	return end;
+}
+
+static __typeof__(cuEventRecord) *recorder(const struct act_call *call)
+{
+	return arb_hooks[call->id].variant == VARIANT_LEGACY ? arb_real(cuEventRecord)
+							     : arb_real(cuEventRecord_ptsz);
+}
+
+/*
+ * If the stream is idle an event recorded now takes place now: when the record returns, just as a kernel
+ * begins when its launch does. If we are held up on the way, that is not known: again with the next launch.
+ */
+void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ctx)
+{
+	bool legacy = arb_hooks[call->id].variant == VARIANT_LEGACY;
+	__typeof__(cuStreamQuery) *query = legacy ? arb_real(cuStreamQuery) : arb_real(cuStreamQuery_ptsz);
+	__typeof__(cuEventRecord) *record = recorder(call);
+	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	uint64_t before = track_now(), after;
+	CUevent old = t->base;
+
+	if (t->base && (t->base_ctx != ctx || (t->base_good && before - t->base_since_ns < CALIBRATE_NS)))
+		return;
+	if (!record || !query || !create || query(call->stream) != CUDA_SUCCESS)
+		return;
+	if (t->spare_ctx != ctx)
+		t->spare = NULL;
+	if (!t->spare && create(&t->spare, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+		t->spare = NULL;
+		return;
+	}
+	t->spare_ctx = ctx;
+	before = track_now();
+	if (record(t->spare, call->stream) != CUDA_SUCCESS)
+		return;
+	after = track_now();
+	if (after - before > CALIBRATE_MOST_NS)
+		return;
+	t->base = t->spare;
+	t->spare = old;
+	t->base_ctx = ctx;
+	t->base_ns = t->base_since_ns = after;
+	t->base_next_ns = 0;
+	t->base_good = true;
 }
 
 static void finished(struct track *t, struct track_marker *m, uint64_t now)
@@ -168,9 +218,7 @@ bool marker_collect(struct track *t)
 bool marker_record(
 	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches)
 {
-	__typeof__(cuEventRecord) *record = arb_hooks[call->id].variant == VARIANT_LEGACY
-						    ? arb_real(cuEventRecord)
-						    : arb_real(cuEventRecord_ptsz);
+	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
 	struct track_marker *m = &t->ring[(t->first + t->count) % TRACK_MARKERS];
 
@@ -214,6 +262,10 @@ void marker_forget(struct track *t, CUcontext ctx)
 		m->ctx = NULL;
 	}
 	shorten(t);
+	if (t->spare_ctx == ctx) {
+		t->spare = NULL;
+		t->spare_ctx = NULL;
+	}
 	if (t->base_ctx == ctx) {
 		t->base = NULL;
 		t->base_ctx = NULL;

@@ -52,7 +52,7 @@ struct track {
 	pthread_mutex_t lock;
 	struct arb_device *device; /* NULL: not joined */
 	uint32_t phase;            /* read without the lock by unlimited clients */
-	uint32_t limited; /* by a quota or by turns: its queue is bounded */
+	uint32_t limited;          /* by a quota or by turns: its queue is bounded */
 	bool turns;
 	uint32_t open;    /* calls with credit may pass */
 	uint32_t broken;  /* the segment cannot be used any more: run free */
@@ -81,17 +81,25 @@ struct track {
 	CUevent base;
 	CUcontext base_ctx;
 	uint64_t base_ns, base_next_ns, base_since_ns;
+	bool base_good; /* recorded in an idle stream, at a known time */
+	CUevent spare;  /* the next one */
+	CUcontext spare_ctx;
 
 	/* Quota. */
-	uint64_t begin_ns; /* of this stay in the set */
-	uint64_t lead_ns;  /* from there to its first launch */
+	uint64_t begin_ns;     /* of this stay in the set */
+	uint64_t lead_ns;      /* from there to its first launch, as far as it is believed */
+	uint64_t lead_most_ns; /* as measured */
 	uint64_t usual_lead_ns;
-	bool first_launch; /* is yet to come */
+	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
 	bool held;                       /* somebody had more work than could be queued */
 	struct weight weight;
 	uint64_t check_ns; /* when to look next */
 	uint64_t drain_ns; /* since when it drains */
+	int tail_pct;      /* how much of that is billed; -1: all */
+
+	/* The last summary. */
+	uint64_t said_ns, said_used_ns, said_throttled_ns;
 
 	/* Where work can be. */
 	CUcontext contexts[TRACK_CONTEXTS];
@@ -124,6 +132,8 @@ void track_unrelax(CUstreamCaptureMode mode);
 /* Behind what the calling thread launched last in this stream; false if there can be none. */
 bool marker_record(
 	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches);
+/* Before a launch into an idle stream: what the GPU's clock says now. */
+void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ctx);
 /* Takes away those that have finished. True if none is left. */
 bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);

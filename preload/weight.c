@@ -13,6 +13,8 @@ static uint64_t follow(uint64_t old, uint64_t sample)
 {
 	if (!old)
 		return sample;
+	if (sample > 2 * old)
+		sample = 2 * old;
 	return sample < old ? old - (old - sample) / 4 : old + (sample - old) / 16;
 }
 
@@ -30,14 +32,19 @@ static void learn_alone(struct weight *w, const struct weight_stay *stay)
 	w->call_ns = follow(w->call_ns, stay->ns / stay->calls);
 }
 
+uint64_t weight_alone(const struct weight *w, uint64_t handle)
+{
+	unsigned h = hash(handle);
+
+	return handle && w->alone[h].handle == handle ? w->alone[h].ns : 0;
+}
+
 /* How long the stay would have been alone; 0: not known. */
 static uint64_t work_of(const struct weight *w, const struct weight_stay *stay)
 {
-	unsigned h = hash(stay->handle);
+	uint64_t alone = stay->calls == 1 ? weight_alone(w, stay->handle) : 0;
 
-	if (stay->calls == 1 && stay->handle && w->alone[h].handle == stay->handle)
-		return w->alone[h].ns;
-	return w->call_ns * stay->calls;
+	return alone ? alone : w->call_ns * stay->calls;
 }
 
 static void start_over(struct weight *w)

@@ -36,6 +36,8 @@ struct weight_stay {
 	bool held;       /* there was more work than could be queued */
 };
 
+/* How long a call takes alone; 0: not known. */
+uint64_t weight_alone(const struct weight *w, uint64_t handle);
 void weight_learn(struct weight *w, const struct weight_stay *stay);
 
 #endif

@@ -406,6 +406,8 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
 		/* Where memory decides, only while somebody waits for it. */
 		status->turns = c->turns && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
+		status->look_ns = c->rules.look_ns;
+		status->tail_pct = c->rules.tail_pct;
 		status->reason = status->running ? ARB_REASON_NONE : arb_load32(&s->reason);
 		status->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
 		status->quota_ppm = acct.quota_ppm;

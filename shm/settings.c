@@ -171,6 +171,10 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 		.max_wait_ns = (uint64_t)value[ARB_KEY_MAX_WAIT_MS] * 1000000u,
 		.grace_ns = (uint64_t)value[ARB_KEY_GRACE_MS] * 1000000u,
 		.slice_ticks = (uint64_t)value[ARB_KEY_SLICE_MS] * 1000000u * ARB_TICKS_PER_NS,
+		.look_ns = value[ARB_KEY_SAMPLE_INTERVAL_MS] > 0
+				   ? (uint64_t)value[ARB_KEY_SAMPLE_INTERVAL_MS] * 1000000u
+				   : 0,
+		.tail_pct = (int)value[ARB_KEY_TAIL_BILLING],
 		.memory = memory_rules(value),
 		.usage = {.sample_ns = (uint64_t)value[ARB_KEY_USAGE_SAMPLE_MS] * 1000000u,
 			.ttl_ns = (uint64_t)value[ARB_KEY_CACHE_TTL_MS] * 1000000u,

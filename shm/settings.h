@@ -23,6 +23,8 @@ struct arb_rules {
 	uint64_t max_wait_ns;
 	uint64_t grace_ns;
 	uint64_t slice_ticks;
+	uint64_t look_ns; /* sample_interval_ms; 0: as often as it matters */
+	int tail_pct;     /* tail_billing; -1: as measured */
 	struct arb_memory_rules memory;
 	struct arb_usage_rules usage;
 };

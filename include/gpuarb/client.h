@@ -161,6 +161,8 @@ struct gpuarb_client_status {
 	unsigned account;
 	bool running;
 	bool turns;         /* the policy makes clients wait for each other */
+	int tail_pct;       /* how much of the work queued when it was stopped is billed; -1: all of it */
+	uint64_t look_ns;   /* how often to look at the bill; 0: as often as it matters */
 	unsigned reason;    /* enum arb_reason: why not */
 	unsigned core_pct;  /* the limit in force */
 	unsigned quota_ppm; /* effective, after scaling */
