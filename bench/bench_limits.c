@@ -2,6 +2,7 @@
  * What clients get of the GPU under their limits, by the simulated GPU's own books: programs that know
  * nothing of gpuarb, with the preload, each in an account of its own. Also whether the bills add up.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -42,6 +43,7 @@ struct run {
 	unsigned n;
 	pid_t pid[CLIENTS];
 	double elapsed_s, busy_s, got[CLIENTS];
+	double tracker_s; /* of the first client */
 	struct gpuarb_picture before, after;
 };
 
@@ -193,6 +195,40 @@ static double billed(const struct run *r, unsigned index)
 	       (double)(r->after.now_ns - r->before.now_ns);
 }
 
+/* CPU time of a client's tracker, the preload's thread; 0 if it has none. */
+static double tracker_s(pid_t pid)
+{
+	char path[64], name[32], *end;
+	double seconds_used = 0;
+	struct dirent *entry;
+	FILE *file;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		long tid = strtol(entry->d_name, &end, 10);
+		unsigned long long ns = 0;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/comm", (int)pid, tid);
+		file = *end ? NULL : fopen(path, "re");
+		if (!file)
+			continue;
+		if (!fgets(name, sizeof(name), file) || strcmp(name, "gpuarb\n") != 0)
+			*name = 0;
+		fclose(file);
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/schedstat", (int)pid, tid);
+		file = *name ? fopen(path, "re") : NULL;
+		if (file && fscanf(file, "%llu", &ns) == 1)
+			seconds_used += (double)ns / 1e9;
+		if (file)
+			fclose(file);
+	}
+	if (dir)
+		closedir(dir);
+	return seconds_used;
+}
+
 static void set_limit(struct run *r, unsigned percent)
 {
 	char text[16];
@@ -267,7 +303,9 @@ static void measure(struct run *r, bool arbitrated)
 	json_decref(root);
 	if (arbitrated)
 		look(r, &r->before);
+	r->tracker_s = -tracker_s(r->pid[0]);
 	pass_time(r);
+	r->tracker_s += tracker_s(r->pid[0]);
 	root = device_report("");
 	if (arbitrated)
 		look(r, &r->after);
@@ -305,6 +343,8 @@ static void judge(struct bench *b, const struct run *r, const struct mode *mode)
 	bench_ratio(b, r->name, worst, "points", 1, mode->allowance * c->allowed);
 	part(text, sizeof(text), r, "law");
 	bench_ratio(b, text, fabs(law), "%", LAW_PERCENT, mode->allowance);
+	part(text, sizeof(text), r, "tracker");
+	bench_ratio(b, text, 100 * r->tracker_s / r->elapsed_s, "% CPU", 1, 1);
 	if (c->utilisation > 0) {
 		part(text, sizeof(text), r, "idle");
 		bench_ratio(b, text, 100 - utilisation, "%", 100 - c->utilisation, mode->allowance);
@@ -372,7 +412,8 @@ int main(int argc, char **argv)
 		"Cases: alone-10-20us and the like, and with -slices (2.0 ms) and -slices1930 (1.93 ms) "
 		"where\n"
 		"the GPU gives time slices. The value is the error of the client that is furthest from its\n"
-		"target, in points; NAME/law is how far gpuarb's busy time is from the GPU's, in percent.",
+		"target, in points; NAME/law is how far gpuarb's busy time is from the GPU's, in percent;\n"
+		"NAME/tracker is what the preload's thread in the first client costs.",
 		argc, argv);
 	length = readlink("/proc/self/exe", build, sizeof(build) - 1);
 	if (length < 0)

@@ -53,6 +53,7 @@ struct track {
 	struct arb_device *device; /* NULL: not joined */
 	uint32_t phase;            /* read without the lock by unlimited clients */
 	uint32_t limited;          /* by a quota or by turns: its queue is bounded */
+	uint32_t watched;          /* limited, or others run beside it: the ends of its work are dated */
 	bool turns;
 	uint32_t open;    /* calls with credit may pass */
 	uint32_t broken;  /* the segment cannot be used any more: run free */
@@ -92,11 +93,14 @@ struct track {
 	uint64_t usual_lead_ns;
 	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
-	bool held;                       /* somebody had more work than could be queued */
+	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
+	uint64_t left_ns; /* when the last one ended */
+	bool held;        /* somebody had more work than could be queued */
 	struct weight weight;
-	uint64_t check_ns; /* when to look next */
-	uint64_t drain_ns; /* since when it drains */
-	int tail_pct;      /* how much of that is billed; -1: all */
+	uint64_t company_ns; /* when others were last seen in the set */
+	uint64_t check_ns;   /* when to look next */
+	uint64_t drain_ns;   /* since when it drains */
+	int tail_pct;        /* how much of that is billed; -1: all */
 
 	/* The last summary. */
 	uint64_t said_ns, said_used_ns, said_throttled_ns;
@@ -155,10 +159,18 @@ void gate_settle(void);
 /* Under the lock. */
 void gate_set(struct track *t, bool open);
 
-/* Out of the set if no work is left. True if it is out. */
-bool gate_leave_if_idle(struct track *t);
+/* stay.c. All under the lock. */
+/* Into the set, waiting for it if need be, without the lock meanwhile; the caller looks again whether it is
+ * in. */
+void stay_enter(struct track *t, const struct act_call *call);
+/* Its first launch is in the driver's hands. */
+void stay_launched(struct track *t, uint64_t now);
 /* Heartbeat, limits, quota; when it is due. */
-void gate_check(struct track *t, uint64_t now);
+void stay_check(struct track *t, uint64_t now);
+/* When its work should have ended. */
+uint64_t stay_due(const struct track *t);
+/* Out of the set if no work is left. True if it is out. */
+bool stay_leave_if_idle(struct track *t);
 
 /* limits_file.c */
 /* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */

@@ -24,7 +24,7 @@
 
 COMPAT_WEAK(pthread_create)
 
-#define LOOK_NS (2 * MS)
+#define LOOK_NS (4 * MS)
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
@@ -54,24 +54,30 @@ void tracker_wake(void)
 	}
 }
 
-/* How long until this one must be looked at again; 0: it has no work. */
+/*
+ * How long until this one must be looked at again; 0: it has no work. The driver is only asked when the work
+ * should have ended, and if it has not, the less often the longer it takes.
+ */
 static uint64_t look(struct track *t)
 {
-	uint64_t now = track_now(), sleep = LOOK_NS;
+	uint64_t now = track_now(), due, late, next;
 
 	track_lock(t);
 	if (t->phase != TRACK_OUT && now >= t->check_ns)
-		gate_check(t, now);
-	if (t->phase != TRACK_OUT)
-		gate_leave_if_idle(t);
+		stay_check(t, now);
+	due = stay_due(t);
+	if (t->phase != TRACK_OUT && now >= due && !stay_leave_if_idle(t)) {
+		due = stay_due(t);
+		late = now > due ? (now - due) / 8 : 0;
+		if (due <= now)
+			due = now + (late < 100 * US ? 100 * US : late > LOOK_NS ? LOOK_NS : late);
+	}
+	next = t->check_ns < due ? t->check_ns : due;
+	next = next > now + 50 * US ? next - now : 50 * US;
 	if (t->phase == TRACK_OUT)
-		sleep = 0;
-	else if (t->phase == TRACK_DRAIN && !t->waiters)
-		sleep = (now - t->drain_ns) / 8 < 100 * US ? 100 * US : MS / 2;
-	else if (t->check_ns < now + sleep)
-		sleep = t->check_ns > now + 50 * US ? t->check_ns - now : 50 * US;
+		next = 0;
 	track_unlock(t);
-	return sleep;
+	return next;
 }
 
 static void *tracker(void *argument)
@@ -199,7 +205,7 @@ struct track *tracker_get(struct arb_device *device)
 		t->window = 1;
 		t->bound_ns = TRACK_BOUND_NS;
 		if (gpuarb_client_status(device->client, &status) == 0)
-			t->limited = status.core_pct < 100 || status.turns;
+			t->limited = t->watched = status.core_pct < 100 || status.turns;
 		__atomic_store_n(&act_gate.open, 0, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&t->device, device, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&tracker_gpus, 1, __ATOMIC_RELAXED);

@@ -404,6 +404,7 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 		status->slot = c->me.slot;
 		status->account = c->account;
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
+		status->others = arb_bits_count(snap.running, snap.words) - status->running;
 		/* Where memory decides, only while somebody waits for it. */
 		status->turns = c->turns && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
 		status->look_ns = c->rules.look_ns;

@@ -27,9 +27,9 @@ struct gpuarb_error {
 
 /* Zero or NULL means: from the environment, else from arbiter.conf, else the default. */
 struct gpuarb_options {
-	const char *gpu;         /* UUID, the name of the segment; required */
-	const char *dir;         /* GPUARB_DIR, /dev/shm/gpuarb */
-	const char *conf;        /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
+	const char *gpu;  /* UUID, the name of the segment; required */
+	const char *dir;  /* GPUARB_DIR, /dev/shm/gpuarb */
+	const char *conf; /* GPUARB_CONF, /etc/gpuarb/arbiter.conf */
 	/* GPUARB_ACCOUNT, else an account of this process's own; "@container": one for all processes of the
 	 * container that it is in, named after it */
 	const char *account;
@@ -160,6 +160,7 @@ struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;
 	bool running;
+	unsigned others;    /* how many are in the running set beside it */
 	bool turns;         /* the policy makes clients wait for each other */
 	int tail_pct;       /* how much of the work queued when it was stopped is billed; -1: all of it */
 	uint64_t look_ns;   /* how often to look at the bill; 0: as often as it matters */

@@ -1,0 +1,299 @@
+/*
+ * A stay in the running set: entered with the first launch, looked at while it lasts, left as of the end of
+ * its work.
+ */
+#include "track.h"
+
+#include <errno.h>
+
+#include "gpuarb/client.h"
+
+#include "log.h"
+#include "threads.h"
+
+#define LOOK_NS       (3 * MS)
+#define LOOK_ALONE_NS (4 * MS)
+#define LOOK_FIRST_NS (500 * US)
+#define LOOK_LEAST_NS (50 * US)
+#define WAIT_SLICE_NS (200 * MS)
+#define SUMMARY_NS    (60000 * MS)
+/* A stay that begins so soon after the last one was not waited for. */
+#define QUICK_NS (500 * US)
+/* Others may come back as quickly as they went. */
+#define COMPANY_NS (200 * MS)
+
+static void set_phase(struct track *t, enum track_phase phase)
+{
+	__atomic_store_n(&t->phase, phase, __ATOMIC_RELAXED);
+	if (phase != TRACK_IN)
+		gate_set(t, false);
+}
+
+/* The segment cannot be used any more: another, or none. */
+static void give_up(struct track *t, int error)
+{
+	struct gpuarb_client *client = t->device->client;
+
+	if (t->broken)
+		return;
+	gpuarb_client_leave(client, 0);
+	if (arb_device_rejoin(t->device, error)) {
+		t->begin_ns = track_now();
+		/* What is queued runs on, and counts in the new set. */
+		if (t->phase != TRACK_IN || gpuarb_client_enter(client, NULL) < 0)
+			set_phase(t, TRACK_OUT);
+		return;
+	}
+	__atomic_store_n(&t->phase, TRACK_OUT, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->broken, 1, __ATOMIC_RELAXED);
+	gate_set(t, !t->device->refused);
+}
+
+static uint64_t all_seen(void)
+{
+	uint64_t calls, credited;
+
+	act_thread_gated(&calls, &credited);
+	return calls;
+}
+
+/*
+ * When the work ended that no marker is behind: not before it was last seen busy, and about as long after the
+ * last marker's end as so many launches take.
+ */
+static uint64_t loose_end(const struct track *t, uint64_t now)
+{
+	uint64_t calls, credited, end;
+
+	act_thread_gated(&calls, &credited);
+	if (!t->launch_ns || !t->last_end_ns)
+		return t->busy_ns + (now - t->busy_ns) / 2;
+	end = t->last_end_ns + credited * t->launch_ns;
+	return end < t->busy_ns ? t->busy_ns : end > now ? now : end;
+}
+
+/*
+ * From entering to the first launch nothing ran. A thread that was held up around the launch leaves open
+ * whether before or after it; then the kernel took as long as it takes, as far as that can be.
+ */
+static uint64_t lead_of(const struct track *t, uint64_t span)
+{
+	uint64_t alone, least;
+
+	if (t->lead_ns >= t->lead_most_ns || all_seen() - t->stay_seen != 1)
+		return t->lead_ns;
+	alone = weight_alone(&t->weight, t->stay_handle);
+	least = span > t->lead_most_ns ? span - t->lead_most_ns : 0;
+	if (!alone)
+		return t->lead_ns;
+	if (alone < least)
+		alone = least;
+	return alone < span ? span - alone : 0;
+}
+
+static void stay_ended(struct track *t, uint64_t end)
+{
+	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
+
+	weight_learn(&t->weight, &(struct weight_stay){.ns = end > t->begin_ns ? end - t->begin_ns : 0,
+					 .calls = all_seen() - t->stay_seen,
+					 .handle = t->stay_handle,
+					 .others = stay.others,
+					 .steady = stay.steady,
+					 .held = t->held});
+}
+
+bool stay_leave_if_idle(struct track *t)
+{
+	uint64_t end, now;
+	int r;
+
+	if (t->phase == TRACK_OUT)
+		return true;
+	/* Let through, but perhaps not launched yet, counts as work. */
+	if (!marker_collect(t) || t->passing)
+		return false;
+	if (t->loose) {
+		bool was_open = t->open;
+		uint64_t seen;
+
+		if (!streams_idle(t))
+			return false;
+		/* Whoever came through in the meantime has been counted, and is in its stream by the second
+		 * look. */
+		seen = all_seen();
+		gate_set(t, false);
+		if (!streams_idle(t) || all_seen() != seen) {
+			gate_set(t, was_open);
+			return false;
+		}
+	}
+	now = track_now();
+	end = t->last_end_ns;
+	if (t->loose)
+		end = loose_end(t, now);
+	if (t->phase == TRACK_DRAIN && t->tail_pct >= 0 && end > t->drain_ns)
+		end = t->drain_ns + (end - t->drain_ns) / 100 * (unsigned)t->tail_pct;
+	if (end > t->begin_ns)
+		end -= lead_of(t, end - t->begin_ns);
+	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
+	t->left_ns = now;
+	t->loose = false;
+	set_phase(t, TRACK_OUT);
+	if (r < 0)
+		give_up(t, r);
+	else
+		stay_ended(t, end);
+	return true;
+}
+
+/* Over its quota, or over its time while others wait. */
+static bool must_stop(int r)
+{
+	return r == -EDQUOT || r == -EAGAIN;
+}
+
+/* Once a minute, what the limit did. */
+static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
+{
+	double seconds = (double)(now - t->said_ns) / 1e9;
+
+	if (t->said_ns && now - t->said_ns < SUMMARY_NS)
+		return;
+	if (t->said_ns && status->core_pct < 100)
+		arb_log(ARB_LOG_INFO,
+			"%s: the account used %.1f %% of the last %.0f s (limit %u, in force %.1f), this "
+			"process was throttled for %.1f s",
+			t->device->uuid, (double)(status->total_ns - t->said_used_ns) / 1e7 / seconds,
+			seconds, status->core_pct, status->quota_ppm / 1e4,
+			(double)(status->throttled_ns - t->said_throttled_ns) / 1e9);
+	t->said_ns = now;
+	t->said_used_ns = status->total_ns;
+	t->said_throttled_ns = status->throttled_ns;
+}
+
+/*
+ * One without a limit and alone is left alone. Beside others it must be in the set while it has work and at
+ * no other time, because they pay for what it does not.
+ */
+static void set_watch(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
+{
+	bool limited = status->core_pct < 100 || status->turns, watched;
+
+	if (status->others)
+		t->company_ns = now;
+	watched = limited || (t->company_ns && now - t->company_ns < COMPANY_NS);
+	/* What credit there is was given to one that nobody watched. */
+	if (watched && !t->watched)
+		gate_set(t, false);
+	__atomic_store_n(&t->limited, limited, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->watched, watched, __ATOMIC_RELAXED);
+}
+
+void stay_check(struct track *t, uint64_t now)
+{
+	struct gpuarb_client_status status;
+	uint64_t next;
+	int r = gpuarb_client_tick(t->device->client), s;
+
+	s = gpuarb_client_status(t->device->client, &status);
+	if ((r < 0 && !must_stop(r)) || s < 0) {
+		give_up(t, r < 0 && !must_stop(r) ? r : s);
+		return;
+	}
+	summary(t, &status, now);
+	t->turns = status.turns;
+	t->tail_pct = status.tail_pct;
+	set_watch(t, &status, now);
+	if (t->phase == TRACK_OUT)
+		return;
+	/* Taken out for not being heard of: what is queued runs all the same. */
+	if (!status.running && gpuarb_client_enter(t->device->client, NULL) < 0) {
+		set_phase(t, TRACK_OUT);
+		return;
+	}
+	if (must_stop(r) && t->phase == TRACK_IN) {
+		t->drain_ns = now;
+		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 16;
+		set_phase(t, TRACK_DRAIN);
+	} else if (r == 0 && t->phase == TRACK_DRAIN) {
+		set_phase(t, TRACK_IN);
+	}
+	next = status.others ? LOOK_NS : LOOK_ALONE_NS;
+	if (status.look_ns)
+		next = status.look_ns;
+	else if (t->phase == TRACK_IN && t->limited && status.left_ns < next)
+		next = status.left_ns < LOOK_LEAST_NS ? LOOK_LEAST_NS : status.left_ns;
+	t->check_ns = now + next;
+}
+
+uint64_t stay_due(const struct track *t)
+{
+	/* Where nobody else pays for it, or the program will see it soon, there is no hurry. */
+	uint64_t grace = t->quick || track_now() - t->company_ns > COMPANY_NS ? LOOK_NS : 0;
+	uint64_t calls, credited, begun;
+
+	/* Whoever stands at the gate looks for itself. */
+	if (t->phase == TRACK_OUT || t->waiters)
+		return UINT64_MAX;
+	if (!t->watched)
+		return t->busy_ns + LOOK_ALONE_NS;
+	if (!t->count && !t->loose)
+		return t->progress_ns + grace;
+	act_thread_gated(&calls, &credited);
+	begun = t->count && t->ring[t->first].begun_ns > t->last_end_ns ? t->ring[t->first].begun_ns
+									: t->last_end_ns;
+	return begun + t->outstanding_ns + credited * t->launch_ns + grace;
+}
+
+/* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
+void stay_enter(struct track *t, const struct act_call *call)
+{
+	struct gpuarb_work work = {.weight = t->weight.now};
+	struct gpuarb_client *client = t->device->client;
+	uint64_t now = track_now();
+	int r = gpuarb_client_enter(client, &work);
+
+	if (r == -EAGAIN) {
+		t->waiters++;
+		track_unlock(t);
+		r = gpuarb_client_wait(client, &work, WAIT_SLICE_NS);
+		track_lock(t);
+		t->waiters--;
+		/* Somebody else may have come and gone since: ask again, with the lock. */
+		if (r == 0 || r == -ETIMEDOUT || r == -ECANCELED)
+			return;
+	}
+	if (r < 0) {
+		give_up(t, r);
+		return;
+	}
+	t->begin_ns = t->progress_ns = now;
+	t->quick = now - t->left_ns < QUICK_NS;
+	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
+	t->lead_ns = 0;
+	t->first_launch = true;
+	t->loose = t->held = false;
+	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
+	t->stay_handle = call->handle;
+	set_phase(t, TRACK_IN);
+	tracker_wake();
+}
+
+/*
+ * How long the first launch of a stay took to get to the GPU. If the thread was held up on its way back from
+ * the driver it seems longer, so that it is not believed to be much longer than usual.
+ */
+void stay_launched(struct track *t, uint64_t now)
+{
+	uint64_t most = 2 * t->usual_lead_ns + US;
+
+	t->first_launch = false;
+	t->lead_ns = t->lead_most_ns = now - t->begin_ns;
+	if (!t->usual_lead_ns)
+		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;
+	else if (t->lead_ns > most)
+		t->lead_ns = most;
+	t->usual_lead_ns = (uint64_t)((int64_t)t->usual_lead_ns +
+				      ((int64_t)t->lead_ns - (int64_t)t->usual_lead_ns) / 16);
+}
