@@ -166,6 +166,14 @@ run --rm $nvidia --device gpuarb.dev/gpu=0-20 client /bin/sh -c \
 attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
 [ "${attained:-10000}" -le 2500 ] || say "by /etc/ld.so.preload it got $attained hundredths of a percent, not at most 20"
 
+# Without CDI, by flags; two processes of the container share one budget.
+flags=$("$build/gpuarb-run" --core 40 --print-container-flags) || say "gpuarb-run prints no flags"
+# shellcheck disable=SC2086
+run --rm $nvidia $flags client /bin/left --kernel-us=50 --duration=3 --processes=2 >"$work/said" 2>&1 || say "a container by flags fails: $(cat "$work/said")"
+attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
+printf 'containers: by flags: limit 40, 2 processes, attained %d.%02d %%\n' $((attained / 100)) $((attained % 100))
+[ "${attained:-10000}" -le 4500 ] || say "by flags it got $attained hundredths of a percent, not at most 40"
+
 # root of a user namespace has none of the host's rights: it joins only where everybody may, and never sets, not even
 # where it gets the control directory writable.
 node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"
