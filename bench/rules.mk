@@ -38,3 +38,5 @@ plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-re
 
 # It runs the tool.
 $(BUILD)/bench_top: | $(BUILD)/gpuarb-top
+# It runs these.
+$(BUILD)/bench_memory: | $(BUILD)/bench_memory_path $(BUILD)/simload $(BUILD)/test/preload/memory $(BUILD)/sim/gpusim-report

@@ -6,6 +6,8 @@
 #ifndef PRELOAD_MEMORY_H
 #define PRELOAD_MEMORY_H
 
+#include <stddef.h>
+
 #include "act.h"
 #include "memory_table.h"
 
@@ -41,6 +43,16 @@ void memory_context_after(struct act_call *call, CUresult result);
 void memory_context_forget(void);
 /* How many contexts have ended so far. */
 uint64_t memory_epoch(void);
+
+/* More memory than the GPU has: memory_managed.c. */
+bool memory_managed_wanted(const struct arb_device *device, const struct act_call *call);
+/* Instead of the call: the driver's answer. */
+CUresult memory_managed_alloc(struct act_call *call, size_t bytes, size_t pitch);
+/*
+ * A stay in the running set has begun, in the thread and context that will launch: if it begins a turn, what
+ * others pushed out is fetched back, as long as `go_on` says so.
+ */
+void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), void *argument);
 
 /* Pools and the memory of graphs, which count by what they reserve: memory_pool.c. */
 bool memory_pool_before(struct act_call *call, CUresult *result);

@@ -167,6 +167,34 @@ static void unmake(const struct act_call *call, uint64_t key)
 		arb_real(cuMemFree_v2)(key);
 }
 
+/* The driver has answered: what it made is remembered, what was reserved for nothing given back. */
+static CUresult finish(
+	struct act_call *call, struct arb_device *device, uint64_t expected, unsigned kind, CUresult result)
+{
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	struct memory_entry entry = {.device = device, .kind = kind};
+
+	if (result != CUDA_SUCCESS) {
+		memory_release(device, expected);
+		return result;
+	}
+	entry.key = made(call);
+	entry.bytes = actual(call, entry.key, expected);
+	if (entry.bytes > expected && !memory_reserve(device, entry.bytes - expected)) {
+		unmake(call, entry.key);
+		memory_release(device, expected);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (entry.bytes < expected)
+		memory_release(device, expected - entry.bytes);
+	if (current)
+		current((CUcontext *)&entry.owner);
+	entry.epoch = memory_epoch();
+	/* What there is no room to remember stays counted until the process ends: the safe side. */
+	memory_table_put(&entry);
+	return result;
+}
+
 bool memory_plain_before(struct act_call *call, CUresult *result)
 {
 	struct arb_device *device;
@@ -184,6 +212,14 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}
+	if (memory_managed_wanted(device, call)) {
+		size_t pitch = call->out2 ? row(call->bytes / call->aux) : 0;
+
+		*result =
+			memory_managed_alloc(call, call->out2 ? times(pitch, call->aux) : call->bytes, pitch);
+		finish(call, device, bytes, MEMORY_MANAGED, *result);
+		return false;
+	}
 	call->token = (uintptr_t)device;
 	return true;
 }
@@ -191,38 +227,13 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 CUresult memory_plain_after(struct act_call *call, CUresult result)
 {
 	struct arb_device *device = (struct arb_device *)(uintptr_t)call->token;
-	struct memory_entry entry = {.device = device, .kind = MEMORY_PLAIN};
-	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
-	uint64_t expected;
+	unsigned kind = arb_hooks[call->id].category == CAT_ARRAY ? MEMORY_ARRAY : MEMORY_PLAIN;
 
 	if (call->id == HOOK_cuArrayDestroy || call->id == HOOK_cuMipmappedArrayDestroy) {
 		memory_free_after(call, result);
 		return result;
 	}
-	if (!device)
-		return result;
-	expected = estimate(call);
-	if (result != CUDA_SUCCESS) {
-		memory_release(device, expected);
-		return result;
-	}
-	entry.key = made(call);
-	entry.bytes = actual(call, entry.key, expected);
-	if (entry.bytes > expected && !memory_reserve(device, entry.bytes - expected)) {
-		unmake(call, entry.key);
-		memory_release(device, expected);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	if (entry.bytes < expected)
-		memory_release(device, expected - entry.bytes);
-	if (arb_hooks[call->id].category == CAT_ARRAY)
-		entry.kind = MEMORY_ARRAY;
-	if (current)
-		current((CUcontext *)&entry.owner);
-	entry.epoch = memory_epoch();
-	/* What there is no room to remember stays counted until the process ends: the safe side. */
-	memory_table_put(&entry);
-	return result;
+	return device ? finish(call, device, estimate(call), kind, result) : result;
 }
 
 /* The taken entry travels in the fields that a free does not use. */
@@ -238,8 +249,9 @@ static void pack(struct act_call *call, const struct memory_entry *e)
 
 void memory_free_before(struct act_call *call)
 {
-	unsigned kinds =
-		arb_hooks[call->id].category == CAT_ARRAY ? MEMORY_ARRAY : MEMORY_PLAIN | MEMORY_POOLED;
+	unsigned kinds = arb_hooks[call->id].category == CAT_ARRAY
+				 ? MEMORY_ARRAY
+				 : MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_POOLED;
 	struct memory_entry entry;
 
 	call->token = 0;

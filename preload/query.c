@@ -24,14 +24,21 @@ static struct gpuarb_client_memory share_of(struct arb_device *device)
 	return share;
 }
 
-static void at_most(void *out, bool wide, uint64_t limit)
+/* Where memory moves, what the driver has just now is not what there is. */
+static uint64_t shown(uint64_t driver, uint64_t limit, bool moves)
+{
+	return moves || driver > limit ? limit : driver;
+}
+
+static void show(void *out, bool wide, uint64_t limit, bool moves)
 {
 	if (!out)
 		return;
-	if (wide && *(size_t *)out > limit)
-		*(size_t *)out = limit;
-	else if (!wide && *(unsigned *)out > limit)
-		*(unsigned *)out = (unsigned)limit;
+	if (wide)
+		*(size_t *)out = shown(*(size_t *)out, limit, moves);
+	else
+		*(unsigned *)out =
+			(unsigned)shown(*(unsigned *)out, limit < UINT32_MAX ? limit : UINT32_MAX, moves);
 }
 
 void arb_query_after(const struct act_call *call)
@@ -45,14 +52,14 @@ void arb_query_after(const struct act_call *call)
 		share = share_of(arb_device_current());
 		if (!share.limit)
 			return;
-		at_most(call->out, wide, share.left);
-		at_most(call->out2, wide, share.limit);
+		show(call->out, wide, share.left, share.oversubscribe);
+		show(call->out2, wide, share.limit, share.oversubscribe);
 		return;
 	case HOOK_cuDeviceTotalMem:
 	case HOOK_cuDeviceTotalMem_v2:
 		share = share_of(memory_device(call->device));
 		if (share.limit)
-			at_most(call->out, wide, share.limit);
+			show(call->out, wide, share.limit, share.oversubscribe);
 		return;
 	default:
 		return;
@@ -89,10 +96,8 @@ bool act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_
 
 	if (!share.limit)
 		return false;
-	if (*total > share.limit)
-		*total = share.limit;
-	if (*free > share.left)
-		*free = share.left;
+	*total = shown(*total, share.limit, share.oversubscribe);
+	*free = shown(*free, share.left, share.oversubscribe);
 	if (*free > *total)
 		*free = *total;
 	*used = *total - *free;

@@ -9,6 +9,7 @@
 #include "gpuarb/client.h"
 
 #include "log.h"
+#include "memory.h"
 #include "threads.h"
 
 #define LOOK_NS       (3 * MS)
@@ -247,6 +248,13 @@ uint64_t stay_due(const struct track *t)
 }
 
 /* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
+static bool still_in(void *argument)
+{
+	const struct track *t = argument;
+
+	return __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_IN && !tracker_exiting;
+}
+
 void stay_enter(struct track *t, const struct act_call *call)
 {
 	struct gpuarb_work work = {.weight = t->weight.now};
@@ -278,6 +286,14 @@ void stay_enter(struct track *t, const struct act_call *call)
 	t->stay_handle = call->handle;
 	set_phase(t, TRACK_IN);
 	tracker_wake();
+	if (__builtin_expect(!gpuarb_client_oversubscribes(client), 1))
+		return;
+	/* What others pushed out comes back before the work that needs it. */
+	t->passing++;
+	track_unlock(t);
+	memory_come_back(t->device, still_in, t);
+	track_lock(t);
+	t->passing--;
 }
 
 /*

@@ -64,6 +64,11 @@ bool gpuarb_client_turn_began(struct gpuarb_client *c)
 	return fresh;
 }
 
+bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
+{
+	return __atomic_load_n(&c->rules.memory.oversubscribe, __ATOMIC_RELAXED);
+}
+
 int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *memory)
 {
 	uint64_t used = 0, quota = 0, most;
@@ -82,6 +87,12 @@ int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *m
 		.prefetch = c->rules.memory.prefetch};
 	arb_lock_give(&c->guard->lock);
 	memory->limit = quota && (!most || quota < most) ? quota : most;
+	/* What the driver has free just now says nothing where memory moves. */
+	if (!memory->limit && memory->oversubscribe) {
+		memory->limit = memory->physical;
+		memory->left = memory->physical > memory->mine ? memory->physical - memory->mine : 0;
+		return 0;
+	}
 	if (!memory->limit)
 		return 0;
 	/* A quota that was lowered may be below what is used. */

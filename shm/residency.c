@@ -159,16 +159,19 @@ static uint32_t first_before(const struct arb_residency *r, uint32_t me)
 	return first == me ? ARB_NONE : first;
 }
 
-/* Nobody waits for ever, whatever the others do: a GPU that thrashes is better than one that stands still. */
-static bool waited_enough(const struct arb_residency *r, uint32_t me, unsigned residents)
+/*
+ * Nobody waits for ever, whatever the others do: a GPU that thrashes is better than one that stands still.
+ * Each of those that are there, and were there when we came, has had its turn several times over.
+ */
+static bool waited_enough(const struct arb_residency *r, uint32_t me, const struct residents *all)
 {
 	struct arb_memory_rules rules = rules_of(r);
-	uint64_t since = arb_load64(&r->seg->slots[me].wait_since_ns), turn;
+	uint64_t since = arb_load64(&r->seg->slots[me].wait_since_ns);
+	uint64_t turn = arb_memory_turn_ns(&rules, plus(all->bytes, memory_of(r, me)));
 
-	turn = rules.turn_ns ? rules.turn_ns : rules.most_ns;
 	return since && r->now_ns > since &&
 	       (r->now_ns - since) / turn >
-		       2 * (residents + (uint64_t)arb_bits_count(r->snap->waiting, r->snap->words));
+		       16 + 4 * (all->n + (uint64_t)arb_bits_count(r->snap->waiting, r->snap->words));
 }
 
 /*
@@ -185,7 +188,7 @@ static bool has_room(const struct arb_residency *r, uint32_t me)
 	if (!all.n)
 		return true;
 	if (!fits(r, plus(all.bytes, mine), all.n + 1))
-		return waited_enough(r, me, all.n);
+		return waited_enough(r, me, &all);
 	first = first_before(r, me);
 	if (first == ARB_NONE || first >= r->seg->nslots)
 		return true;
@@ -197,7 +200,7 @@ static bool has_room(const struct arb_residency *r, uint32_t me)
 			return false;
 		take_away(&all, who);
 	}
-	return fits(r, plus(plus(all.bytes, theirs), mine), all.n + 2) || waited_enough(r, me, all.n);
+	return fits(r, plus(plus(all.bytes, theirs), mine), all.n + 2) || waited_enough(r, me, &all);
 }
 
 uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me)

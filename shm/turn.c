@@ -20,6 +20,7 @@
 #define STALE_CHECK_NS (1000 * MS)
 /* Who asks again so soon has not stopped waiting. */
 #define AGAIN_NS (20 * MS)
+#define EVENT_NS (1000 * MS)
 /* How far an account may go beyond its scaled quota at a time, while nobody else is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
 
@@ -325,7 +326,10 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 	note_reason(c, ARB_REASON_NONE, &snap);
 	arb_store32(&arb_client_slot(c)->reason, reason);
 	c->wait_left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
-	arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
+	/* A short wait is one of many, one right behind the other. */
+	if (result != -ETIMEDOUT || waited_ns >= EVENT_NS)
+		arb_events_write(
+			&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
 	return result;
 }
 

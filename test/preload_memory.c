@@ -330,7 +330,7 @@ static void contexts(void)
 static int one(void *argument)
 {
 	static void (*const without[])(void) = {
-		pm_queries, pm_others, pm_devices, pm_overhead, pm_overhead_race};
+		pm_queries, pm_others, pm_devices, pm_overhead, pm_overhead_race, pm_turns};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -353,8 +353,33 @@ static void run(const char *name, void (*fn)(void), const char *quota)
 	printf("memory: %s\n", name);
 }
 
-int main(void)
+/* A GPU of 1 GiB on which nothing is set aside, and turns of 100 ms. */
+static void more_than_there_is(void)
 {
+	setenv("GPUARB_CONTEXT_MB", "0", 1);
+	context_mb = "0";
+	setenv("GPUSIM_MEMORY_MB", "1024", 1);
+	setenv("GPUSIM_PAGE_GBPS", "100", 1);
+	setenv("GPUSIM_PCIE_GBPS", "100", 1);
+	setenv("GPUARB_RESERVE_FIXED_MB", "0", 1);
+	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
+	run("more than there is", pm_oversubscribe, NULL);
+	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
+	setenv("GPUARB_SWITCH_TIME", "fixed", 1);
+	setenv("GPUARB_SWITCH_FIXED_MS", "100", 1);
+	run("turns", pm_turns, NULL);
+	setenv("GPUARB_PREFETCH", "on", 1);
+	run("turns, fetched back at once", pm_turns, NULL);
+}
+
+/* With an argument, the race alone. */
+int main(int argc, char **argv)
+{
+	(void)argv;
+	if (argc > 1) {
+		pm_race();
+		return 0;
+	}
 	run("plain, pitched and managed", plain, "256Mi");
 	run("arrays and mipmaps", arrays, "256Mi");
 	run("pools", pools, "256Mi");
@@ -371,5 +396,6 @@ int main(void)
 	context_mb = "100";
 	run("what contexts count", pm_overhead, "256Mi");
 	run("contexts that come and go", pm_overhead_race, "256Mi");
+	more_than_there_is();
 	return 0;
 }

@@ -50,5 +50,8 @@ void pm_capture(void);
 void pm_overhead(void);
 void pm_overhead_race(void);
 void pm_nothing(void);
+/* preload_memory_turns.c; the second begins without a context */
+void pm_oversubscribe(void);
+void pm_turns(void);
 
 #endif

@@ -22,7 +22,7 @@
 #define HELD       4
 #define QUOTA_MIB  64
 
-enum kind { PLAIN, PITCHED, ARRAY, MIPMAP, POOLED, PHYSICAL, KINDS };
+enum kind { PLAIN, PITCHED, MANAGED, ARRAY, MIPMAP, POOLED, GRAPH, PHYSICAL, KINDS };
 
 struct shared {
 	uint64_t operations, refused, stop, at_rest;
@@ -44,7 +44,10 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUDA_ARRAY3D_DESCRIPTOR deep = {
 		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUDA_MEM_ALLOC_NODE_PARAMS node = {
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = prop.location}};
 	CUresult result = CUDA_SUCCESS;
+	CUgraphNode made;
 	size_t pitch;
 
 	switch (kind) {
@@ -53,6 +56,16 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		break;
 	case PITCHED:
 		result = cuMemAllocPitch_v2((CUdeviceptr *)&h->handle, &pitch, 4000, rows, 4);
+		break;
+	case MANAGED:
+		result = cuMemAllocManaged((CUdeviceptr *)&h->handle, rows * 4096ull, CU_MEM_ATTACH_GLOBAL);
+		break;
+	case GRAPH:
+		node.bytesize = rows * 4096ull;
+		OK(cuGraphCreate((CUgraph *)&h->handle, 0));
+		result = cuGraphAddMemAllocNode(&made, (CUgraph)h->handle, NULL, 0, &node);
+		if (result != CUDA_SUCCESS)
+			OK(cuGraphDestroy((CUgraph)h->handle));
 		break;
 	case ARRAY:
 		result = cuArrayCreate_v2((CUarray *)&h->handle, &flat);
@@ -86,7 +99,11 @@ static void give(struct held *h, CUstream stream)
 	switch (h->kind) {
 	case PLAIN:
 	case PITCHED:
+	case MANAGED:
 		result = cuMemFree_v2(h->handle);
+		break;
+	case GRAPH:
+		result = cuGraphDestroy((CUgraph)h->handle);
 		break;
 	case ARRAY:
 		result = cuArrayDestroy((CUarray)h->handle);
@@ -202,9 +219,9 @@ static int race(void *argument)
 	__atomic_store_n(&shared->stop, 2, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < PROCESSES; i++)
 		T_CHECK(t_wait(pids[i]) == 0, "a process failed");
-	printf("memory: %llu operations, %llu refused, %u kills, %llu looks: at most %llu of %d MiB\n",
+	printf("memory: %llu operations, %llu refused, %u kills, %llu looks: at most %llu of %llu bytes\n",
 		(unsigned long long)shared->operations, (unsigned long long)shared->refused, kills,
-		(unsigned long long)looks, (unsigned long long)(most / MIB), QUOTA_MIB);
+		(unsigned long long)looks, (unsigned long long)most, QUOTA_MIB * MIB);
 	return 0;
 }
 

@@ -151,6 +151,8 @@ struct gpuarb_client_memory {
 	bool oversubscribe, prefetch;
 };
 
+/* Is device memory to be managed? Costs nothing. */
+GPUARB_API bool gpuarb_client_oversubscribes(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
 
 /* True once for each turn at the GPU's memory: what was on the GPU before may have been pushed out. */
