@@ -14,6 +14,7 @@ struct arb_promised {
 	uint64_t bytes;    /* promised, set by an administrator, or asked for by those who live */
 	uint64_t waiting;  /* bytes that it queues for; 0: it does not */
 	uint64_t ticket;   /* its place in that queue */
+	uint64_t since_ns; /* since when it is there */
 	unsigned core_pct; /* 1..100; 0: it only queues */
 	uint64_t used;     /* by those who live */
 	uint32_t index;    /* of its account, or ARB_NONE */

@@ -71,8 +71,10 @@ static void add_entry(struct arb_promises *all, const struct arb_promise *e)
 	load_name(e->name, name);
 	p = of(all, name);
 	if (arb_load32(&e->waits)) {
-		if (!p->waiting || arb_load64(&e->ticket) < p->ticket)
+		if (!p->waiting || arb_load64(&e->ticket) < p->ticket) {
 			p->ticket = arb_load64(&e->ticket);
+			p->since_ns = arb_load64(&e->since_ns);
+		}
 		if (bytes > p->waiting)
 			p->waiting = bytes;
 		return;

@@ -170,14 +170,18 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->waited_ns = arb_load64(&s->waited_ns);
 		to->wait_since_ns = arb_load64(&s->wait_since_ns);
 		to->mem_bytes = arb_load64(&s->mem_now);
-		to->turn_since_ns =
-			m->rules.policy == ARB_POLICY_MEMORY ? arb_load64(&s->turn_since_ns) : 0;
+		to->turn_since_ns = m->rules.policy == ARB_POLICY_MEMORY ? arb_load64(&s->turn_since_ns) : 0;
 		to->enters = arb_load64(&s->enters);
 		to->evictions = arb_load64(&s->evictions);
 		to->joined_ns = arb_load64(&s->joined_ns);
 		to->heartbeat_ns = arb_load64(&s->heartbeat_ns);
 		for (int k = 0; k < ARB_COUNTERS; k++)
 			to->counter[k] = arb_load64(&s->counter[k]);
+		to->adm_waiting = arb_load64(&v->seg.header->adm_waiting[i / 64]) >> (i % 64) & 1;
+		to->adm_since_ns = to->adm_waiting ? arb_load64(&s->adm_since_ns) : 0;
+		to->adm_leases = arb_load32(&s->adm_leases);
+		to->adm_granted = arb_load64(&s->adm_granted);
+		to->adm_refused = arb_load64(&s->adm_refused);
 		arb_fence_acquire();
 		if (arb_load32(&s->state) == ARB_SLOT_LIVE && arb_load32(&s->generation) == to->generation)
 			p->nclients++;
@@ -193,6 +197,25 @@ static void find_places(const struct gpuarb_view *v, const struct moment *m, str
 		struct gpuarb_view_client *c = &p->clients[i];
 
 		c->queue_place = c->waiting ? arb_wait_rank(&v->seg, &m->run, c->slot, &order) + 1 : 0;
+	}
+}
+
+/* The names of the classes with which clients wait to be admitted. */
+static void find_classes(const struct gpuarb_view *v, struct gpuarb_picture *p)
+{
+	struct arb_class_rules classes[ARB_CLASSES] = {0};
+
+	if (v->have_control)
+		arb_settings_classes(v->control.control, classes);
+	arb_admission_have_default(classes);
+	for (unsigned i = 0; i < p->nclients; i++) {
+		struct gpuarb_view_client *c = &p->clients[i];
+		uint32_t want = arb_load32(&v->seg.slots[c->slot].adm_want),
+			 at = (want & ((1u << ARB_WANT_CLASS_BITS) - 1)) - 1;
+
+		c->adm_class[0] = '\0';
+		if (c->adm_waiting && at < ARB_CLASSES)
+			memcpy(c->adm_class, classes[at].name, sizeof(c->adm_class));
 	}
 }
 
@@ -229,6 +252,21 @@ static int still_there(const struct gpuarb_view *v)
 	return 0;
 }
 
+/* Keeps those that come first. */
+static void add_start(struct gpuarb_picture *p, const struct arb_promised *one)
+{
+	unsigned at = p->nstarts < GPUARB_VIEW_STARTS ? p->nstarts++ : GPUARB_VIEW_STARTS - 1;
+
+	if (at == GPUARB_VIEW_STARTS - 1 && p->npromises_waiting > GPUARB_VIEW_STARTS &&
+		p->starts[at].ticket < one->ticket)
+		return;
+	for (; at && p->starts[at - 1].ticket > one->ticket; at--)
+		p->starts[at] = p->starts[at - 1];
+	p->starts[at] = (struct gpuarb_view_start){
+		.bytes = one->waiting, .since_ns = one->since_ns, .ticket = one->ticket};
+	memcpy(p->starts[at].account, one->name, sizeof(p->starts[at].account));
+}
+
 static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
 {
 	uint64_t physical = (uint64_t)m->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
@@ -236,7 +274,7 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 	p->mem_physical = physical ? physical : arb_load64(&v->seg.header->mem_physical);
 	p->mem_promise_most = arb_promise_limit(p->mem_physical, m->value[ARB_KEY_OVERSUB_RATIO]);
 	p->mem_used = p->mem_promised = 0;
-	p->npromises_waiting = 0;
+	p->npromises_waiting = p->nstarts = 0;
 	for (unsigned i = 0; i < p->naccounts; i++) {
 		p->mem_used += p->accounts[i].mem_used;
 		p->accounts[i].mem_promised = 0;
@@ -246,7 +284,10 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 		for (uint32_t i = 0; i < v->promises->n; i++) {
 			const struct arb_promised *to = &v->promises->list[i];
 
-			p->npromises_waiting += to->waiting > to->bytes;
+			if (to->waiting > to->bytes) {
+				p->npromises_waiting++;
+				add_start(p, to);
+			}
 			if (p->mem_promised + to->bytes >= p->mem_promised)
 				p->mem_promised += to->bytes;
 			if (to->index < v->seg.naccounts && v->place[to->index] < p->naccounts)
@@ -283,6 +324,7 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 	}
 	find_places(v, &m, p);
 	look_at_memory(v, &m, p);
+	find_classes(v, p);
 	arb_admission_picture(&v->seg, v->have_control ? v->control.control : NULL, &m.rules, ahead, m.now_ns,
 		&p->admission);
 	memcpy(p->uuid, v->gpu, sizeof(p->uuid));

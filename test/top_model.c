@@ -208,6 +208,45 @@ Test(model, an_account_is_as_lively_as_its_liveliest_process)
 	w_free(g);
 }
 
+Test(model, a_reason_counts_while_somebody_waits)
+{
+	static const struct {
+		unsigned reason;
+		bool running, waiting, admission, spent;
+		enum top_state state;
+	} cases[] = {
+		{ARB_REASON_NONE, false, false, false, false, TOP_IDLE},
+		{ARB_REASON_NONE, true, false, false, true, TOP_RUNNING},
+		{ARB_REASON_QUOTA, false, false, false, true, TOP_THROTTLED},
+		{ARB_REASON_QUOTA, false, false, false, false, TOP_IDLE}, /* it gave up long ago */
+		{ARB_REASON_QUOTA, false, false, true, false, TOP_THROTTLED},
+		{ARB_REASON_MEMORY, false, true, false, false, TOP_MEMORY},
+		{ARB_REASON_MEMORY, false, false, false, false, TOP_IDLE},
+		{ARB_REASON_PRESSURE, false, false, true, false, TOP_PRESSURE},
+		{ARB_REASON_PRESSURE, false, false, false, false, TOP_IDLE},
+		{ARB_REASON_QUEUE, false, true, false, false, TOP_WAITING},
+		{ARB_REASON_QUEUE, false, false, true, false, TOP_WAITING},
+		{ARB_REASON_QUEUE, false, false, false, false, TOP_IDLE},
+		{77, false, false, false, false, TOP_IDLE},
+	};
+	static struct gpuarb_picture p;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct top_gpu *g = calloc(1, sizeof(*g));
+
+		w_picture(&p, steady, 1, 5);
+		p.clients[0].reason = cases[i].reason;
+		p.clients[0].running = cases[i].running;
+		p.clients[0].waiting = cases[i].waiting;
+		p.clients[0].adm_waiting = cases[i].admission;
+		p.accounts[0].left_ns = cases[i].spent ? 0 : 1000;
+		cr_assert(top_gpu_update(g, &p));
+		cr_assert_eq(g->client_state[0], cases[i].state, "case %u: %s", i,
+			top_state_name(g->client_state[0]));
+		w_free(g);
+	}
+}
+
 /* The names of the accounts in the order in which they are shown, the first letter each. */
 static const char *order(const struct top_ui *ui, const struct top_gpu *g)
 {

@@ -58,7 +58,8 @@ static const struct field process_fields[] = {{"slot", "i"}, {"generation", "i"}
 	{"host_pid", "i?"}, {"pid_namespace", "i"}, {"uid", "i"}, {"command", "s"}, {"container", "s?"},
 	{"state", "s"}, {"share_percent", "r?"}, {"priority", "i"}, {"used_ns", "i"}, {"throttled_ns", "i"},
 	{"waited_ns", "i"}, {"queue_position", "i?"}, {"waiting_ms", "i?"}, {"memory_bytes", "i"},
-	{"memory_turn_ms", "i?"}, {"enters", "i"}, {"evictions", "i"}, {"age_ms", "i?"},
+	{"memory_turn_ms", "i?"}, {"admission_class", "s?"}, {"leases", "i"}, {"leases_granted", "i"},
+	{"leases_refused", "i"}, {"enters", "i"}, {"evictions", "i"}, {"age_ms", "i?"},
 	{"heartbeat_age_ms", "i?"}, {"calls_seen", "o"}, {"routes_past", "o"}, {NULL, NULL}};
 
 static bool is_type(const json_t *value, const char *type)
@@ -148,6 +149,35 @@ Test(out, json_keeps_to_its_schema)
 		for (size_t k = 0; k < json_array_size(processes); k++)
 			check_fields(json_array_get(processes, k), process_fields);
 	}
+	free(text);
+	json_decref(root);
+}
+
+static const struct field memory_fields[] = {{"physical_bytes", "i?"}, {"used_bytes", "i"},
+	{"promised_bytes", "i"}, {"promise_most_bytes", "i?"}, {"processes_waiting", "i"},
+	{"programs_waiting_to_start", "i"}, {"first_to_start", "a"}, {NULL, NULL}};
+static const struct field start_fields[] = {
+	{"account", "s"}, {"bytes", "i"}, {"waiting_ms", "i?"}, {NULL, NULL}};
+static const struct field admission_fields[] = {{"usage_source", "s"}, {"high_water_percent", "i"},
+	{"low_water_percent", "i"}, {"boosted", "b"}, {"leases", "i"}, {"classes", "a"}, {NULL, NULL}};
+static const struct field class_fields[] = {{"name", "s"}, {"priority", "i"}, {"skip", "b"}, {"pass", "b"},
+	{"max_wait_ms", "i"}, {"queue_limit", "i?"}, {"waiting", "i"}, {NULL, NULL}};
+
+Test(out, json_of_memory_and_admission)
+{
+	char *text = json_of(false, false);
+	json_t *root = parse(text), *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+	json_t *memory = json_object_get(gpu, "memory"), *admission = json_object_get(gpu, "admission"),
+	       *start;
+
+	check_fields(memory, memory_fields);
+	cr_assert_eq(json_integer_value(json_object_get(memory, "programs_waiting_to_start")), 1);
+	start = json_array_get(json_object_get(memory, "first_to_start"), 0);
+	check_fields(start, start_fields);
+	cr_assert_str_eq(json_string_value(json_object_get(start, "account")), "starter");
+	cr_assert_eq(json_integer_value(json_object_get(start, "waiting_ms")), 5000);
+	check_fields(admission, admission_fields);
+	check_fields(json_array_get(json_object_get(admission, "classes"), 0), class_fields);
 	free(text);
 	json_decref(root);
 }

@@ -289,6 +289,38 @@ Test(screens, words_for_each_state)
 	}
 }
 
+Test(screens, words_for_those_who_wait)
+{
+	static const struct w_account pressed[] = {{.name = "asr",
+		.limit_ppm = 1000000,
+		.quota_ppm = 1000000,
+		.share = 0.5,
+		.clients = 1,
+		.command = "asr",
+		.reason = ARB_REASON_PRESSURE}};
+	static const char *const says[] = {
+		"asr on GPU-5f2d7a10-0000-4000-8000-0123456789ab: it waits until the GPU's "
+		"utilisation falls, since 230ms.",
+		"waits to be admitted, class repair, since 230ms", "tasks: 0 admitted now, 9 ever, 2 refused",
+		"Admission: HIGH_PRESSURE, utilisation 88.3 percent (high water 85, low water 78)"};
+	struct top_gpu *g = calloc(1, sizeof(*g));
+	char *text;
+
+	w_run(g, pressed, 1, 0, 5, 1);
+	((struct gpuarb_picture *)g->picture)->admission.high_pressure = true;
+	text = words_about(g, "asr");
+	for (unsigned i = 0; i < sizeof(says) / sizeof(says[0]); i++)
+		cr_assert(strstr(text, says[i]), "'%s' is not in\n%s", says[i], text);
+	free(text);
+	text = words_about(g, "starter");
+	cr_assert(strstr(text, "A program of it waits to start, since 5.00s, place 1 of 1: it needs 14G, and "
+			       "0B of 16G are "
+			       "promised."),
+		"%s", text);
+	free(text);
+	w_free(g);
+}
+
 Test(screens, words_for_each_event)
 {
 	char words[256], seen[ARB_EVENT_COUNT][256];

@@ -46,6 +46,11 @@ static void add_client(struct gpuarb_picture *p, const struct w_account *a, unsi
 	c->throttled_ns = a->reason == ARB_REASON_QUOTA ? 1500000000 : 0;
 	c->mem_bytes = a->mem_used / a->clients;
 	c->joined_ns = W_START;
+	c->adm_waiting = a->reason == ARB_REASON_PRESSURE;
+	c->adm_since_ns = c->adm_waiting ? p->now_ns - 230000000 : 0;
+	c->adm_granted = c->adm_waiting ? 9 : 0;
+	c->adm_refused = c->adm_waiting ? 2 : 0;
+	snprintf(c->adm_class, sizeof(c->adm_class), "%s", c->adm_waiting ? "repair" : "");
 	c->counter[ARB_COUNTER_LAUNCHES] = 1200;
 	c->counter[ARB_COUNTER_PAST_EXPORT_TABLE] = first && a->running ? 2 : 0;
 	snprintf(c->command, sizeof(c->command), "%s", a->command ? a->command : "");
@@ -115,6 +120,13 @@ void w_picture(struct gpuarb_picture *p, const struct w_account *accounts, unsig
 	p->admission.sample_age_ns = 400000000;
 	p->admission.high_water = 85;
 	p->admission.low_water = 78;
+	p->admission.nclasses = 1;
+	snprintf(p->admission.classes[0].name, sizeof(p->admission.classes[0].name), "repair");
+	p->nstarts = p->npromises_waiting = 1;
+	p->starts[0] = (struct gpuarb_view_start){.account = "starter",
+		.bytes = 14ull << 30,
+		.since_ns = p->now_ns - 5 * W_SECOND,
+		.ticket = 1};
 }
 
 void w_run(struct top_gpu *g, const struct w_account *accounts, unsigned count, double from, double to,

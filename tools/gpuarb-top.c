@@ -153,6 +153,9 @@ static bool knows(unsigned i, const char *account)
 	const struct top_gpu *g = source.gpus[i];
 	char name[ARB_NAME_BYTES];
 
+	for (unsigned k = 0; g->picture && k < g->picture->nstarts && k < GPUARB_VIEW_STARTS; k++)
+		if (strcmp(g->picture->starts[k].account, account) == 0)
+			return true;
 	for (unsigned k = 0; g->picture && k < 2 * ARB_SLOTS_MAX; k++)
 		if (gpuarb_view_account_name(source.views[i], k, name) && strcmp(name, account) == 0)
 			return true;

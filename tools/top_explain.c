@@ -219,13 +219,30 @@ static void say_shares(const struct story *s)
 			top_text_share(s->gpu->share[0].value, text, sizeof(text)));
 	/* It could have more, and nobody holds it back. */
 	if (a->share[0].known && a->processes && a->state != TOP_THROTTLED && !a->waiting &&
-		!held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&
+		!a->admission_waiting && !held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&
 		a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
 		fputs(s->gpu->share[0].value > 0.95 ? "  Its quota does not hold it back: the GPU was busy, "
 						      "and others that run beside it had "
 						      "the rest.\n"
 						    : "  Nothing holds it back: it does not ask for more.\n",
 			s->to);
+}
+
+/* Tasks that asked before they began. */
+static void say_admission(const struct story *s, const struct gpuarb_view_client *c)
+{
+	char since[32], class[64];
+
+	if (c->adm_waiting)
+		fprintf(s->to, "    waits to be admitted, class %s, since %s\n",
+			top_text_safe(c->adm_class, class, sizeof(class)),
+			top_text_time(s->picture->now_ns > c->adm_since_ns
+					      ? s->picture->now_ns - c->adm_since_ns
+					      : 0,
+				since, sizeof(since)));
+	if (c->adm_granted || c->adm_refused)
+		fprintf(s->to, "    tasks: %u admitted now, %" PRIu64 " ever, %" PRIu64 " refused\n",
+			c->adm_leases, c->adm_granted, c->adm_refused);
 }
 
 static void say_queue(const struct story *s)
@@ -331,6 +348,7 @@ static void say_processes(const struct story *s)
 			top_state_name(s->gpu->client_state[i]),
 			top_text_time(c->used_ns, used, sizeof(used)),
 			top_text_time(top_client_throttled_ns(s->gpu, c), held, sizeof(held)));
+		say_admission(s, c);
 		say_coverage(s, c);
 	}
 	if (told > PROCESSES)
@@ -354,6 +372,28 @@ static void say_last(const struct story *s)
 			top_words_event(s->gpu, last[n], words, sizeof(words)));
 }
 
+/* It has not begun: its program waits for somebody else's memory. */
+static void say_starts(const struct story *s)
+{
+	const struct gpuarb_picture *p = s->picture;
+	char name[2 * ARB_NAME_BYTES], bytes[32], since[32], most[32], promised[32];
+
+	for (unsigned i = 0; i < p->nstarts && i < GPUARB_VIEW_STARTS; i++) {
+		const struct gpuarb_view_start *one = &p->starts[i];
+
+		if (strcmp(top_text_safe(one->account, name, sizeof(name)), s->name) != 0)
+			continue;
+		fprintf(s->to,
+			"  A program of it waits to start, since %s, place %u of %u: it needs %s, and %s of "
+			"%s are promised.\n",
+			top_text_time(p->now_ns > one->since_ns ? p->now_ns - one->since_ns : 0, since,
+				sizeof(since)),
+			i + 1, p->npromises_waiting, top_text_bytes(one->bytes, bytes, sizeof(bytes)),
+			top_text_bytes(p->mem_promised, promised, sizeof(promised)),
+			top_text_bytes(p->mem_promise_most, most, sizeof(most)));
+	}
+}
+
 void top_words_explain(
 	const struct top_gpu *g, const char *account, const struct top_origin *origin, FILE *to)
 {
@@ -373,6 +413,7 @@ void top_words_explain(
 	} else if (origin->core_set || origin->mem_set) {
 		fputs("  Limits set by an administrator wait for it: gpuarb-set --show.\n", to);
 	}
+	say_starts(&s);
 	say_lately(&s);
 	if (s.account)
 		say_processes(&s);

@@ -82,7 +82,11 @@ static json_t *process(const struct top_gpu *g, unsigned i)
 	set(o, "throttled_ns", number(top_client_throttled_ns(g, c)));
 	set(o, "waited_ns", number(c->waited_ns));
 	set(o, "queue_position", number_or_null(c->queue_place));
-	set(o, "waiting_ms", elapsed_ms(c->wait_since_ns, now));
+	set(o, "waiting_ms", elapsed_ms(top_client_wait_since_ns(c), now));
+	set(o, "admission_class", text_or_null(c->adm_class));
+	set(o, "leases", number(c->adm_leases));
+	set(o, "leases_granted", number(c->adm_granted));
+	set(o, "leases_refused", number(c->adm_refused));
 	set(o, "memory_bytes", number(c->mem_bytes));
 	set(o, "memory_turn_ms", elapsed_ms(c->turn_since_ns, now));
 	set(o, "enters", number(c->enters));
@@ -167,7 +171,7 @@ static json_t *events(const struct top_gpu *g)
 
 static json_t *memory_of(const struct gpuarb_picture *p)
 {
-	json_t *o = json_object();
+	json_t *o = json_object(), *starts = json_array();
 
 	set(o, "physical_bytes", number_or_null(p->mem_physical));
 	set(o, "used_bytes", number(p->mem_used));
@@ -175,6 +179,15 @@ static json_t *memory_of(const struct gpuarb_picture *p)
 	set(o, "promise_most_bytes", number_or_null(p->mem_promise_most));
 	set(o, "processes_waiting", number(p->nmem_waiting));
 	set(o, "programs_waiting_to_start", number(p->npromises_waiting));
+	for (unsigned i = 0; i < p->nstarts && i < GPUARB_VIEW_STARTS; i++) {
+		json_t *one = json_object();
+
+		set(one, "account", text(p->starts[i].account));
+		set(one, "bytes", number(p->starts[i].bytes));
+		set(one, "waiting_ms", elapsed_ms(p->starts[i].since_ns, p->now_ns));
+		json_array_append_new(starts, one);
+	}
+	set(o, "first_to_start", starts);
 	return o;
 }
 

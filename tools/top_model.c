@@ -11,25 +11,6 @@
 
 const unsigned top_span_s[TOP_SPANS] = {1, 10, 60};
 
-enum top_state top_client_state(const struct gpuarb_view_client *c)
-{
-	if (c->running)
-		return TOP_RUNNING;
-	if (c->evicted)
-		return TOP_EVICTED;
-	switch (c->reason) {
-	case ARB_REASON_QUOTA:
-		return TOP_THROTTLED;
-	case ARB_REASON_MEMORY:
-		return TOP_MEMORY;
-	case ARB_REASON_PRESSURE:
-		return TOP_PRESSURE;
-	default:
-		/* A reason stays behind when a wait was given up; the queue is what counts. */
-		return c->waiting ? TOP_WAITING : TOP_IDLE;
-	}
-}
-
 const char *top_state_name(enum top_state state)
 {
 	static const char *const names[TOP_STATES] = {
@@ -229,14 +210,43 @@ struct top_account *top_gpu_owner(const struct top_gpu *g, const struct gpuarb_v
 		       : NULL;
 }
 
+/* Since when it is refused for quota, by the events; 0: it is not, or they are too old. */
+static uint64_t throttled_since(const struct top_gpu *g, const struct gpuarb_view_client *c)
+{
+	return c->reason == ARB_REASON_QUOTA && !c->running && g->slot[c->slot].generation == c->generation
+		       ? g->slot[c->slot].throttled_since_ns
+		       : 0;
+}
+
 uint64_t top_client_throttled_ns(const struct top_gpu *g, const struct gpuarb_view_client *c)
 {
-	uint64_t since = g->slot[c->slot].throttled_since_ns, now = g->picture->now_ns;
+	uint64_t since = throttled_since(g, c), now = g->picture->now_ns;
 
-	return c->throttled_ns + (since && g->slot[c->slot].generation == c->generation &&
-							 top_client_state(c) == TOP_THROTTLED && now > since
-						 ? now - since
-						 : 0);
+	return c->throttled_ns + (since && now > since ? now - since : 0);
+}
+
+uint64_t top_client_wait_since_ns(const struct gpuarb_view_client *c)
+{
+	return c->waiting && c->wait_since_ns ? c->wait_since_ns : c->adm_since_ns;
+}
+
+/* A reason stays behind when a wait was given up: it counts while the client is still at its gate. */
+static enum top_state client_state(const struct top_gpu *g, const struct gpuarb_view_client *c)
+{
+	bool queued = c->waiting || c->adm_waiting;
+	bool spent = c->account < g->picture->naccounts && !g->picture->accounts[c->account].left_ns;
+
+	if (c->running)
+		return TOP_RUNNING;
+	if (c->evicted)
+		return TOP_EVICTED;
+	if (c->reason == ARB_REASON_QUOTA && (queued || spent || throttled_since(g, c)))
+		return TOP_THROTTLED;
+	if (c->reason == ARB_REASON_MEMORY && queued)
+		return TOP_MEMORY;
+	if (c->reason == ARB_REASON_PRESSURE && queued)
+		return TOP_PRESSURE;
+	return queued ? TOP_WAITING : TOP_IDLE;
 }
 
 /* An account shows the liveliest of its processes. */
@@ -256,7 +266,8 @@ static int liveliness(enum top_state state)
 
 static void add_client(struct top_gpu *g, struct top_account *a, const struct gpuarb_view_client *c)
 {
-	enum top_state state = top_client_state(c);
+	enum top_state state = client_state(g, c);
+	uint64_t since = top_client_wait_since_ns(c);
 
 	if (liveliness(state) > liveliness(a->state))
 		a->state = state;
@@ -270,8 +281,9 @@ static void add_client(struct top_gpu *g, struct top_account *a, const struct gp
 		a->priority = c->priority;
 	if (c->queue_place && (!a->queue_place || c->queue_place < a->queue_place))
 		a->queue_place = c->queue_place;
-	if (c->wait_since_ns && (!a->wait_since_ns || c->wait_since_ns < a->wait_since_ns))
-		a->wait_since_ns = c->wait_since_ns;
+	if (since && (!a->wait_since_ns || since < a->wait_since_ns))
+		a->wait_since_ns = since;
+	a->admission_waiting += c->adm_waiting;
 	a->throttled_ns += top_client_throttled_ns(g, c);
 	a->waited_ns += c->waited_ns;
 }
@@ -282,7 +294,8 @@ static void take_clients(struct top_gpu *g, const struct gpuarb_picture *p)
 		struct top_account *a = g->accounts[i];
 
 		a->state = TOP_GONE;
-		a->processes = a->running = a->waiting = a->queue_place = a->priority = 0;
+		a->processes = a->running = a->waiting = a->admission_waiting = a->queue_place = a->priority =
+			0;
 		a->throttled_ns = a->waited_ns = a->wait_since_ns = 0;
 		a->command = a->container = NULL;
 	}
@@ -296,7 +309,7 @@ static void take_clients(struct top_gpu *g, const struct gpuarb_picture *p)
 			memset(&g->slot[c->slot], 0, sizeof(g->slot[0]));
 			g->slot[c->slot].generation = c->generation;
 		}
-		g->client_state[i] = top_client_state(c);
+		g->client_state[i] = client_state(g, c);
 		g->client_share[i] = (struct top_share){0};
 		if (g->slot[c->slot].at_ns && p->now_ns > g->slot[c->slot].at_ns)
 			g->client_share[i] = (struct top_share){

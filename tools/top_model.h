@@ -61,7 +61,8 @@ struct top_account {
 	unsigned queue_place; /* of the first in the queue; 0: none waits */
 	unsigned priority;
 	uint64_t throttled_ns, waited_ns;
-	uint64_t wait_since_ns;          /* of the longest wait; 0: none */
+	uint64_t wait_since_ns; /* of the longest wait; 0: none */
+	unsigned admission_waiting;
 	const char *command, *container; /* if all have the same; else NULL */
 };
 
@@ -101,8 +102,6 @@ struct top_gpu {
 	uint64_t nevents;                    /* how many there have been */
 };
 
-/* A client's own state, out of its words. */
-enum top_state top_client_state(const struct gpuarb_view_client *client);
 const char *top_state_name(enum top_state state);
 
 /* Takes in what happened; before the picture that was read after it. */
@@ -115,6 +114,8 @@ struct top_account *top_gpu_account(const struct top_gpu *gpu, const char *name)
 /* The account of the picture's client, or NULL. */
 struct top_account *top_gpu_owner(const struct top_gpu *gpu, const struct gpuarb_view_client *client);
 
+/* Since when a client waits for its turn, for memory or to be admitted; 0: it does not. */
+uint64_t top_client_wait_since_ns(const struct gpuarb_view_client *client);
 /* How long a client has been refused for quota, with what is still going on. */
 uint64_t top_client_throttled_ns(const struct top_gpu *gpu, const struct gpuarb_view_client *client);
 /* The limits of the active accounts that have one, added up. */

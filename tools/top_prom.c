@@ -312,6 +312,10 @@ static void process_metrics(const struct out *o)
 	process_family(o, "gpuarb_process_evictions_total", "counter",
 		"How often it was taken out of the running set because it had stopped.", COUNT,
 		FIELD(evictions));
+	process_family(o, "gpuarb_process_admitted_total", "counter", "Tasks of it that were admitted.",
+		COUNT, FIELD(adm_granted));
+	process_family(o, "gpuarb_process_refused_total", "counter",
+		"Tasks of it that timed out or were skipped.", COUNT, FIELD(adm_refused));
 	process_family(o, "gpuarb_process_memory_bytes", "gauge", "Memory that it has allocated.", COUNT,
 		FIELD(mem_bytes));
 #undef FIELD

@@ -125,10 +125,15 @@ static void read_events(struct top_source *s, unsigned i)
 static int look_at(struct top_source *s, unsigned i, struct gpuarb_error *err)
 {
 	struct gpuarb_picture *next = &s->pictures[i][s->gpus[i]->picture == s->pictures[i] ? 1 : 0];
-	int r;
+	int r = 0;
 
 	read_events(s, i);
-	r = gpuarb_view_read(s->views[i], next);
+	/* A segment that never stood still is looked at again: torn numbers help nobody. */
+	for (int tries = 0; tries < 10; tries++) {
+		r = gpuarb_view_read(s->views[i], next);
+		if (r < 0 || next->consistent)
+			break;
+	}
 	if (r == -EBADMSG)
 		say(err, r, "the segment of %.80s holds garbage; gpuarb-watchdog --once repairs it",
 			s->uuids[i]);

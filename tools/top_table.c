@@ -150,6 +150,14 @@ static void queue_cell(const struct place *p)
 	right(p, place ? TOP_WARN : TOP_DIM, place ? text : "-");
 }
 
+static void waits_cell(const struct place *p)
+{
+	uint64_t since = p->client ? top_client_wait_since_ns(p->client) : p->account->wait_since_ns;
+	uint64_t now = p->gpu->picture->now_ns;
+
+	time_cell(p, since && since < now ? now - since : 0, TOP_WARN);
+}
+
 static void memory_cell(const struct place *p)
 {
 	char used[16], limit[16], text[40];
@@ -244,14 +252,15 @@ static const struct column {
 	{"DEBT", 6, 6, 11, true, debt_cell, TOP_BY_DEBT},
 	{"THROTTLED", 9, 9, 8, true, throttled_cell, TOP_BY_THROTTLED},
 	{"QUEUE", 5, 5, 12, true, queue_cell, TOP_BY_QUEUE},
+	{"WAITS", 6, 6, 13, true, waits_cell, TOP_SORTS},
 	{"MEMORY", 9, 11, 5, true, memory_cell, TOP_BY_MEMORY},
-	{"PEAK", 6, 6, 16, true, peak_cell, TOP_SORTS},
-	{"BORROWED", 8, 8, 17, true, borrowed_cell, TOP_SORTS},
-	{"PRIO", 4, 4, 18, true, priority_cell, TOP_SORTS},
-	{"PROC", 4, 4, 13, true, processes_cell, TOP_SORTS},
+	{"PEAK", 6, 6, 17, true, peak_cell, TOP_SORTS},
+	{"BORROWED", 8, 8, 18, true, borrowed_cell, TOP_SORTS},
+	{"PRIO", 4, 4, 19, true, priority_cell, TOP_SORTS},
+	{"PROC", 4, 4, 14, true, processes_cell, TOP_SORTS},
 	{"STATE", 9, 9, 3, false, state_cell, TOP_SORTS},
-	{"CONTAINER", 12, 12, 14, false, container_cell, TOP_SORTS},
-	{"COMMAND", 8, 15, 15, false, command_cell, TOP_SORTS},
+	{"CONTAINER", 12, 12, 15, false, container_cell, TOP_SORTS},
+	{"COMMAND", 8, 15, 16, false, command_cell, TOP_SORTS},
 };
 #define COLUMNS ((int)(sizeof(columns) / sizeof(columns[0])))
 

@@ -110,6 +110,22 @@ struct gpuarb_view_client {
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
 	unsigned queue_place; /* 1: next; 0: not waiting */
+	/* Admission: does it wait for it, with which class, since when; leases that it holds, got, was refused. */
+	bool adm_waiting;
+	char adm_class[ARB_CLASS_BYTES];
+	uint64_t adm_since_ns;
+	unsigned adm_leases;
+	uint64_t adm_granted, adm_refused;
+};
+
+#define GPUARB_VIEW_STARTS 32
+
+/* An account whose program waits for a promise of memory, to start. */
+struct gpuarb_view_start {
+	char account[ARB_NAME_BYTES];
+	uint64_t bytes;
+	uint64_t since_ns;
+	uint64_t ticket; /* lower goes first */
 };
 
 struct gpuarb_view_account {
@@ -173,6 +189,8 @@ struct gpuarb_picture {
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
 	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
 	struct gpuarb_view_admission admission;
+	unsigned nstarts; /* of those that wait to start, in order; there may be more: npromises_waiting */
+	struct gpuarb_view_start starts[GPUARB_VIEW_STARTS];
 };
 
 GPUARB_API int gpuarb_view_open(
