@@ -185,7 +185,7 @@ static double account_ns(const struct gpuarb_picture *p, unsigned index)
 	snprintf(name, sizeof(name), "client%u", index);
 	for (unsigned i = 0; i < p->naccounts; i++)
 		if (!strcmp(p->accounts[i].name, name))
-			return (double)p->accounts[i].used_ns;
+			return (double)p->accounts[i].used_now_ns;
 	return 0;
 }
 
@@ -289,18 +289,23 @@ static void prepare(struct run *r, const struct mode *mode)
 		unsetenv("GPUARB_POLICY");
 }
 
+static void find_device(struct run *r, json_t *root)
+{
+	const json_t *device = json_array_get(json_object_get(root, "devices"), 0);
+
+	snprintf(r->uuid, sizeof(r->uuid), "%s", json_string_value(json_object_get(device, "uuid")));
+	json_decref(root);
+}
+
 static void measure(struct run *r, bool arbitrated)
 {
 	const struct limits_case *c = r->what;
-	json_t *root, *device;
+	json_t *root;
 
 	for (r->n = 0; r->n < CLIENTS && c->clients[r->n].kernel_us > 0; r->n++)
 		r->pid[r->n] = start(&c->clients[r->n], r->n, arbitrated);
 	usleep((useconds_t)(WARM_S * 1e6));
-	root = device_report("--reset");
-	device = json_array_get(json_object_get(root, "devices"), 0);
-	snprintf(r->uuid, sizeof(r->uuid), "%s", json_string_value(json_object_get(device, "uuid")));
-	json_decref(root);
+	find_device(r, device_report("--reset"));
 	if (arbitrated)
 		look(r, &r->before);
 	r->tracker_s = -tracker_s(r->pid[0]);
@@ -322,7 +327,7 @@ static void judge(struct bench *b, const struct run *r, const struct mode *mode)
 {
 	const struct limits_case *c = r->what;
 	double utilisation = 100 * r->busy_s / r->elapsed_s, worst = 0, apart = 0;
-	double law = 100 * ((double)(r->after.busy_ns - r->before.busy_ns) / 1e9 / r->busy_s - 1);
+	double law = 100 * ((double)(r->after.busy_now_ns - r->before.busy_now_ns) / 1e9 / r->busy_s - 1);
 	char text[80];
 
 	for (unsigned i = 0; i < r->n; i++) {
@@ -394,6 +399,49 @@ static void run_unlimited(struct bench *b, const struct mode *mode)
 	bench_ratio(b, r.name, busy[0], "%", busy[1], 1.003);
 }
 
+/* From gpuarb-set's return to the first work of a client that was asleep, throttled at 1 percent. */
+static void run_latency(struct bench *b, const struct mode *mode)
+{
+	static const struct limits_case asleep = {"change-latency", 0, 0, {{1, 20, NULL, 0}}, NULL, 0, 0};
+	static struct run r;
+	struct gpuarb_error err = {0};
+	struct gpuarb_view *view;
+	double worst = 0;
+
+	memset(&r, 0, sizeof(r));
+	r.what = &asleep;
+	snprintf(r.name, sizeof(r.name), "change-latency%s", mode->suffix);
+	if (!bench_wants(b, r.name))
+		return;
+	prepare(&r, mode);
+	r.pid[0] = start(&asleep.clients[0], 0, true);
+	usleep((useconds_t)(WARM_S * 1e6));
+	find_device(&r, device_report(""));
+	if (gpuarb_view_open(r.arb, r.uuid, &view, &err) < 0) {
+		fprintf(stderr, "bench_limits: %s\n", err.text);
+		exit(1);
+	}
+	for (unsigned i = 0; i < 2 * (unsigned)seconds; i++) {
+		uint64_t began;
+
+		set_limit(&r, 1);
+		usleep(350000 + i % 7 * 13000);
+		gpuarb_view_read(view, &r.before);
+		set_limit(&r, 100);
+		began = bench_now_ns();
+		do
+			gpuarb_view_read(view, &r.after);
+		while (account_ns(&r.after, 0) == account_ns(&r.before, 0) &&
+			bench_now_ns() - began < 1000000000);
+		if ((double)(bench_now_ns() - began) > worst)
+			worst = (double)(bench_now_ns() - began);
+	}
+	gpuarb_view_close(view);
+	kill(r.pid[0], SIGKILL);
+	waitpid(r.pid[0], NULL, 0);
+	bench_ratio(b, r.name, worst / 1e6, "ms", 5, 1);
+}
+
 int main(int argc, char **argv)
 {
 	char command[64], libraries[4200], *slash;
@@ -430,6 +478,7 @@ int main(int argc, char **argv)
 		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 			run_case(&b, &cases[i], &modes[m]);
 		run_unlimited(&b, &modes[m]);
+		run_latency(&b, &modes[m]);
 	}
 	snprintf(command, sizeof(command), "rm -rf %s", directory);
 	if (system(command) != 0)
