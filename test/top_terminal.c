@@ -190,6 +190,25 @@ Test(terminal, keys)
 	wait_for("status 0");
 }
 
+/* A terminal tells of a click as ESC [ M, the button, the column and the line, each with 32 added. */
+Test(terminal, the_mouse_selects)
+{
+	char click[64];
+	int line = 0;
+
+	start(100, 30, "", "--mouse --sort name");
+	wait_for("q quit");
+	wait_for("\nweb ");
+	for (const char *c = screen; c < strstr(screen, "\nweb "); c++)
+		line += *c == '\n';
+	snprintf(click, sizeof(click), "-l \"$(printf '\\033[M %c%c')\"", 32 + 3, 32 + line + 2);
+	keys(click);
+	keys("e");
+	wait_for("web on GPU-test: ");
+	keys("x q");
+	wait_for("status 0");
+}
+
 Test(terminal, who_may_not_change_limits_is_told_so)
 {
 	struct gpuarb_change set = {"web", "core", "30"};
