@@ -122,29 +122,39 @@ bool arb_shared_put(struct gpuarb_client *c, int hundredths)
 	return done;
 }
 
+/* The file was removed or replaced: the others are in the new one by now, or come there. */
+static void move_on(struct gpuarb_client *c)
+{
+	arb_lock_take(&c->guard->lock);
+	arb_sampler_stop(&c->sampler);
+	arb_lock_give(&c->guard->lock);
+	gpuarb_client_rejoin(c, false, NULL);
+}
+
 void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 {
-	uint64_t grace = 0;
+	uint64_t grace;
+	int r;
 
 	*next_ns = IDLE_NS;
 	if (c->tracked || __atomic_load_n(&parted, __ATOMIC_RELAXED))
 		return;
 	arb_lock_take(&c->guard->adm);
+	/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
+	r = gpuarb_client_tick(c);
 	if (c->guard->leases) {
-		/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
-		gpuarb_client_tick(c);
 		/* It was taken for hung, or lost its place when garbage was cleared away. */
 		if (!c->running)
 			gpuarb_client_enter(c, NULL);
 		*next_ns = TEND_NS;
 	}
+	if (r == -ESTALE)
+		move_on(c);
 	arb_lock_give(&c->guard->adm);
 	arb_lock_take(&c->guard->lock);
 	grace = c->rules.grace_ns;
-	if (arb_load32(&c->guard->joined) && arb_client_ensure(c) < 0)
-		grace = 0; /* it says so itself at the next acquire */
 	arb_lock_give(&c->guard->lock);
-	if (grace && *next_ns > grace / 2)
+	if (*next_ns > grace / 2)
 		*next_ns = grace / 2;
 }
 

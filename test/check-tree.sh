@@ -10,14 +10,14 @@ say() {
 	bad=$((bad + 1))
 }
 
-for h in include/gpuarb/*.h shm/*.h test/*.h bench/*.h; do
+for h in include/gpuarb.h include/gpuarb/*.h shm/*.h test/*.h bench/*.h; do
 	echo "#include \"$h\"" | $CC -std=gnu11 -D_GNU_SOURCE -Iinclude -Ishm -I. -fsyntax-only -x c - 2>/dev/null ||
 		say "$h does not compile alone"
 done
 if command -v g++ >/dev/null; then
-	for h in client control; do
-		echo "#include \"gpuarb/$h.h\"" | g++ -Iinclude -fsyntax-only -x c++ - 2>/dev/null ||
-			say "gpuarb/$h.h does not compile as C++"
+	for h in gpuarb gpuarb/client gpuarb/control; do
+		echo "#include \"$h.h\"" | g++ -Iinclude -fsyntax-only -x c++ - 2>/dev/null ||
+			say "$h.h does not compile as C++"
 	done
 fi
 
