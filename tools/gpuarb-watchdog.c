@@ -178,6 +178,7 @@ int main(int argc, char **argv)
 	static struct round rounds[2], *now = rounds, *before = rounds + 1, *other;
 	struct options o = {.interval_ms = 1000};
 	struct sigaction action = {.sa_handler = on_signal};
+	struct gpuarb_error err = {0};
 	int violations = 0;
 
 	cli_parse(&parser, argc, argv, 0, &o);
@@ -185,6 +186,10 @@ int main(int argc, char **argv)
 		o.gpu = cli_gpu(o.dir, o.gpu);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	/* Admission goes by the GPU's utilisation; while we run, clients leave it to us to sample it. */
+	if (!o.once && gpuarb_control_sample(o.dir, o.gpu, &err) < 0)
+		fprintf(stderr, "%s: utilisation is not sampled: %s\n", program_invocation_short_name,
+			err.text);
 	do {
 		struct timespec pause = {o.interval_ms / 1000, o.interval_ms % 1000 * 1000000};
 
