@@ -124,7 +124,7 @@ static void admit(struct track *t, const struct act_call *call)
 
 		/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
 		if (slept && none && t->phase == TRACK_IN && t->bound_ns < TRACK_BOUND_MOST_NS)
-			t->bound_ns += t->bound_ns / 4;
+			t->bound_ns += t->bound_ns / 2;
 		slept = false;
 		if (t->phase != TRACK_OUT && now >= t->check_ns)
 			stay_check(t, now);

@@ -215,7 +215,7 @@ void stay_check(struct track *t, uint64_t now)
 	}
 	if (must_stop(r) && t->phase == TRACK_IN) {
 		t->drain_ns = now;
-		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 16;
+		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 64;
 		set_phase(t, TRACK_DRAIN);
 	} else if (r == 0 && t->phase == TRACK_DRAIN) {
 		set_phase(t, TRACK_IN);
