@@ -1,0 +1,166 @@
+/* Taking turns, with a clock by hand: when a turn ends, what a waiter keeps, what a stay says about others.
+ */
+#include "unit.h"
+
+#include "../shm/client.h"
+#include "../shm/policy.h"
+#include "gpuarb/control.h"
+
+#define MS 1000000ull
+
+static int no_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
+{
+	(void)word;
+	(void)value;
+	u_clock_ns += timeout_ns;
+	return -ETIMEDOUT;
+}
+
+static int no_wake(arb_u32 *word)
+{
+	(void)word;
+	return 0;
+}
+
+static const struct arb_os_hooks hooks = {u_now, no_wait, no_wake};
+static struct gpuarb_client *holder, *waiter;
+
+static struct gpuarb_client *client(const char *account, unsigned core_pct)
+{
+	struct gpuarb_options o = t_options(&u_dir, account);
+	struct gpuarb_client *c;
+	struct gpuarb_error err = {0};
+
+	o.core_pct = core_pct;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	return c;
+}
+
+static void set(const char *key, const char *value)
+{
+	struct gpuarb_change change = {NULL, key, value};
+	struct gpuarb_error err = {0};
+
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
+}
+
+static void open_two(void)
+{
+	t_dir_make(&u_dir, NULL);
+	arb_os_hooks = &hooks;
+	holder = client("holder", 0);
+	waiter = client("waiter", 50);
+	set("grace_ms", "600000");
+}
+
+static void close_two(void)
+{
+	cr_assert_eq(arb_check(&holder->seg, t_say, NULL), 0);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+	t_dir_remove(&u_dir);
+}
+
+TestSuite(turns, .init = open_two, .fini = close_two);
+
+/* Stands in the queue without sleeping there. */
+static void queue_up(struct gpuarb_client *c)
+{
+	struct arb_snap s;
+
+	gpuarb_client_tick(c);
+	c->move.queue = true;
+	cr_assert_eq(arb_running_enter(&c->me, arb_client_move(c, 0), &s), -EAGAIN);
+}
+
+static uint64_t left(struct gpuarb_client *c)
+{
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.left_ns;
+}
+
+Test(turns, one_ends_when_others_wait_and_not_before)
+{
+	set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	u_clock_ns += 250 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "nobody waits");
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 90 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "it has not lasted a window");
+	u_clock_ns += 11 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN, "the place is the waiter's");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+Test(turns, one_is_a_slice_where_it_is_fair)
+{
+	set("policy", "fair");
+	set("slice_ms", "10");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 9 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+}
+
+Test(turns, all_at_once_has_none)
+{
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	u_clock_ns += 150 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0);
+}
+
+Test(turns, a_waiter_keeps_what_it_could_not_use)
+{
+	uint64_t first;
+
+	set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	first = left(waiter);
+	cr_assert(first <= 50 * MS, "%lu", (unsigned long)first);
+	u_clock_ns += 200 * MS;
+	cr_assert_eq(left(waiter), first + 100 * MS, "two windows went by");
+	u_clock_ns += 100000 * MS;
+	cr_assert_eq(left(waiter), (1 + ARB_SAVED_WINDOWS) * 50 * MS, "but not for ever");
+}
+
+Test(turns, who_does_not_wait_saves_nothing)
+{
+	set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	gpuarb_client_tick(waiter);
+	u_clock_ns += 1000 * MS;
+	cr_assert_eq(left(waiter), 50 * MS);
+}
+
+Test(turns, a_stay_tells_about_the_others)
+{
+	struct gpuarb_work light = {.weight = 3};
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert(gpuarb_client_stay(holder).steady, "nobody came or went");
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, &light), 0);
+	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
+	cr_assert(gpuarb_client_stay(waiter).steady);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
+	cr_assert_not(gpuarb_client_stay(holder).steady, "somebody came and went");
+}
