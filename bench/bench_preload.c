@@ -1,8 +1,8 @@
 /*
- * What the preload costs a program: the same call through the driver's own function and through what the
- * program gets with the preload, in one process, in turns. The program runs itself again with LD_PRELOAD;
- * there the driver's own function is found where the preload's own wrapper goes to: past it, by reading
- * the driver's symbols.
+ * What the preload costs a program that has joined a GPU and is in its running set: the same call through the
+ * driver's own function and through what the program gets with the preload, in one process, in turns. The
+ * program runs itself again with LD_PRELOAD; there the driver's own function is found where the preload's own
+ * wrapper goes to: past it, by reading the driver's symbols.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -207,17 +207,97 @@ static void instruction_case(struct bench *b)
 	bench_ratio(b, "instructions_added", hook - driver, "instr", 40, 1);
 }
 
+/* How long the program's 5 us kernels take, one behind the other, at what calls cost on a real driver. */
+static double kernels_seconds(const char *build, bool with)
+{
+	char command[2048], line[1024];
+	double seconds = 0;
+	FILE *pipe;
+
+	snprintf(command, sizeof(command),
+		"unset LD_PRELOAD; GPUSIM_DIR='%s/gpu' LD_LIBRARY_PATH='%s/sim' LD_PRELOAD=%s%s "
+		"'%s/simload' -k 5 -n 60000 -d 20",
+		getenv("GPUARB_DIR"), build, with ? build : "", with ? "/libgpuarb-preload.so" : "", build);
+	pipe = popen(command, "re");
+	while (pipe && fgets(line, sizeof(line), pipe)) {
+		char *at = strstr(line, "\"kernel_us\":5,");
+
+		if (at && (at = strstr(at, "\"seconds\":")) && strstr(line, "\"completed\":60000"))
+			seconds = atof(at + strlen("\"seconds\":"));
+	}
+	if (pipe)
+		pclose(pipe);
+	return seconds;
+}
+
+static void kernels_case(struct bench *b, const char *build)
+{
+	double with = 0, without = 0;
+
+	if (!bench_wants(b, "kernels_5us"))
+		return;
+	for (unsigned i = 0; i < 8; i++) {
+		double s = kernels_seconds(build, true), base = kernels_seconds(build, false);
+
+		if (!s || !base) {
+			fprintf(stderr, "bench_preload: simload did not run\n");
+			b->failed = 1;
+			return;
+		}
+		with = !with || s < with ? s : with;
+		without = !without || base < without ? base : without;
+	}
+	bench_ratio(b, "kernels_5us", with * 1e3, "ms", without * 1e3, 1.005);
+}
+
 static int start(char **argv, const char *build)
 {
-	char path[1024];
+	char path[1024], directory[] = "/dev/shm/gpuarb-bench-XXXXXX";
 
+	if (!mkdtemp(directory)) {
+		perror(directory);
+		return 1;
+	}
+	setenv("GPUARB_DIR", directory, 1);
+	setenv("GPUARB_CONF", "/dev/null", 1);
+	setenv("GPUARB_ACCOUNT", "bench", 1);
+	setenv("GPUARB_MEM_LIMIT", "1Gi", 1);
+	unsetenv("GPUARB_CORE_LIMIT");
+	unsetenv("GPUARB_DISABLE");
 	snprintf(path, sizeof(path), "%s/libgpuarb-preload.so", build);
 	setenv("LD_PRELOAD", path, 1);
-	snprintf(path, sizeof(path), "%s/test/preload/empty", build);
+	snprintf(path, sizeof(path), "%s/stub", build);
 	setenv("LD_LIBRARY_PATH", path, 1);
 	execv("/proc/self/exe", argv);
 	perror("bench_preload");
 	return 1;
+}
+
+static int join(void *driver)
+{
+	__typeof__(cuInit) *init = (__typeof__(cuInit) *)dlsym(driver, "cuInit");
+	__typeof__(cuCtxCreate_v2) *create = (__typeof__(cuCtxCreate_v2) *)dlsym(driver, "cuCtxCreate_v2");
+	char path[512];
+	CUcontext context;
+
+	if (!init || !create || init(0) || create(&context, 0, 0))
+		return 1;
+	launch(&hooked);
+	snprintf(path, sizeof(path), "%s/state", getenv("GPUARB_DIR"));
+	if (access(path, F_OK) == 0)
+		return 0;
+	fprintf(stderr, "bench_preload: it has not joined\n");
+	return 1;
+}
+
+static void tidy(void)
+{
+	char command[600];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", getenv("GPUARB_DIR"));
+	unsetenv("LD_PRELOAD");
+	if (strncmp(getenv("GPUARB_DIR"), "/dev/shm/gpuarb-bench-", 22) || system(command))
+		fprintf(stderr, "bench_preload: %s is left\n", getenv("GPUARB_DIR"));
 }
 
 int main(int argc, char **argv)
@@ -232,7 +312,7 @@ int main(int argc, char **argv)
 		return 1;
 	build[n] = 0;
 	*strrchr(build, '/') = 0;
-	if (!getenv("LD_PRELOAD"))
+	if (!getenv("LD_PRELOAD") || !getenv("GPUARB_DIR"))
 		return start(argv, build);
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!driver) {
@@ -249,18 +329,25 @@ int main(int argc, char **argv)
 		fprintf(stderr, "bench_preload: the preload is not in the way\n");
 		return 1;
 	}
+	if (join(driver))
+		return 1;
 	if (count) {
 		launches(strcmp(getenv("BENCH_WAY"), "bare") ? &hooked : &bare, (unsigned)atoi(count));
 		return 0;
 	}
 	bench_begin(&b, "preload",
-		"Cases: launch, launch_tail, threads_8, alloc_free, launch_instructions. On a driver whose "
-		"functions\n"
-		"do nothing, so that what is added is not lost in what the driver does. x_added: against its "
-		"limit.",
+		"Cases: launch, launch_tail, threads_8, alloc_free, launch_instructions, kernels_5us. On a "
+		"driver "
+		"whose\n"
+		"functions do nothing, so that what is added is not lost in what the driver does; "
+		"kernels_5us on "
+		"the\n"
+		"simulated GPU. x_added: against its limit.",
 		argc, argv);
 	launch_cases(&b);
 	other_cases(&b);
 	instruction_case(&b);
+	kernels_case(&b, build);
+	tidy();
 	return bench_end(&b);
 }

@@ -14,7 +14,7 @@ $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(B
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm
 
 # It loads these when it runs.
-$(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/test/preload/empty/libcuda.so.1
+$(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/stub/libcuda.so.1 $(BUILD)/simload $(BUILD)/sim/libcuda.so.1
 
 # The memory path: beside a driver that does nothing, found by the preload's own way of looking.
 STUB := $(BUILD)/stub/libcuda.so.1

@@ -56,3 +56,30 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	return dptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	return ctx == CONTEXT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	*pctx = CONTEXT;
+	return CUDA_SUCCESS;
+}
+
+/* Always busy: a client that has launched something stays where it is. */
+CUresult cuStreamQuery(CUstream hStream)
+{
+	(void)hStream;
+	return CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+	unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes,
+	CUstream hStream, void **kernelParams, void **extra)
+{
+	(void)f, (void)gridDimX, (void)gridDimY, (void)gridDimZ, (void)blockDimX, (void)blockDimY;
+	(void)blockDimZ, (void)sharedMemBytes, (void)hStream, (void)kernelParams, (void)extra;
+	return CUDA_SUCCESS;
+}

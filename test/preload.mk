@@ -15,12 +15,6 @@ $(RECORD)/libcuda.so.1: test/preload_record.c test/preload_record.h $(PRELOAD_TE
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
 		-Wl,--version-script=test/preload_record.map -o $@ $(filter %.c %.o,$^)
 
-# A driver whose functions do nothing, for the benchmark.
-$(PRELOAD_TEST)/empty/libcuda.so.1: $(SIM_OBJ)/defaults.o $(SIM_OBJ)/procaddr.o
-	@mkdir -p $(@D)
-	@echo "  LINK  $@"
-	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions -o $@ $^
-
 # The part that sees, with an acting layer that says which wrapper was called.
 PRELOAD_SEES := $(patsubst %,$(BUILD)/obj/preload/%.o,elf hooks nvml_hooks special symbols wrappers)
 TRACING := $(PRELOAD_TEST)/libtracing.so
@@ -90,10 +84,17 @@ check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/for
 	@GPUARB_DISABLE=1 test/preload_differential.sh $(BUILD) $(PRELOAD)
 	@test/preload_differential.sh $(BUILD) $(PRELOAD) acts
 
-check-aarch64: ## every entry point by every way on another machine, with a cross compiler and qemu
+# All of it for another machine: libraries from Debian's own packages for it, programs by emulation.
+AARCH64_USR = $(abspath $(BUILD)/aarch64)/packages/usr
+AARCH64_CC  = aarch64-linux-gnu-gcc -I$(AARCH64_USR)/include -L$(AARCH64_USR)/lib/aarch64-linux-gnu
+AARCH64_RUN = qemu-aarch64-static -L /usr/aarch64-linux-gnu
+
+check-aarch64: $(ALL) ## the preload on another machine: every entry point by every way, and limits, with a cross compiler and qemu
 	@test/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC=aarch64-linux-gnu-gcc 'WAYS=$$(TRACING)' \
-		RUN="qemu-aarch64-static -L /usr/aarch64-linux-gnu" SET=-E check-ways
+	@test/foreign-packages.sh arm64 $(BUILD)/aarch64/packages libinih-dev libatomic-ops-dev
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
+	@test/preload_loads.sh $(BUILD)/aarch64/libgpuarb-preload.so symbols
+	@test/preload_foreign.sh $(BUILD) $(BUILD)/aarch64 $(AARCH64_RUN)
 
 # Memory against a quota: gpuarb's books and the simulated GPU's.
 MEMORY_TEST := $(PRELOAD_TEST)/memory
@@ -107,6 +108,11 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory
 .PHONY: check-preload-memory
 check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
+
+# The same in emulation.
+.PHONY: foreign-memory
+foreign-memory: $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(BUILD)/simload $(MEMORY_TEST)
+	@$(RUN) $(SET) LD_LIBRARY_PATH=$(SIM) $(SET) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
 
 # A guest in programs that close descriptors, fork, destroy contexts, lock themselves in.
 HOST_TEST := $(PRELOAD_TEST)/host
