@@ -126,7 +126,7 @@ static void step(struct worker *w)
 			NULL);
 		break;
 	case 7:
-		expect(w, "tick", gpuarb_client_tick(w->client), MAY(-EDQUOT));
+		expect(w, "tick", gpuarb_client_tick(w->client), MAY(-EDQUOT, -EAGAIN));
 		break;
 	case 8:
 		use_memory(w);
