@@ -78,6 +78,15 @@ void lease_wait_in_vain(struct world *w);
 void lease_sample(struct world *w);
 void lease_hint(struct world *w);
 void lease_after(struct world *w);
+/* Turns at the GPU's memory, and promises of it (crash_memory.c). */
+void turn_others(struct world *w);
+void turn_join(struct world *w);
+void turn_join_run(struct world *w);
+void turn_wait(struct world *w);
+void turn_end(struct world *w);
+void turn_shrink(struct world *w);
+void promise_make(struct world *w);
+void promise_after(struct world *w);
 /* A pair of settings that belong together, so that a mixture of two copies shows. */
 #define CRASH_RESERVE_US(odd) ((odd) ? 2000 : 1000)
 #define CRASH_CORE_PCT(odd)   ((odd) ? 20 : 10)

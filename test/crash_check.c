@@ -127,8 +127,8 @@ static void lease(struct world *w, struct gpuarb_client *c, const char *who)
 	}
 	/* Each member looks at the one behind it; after a few rounds the dead are out. */
 	for (uint32_t i = 0; i <= c->seg.nslots; i++) {
-		if (((r = gpuarb_client_tick(c)) < 0 && r != -EDQUOT) ||
-			(w->b && (r = gpuarb_client_tick(w->b)) < 0 && r != -EDQUOT))
+		if (((r = gpuarb_client_tick(c)) < 0 && r != -EDQUOT && r != -EAGAIN) ||
+			(w->b && (r = gpuarb_client_tick(w->b)) < 0 && r != -EDQUOT && r != -EAGAIN))
 			world_wrong(w, "%s cannot go on: %s", who, strerror(-r));
 	}
 	if (arb_running_read(&c->seg, &s) < 0)

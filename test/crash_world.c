@@ -139,6 +139,13 @@ void world_open(struct world *w)
 	setenv("GPUARB_SLOTS", slots, 1);
 	setenv("GPUARB_BORROW", w->op->borrows ? "idle" : "off", 1);
 	setenv("GPUARB_POLICY", w->op->policy ? w->op->policy : "concurrent", 1);
+	/* Room for 1 MiB where the policy is `memory`: crash_memory.c. */
+	setenv("GPUARB_PHYSICAL_MEMORY_MB", "501", 1);
+	setenv("GPUARB_RESERVE_FIXED_MB", "500", 1);
+	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
+	setenv("GPUARB_SWITCH_TIME", "fixed", 1);
+	setenv("GPUARB_SWITCH_FIXED_MS", "20", 1);
+	setenv("GPUARB_SWITCH_IDLE_MS", "10", 1);
 	w->broken = false;
 	w->a_bytes = w->b_bytes = 0;
 	if (w->op->creates)

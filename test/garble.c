@@ -10,7 +10,7 @@ static size_t place(const struct arb_segment *seg, struct t_random *random)
 	const struct arb_account *account =
 		&seg->accounts[t_below(random, t_below(random, 2) ? 8 : seg->naccounts)];
 
-	switch (t_below(random, 8)) {
+	switch (t_below(random, 9)) {
 	case 0:
 		return ARB_FIXED + t_below(random, sizeof(struct arb_state_header) - ARB_FIXED - 8);
 	case 1:
@@ -27,6 +27,9 @@ static size_t place(const struct arb_segment *seg, struct t_random *random)
 	case 6:
 		return (size_t)((const char *)&seg->events[t_below(random, seg->nevents)] - base) +
 		       8 * t_below(random, 7);
+	case 7:
+		return (size_t)((const char *)&seg->promises[t_below(random, 4)] - base) +
+		       8 * t_below(random, sizeof(struct arb_promise) / 8);
 	default:
 		return ARB_FIXED + (size_t)(t_next(random) % (seg->file.size - ARB_FIXED - 8));
 	}
