@@ -160,3 +160,9 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 PACKAGES += man-db
 check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
 	@test/completion.sh $(BUILD)
+
+# The README's commands, as they stand there.
+.PHONY: check-readme
+CHECK += check-readme
+check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## run the README's commands on the simulated GPU
+	@test/readme.sh $(BUILD)

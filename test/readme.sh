@@ -1,0 +1,92 @@
+#!/bin/bash
+# The README's commands, as they stand there: every ```sh block is run, on the simulated GPU, in a directory of its own.
+# What is not ours is played: python is a program that uses the GPU, podman and sudo say what they would do, and make only
+# looks whether it could. Then: its links lead somewhere, and it is not too long.
+# Usage: readme.sh BUILD
+set -u
+build=$(readlink -f "$1")
+top=$(readlink -f "$(dirname "$0")/..")
+work=$(mktemp -d /dev/shm/gpuarb-readme-XXXXXX) || exit 1
+bad=0
+say() {
+	echo "readme: $*" >&2
+	bad=$((bad + 1))
+}
+finish() {
+	for p in $(cat "$work/pids" 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+	wait 2>/dev/null
+	rm -rf "$work"
+}
+trap finish EXIT
+
+mkdir "$work/bin" "$work/gpu" "$work/here"
+cat >"$work/bin/python" <<END
+#!/bin/sh
+case "\$1" in *.py) ;; *) echo "python: \$1?" >&2; exit 1 ;; esac
+echo \$\$ >>"$work/pids"
+exec env LD_LIBRARY_PATH=$build/sim "$build/simload" -k 200 -d 30 >/dev/null
+END
+cat >"$work/bin/podman" <<END
+#!/bin/sh
+[ "\$1" = run ] || exit 1
+for flag in "\$@"; do
+	case "\$flag" in
+	/*:/*) [ -e "\${flag%%:*}" ] || { echo "podman: \$flag: there is no such path" >&2; exit 125; } ;;
+	gpuarb.dev/gpu=*) grep -q "\"name\": \"\${flag#*=}\"" gpuarb.json || { echo "podman: no device \$flag" >&2; exit 125; } ;;
+	esac
+done
+echo "podman \$*" >>"$work/podman"
+END
+cat >"$work/bin/sudo" <<END
+#!/bin/sh
+command -v "\$1" >/dev/null || { echo "sudo: \$1: command not found" >&2; exit 1; }
+case "\$1" in
+make | gpuarb-*) exec "\$@" ;;
+esac
+END
+cat >"$work/bin/make" <<END
+#!/bin/sh
+exec /usr/bin/make -n -C "$top" BUILD="$build" "\$@" >/dev/null
+END
+chmod +x "$work"/bin/*
+export PATH=$work/bin:$build:$PATH LD_LIBRARY_PATH=$build/sim
+export GPUARB_DIR=$work/arb GPUSIM_DIR=$work/gpu GPUARB_CONF=/dev/null GPUSIM_MODE=share
+unset GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LIMITS_FILE LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
+
+# Each block a file; its first line is where it stands.
+awk -v out="$work/block" '
+	/^```sh$/ {n++; file = sprintf("%s%02d", out, n); print "# README.md:" NR >file; inside = 1; next}
+	/^```/ {inside = 0}
+	inside {print >>file}' "$top/README.md"
+blocks=0
+commands=0
+for block in "$work"/block*; do
+	blocks=$((blocks + 1))
+	# One command a line; what it starts in the background goes on while the others run.
+	(
+		cd "$work/here" || exit 1
+		where=$(head -n 1 "$block")
+		while IFS= read -r line; do
+			case "$line" in '#'* | '') continue ;; esac
+			case "$line" in
+			*' &') eval "$line" >"$work/out" 2>&1 </dev/null; sleep 1; kill -0 $! 2>/dev/null ;;
+			*) eval "timeout 60 bash -c $(printf '%q' "${line%%  #*}")" >"$work/out" 2>&1 </dev/null ;;
+			esac || { echo "readme: ${where#\# }: '$line' failed: $(tail -n 3 "$work/out")" >&2; exit 1; }
+		done <"$block"
+	) || bad=$((bad + 1))
+	commands=$((commands + $(grep -vcE '^(#|$)' "$block")))
+	for p in $(cat "$work/pids" 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+	: >"$work/pids"
+done
+[ "$commands" -ge 10 ] || say "only $commands commands were found in $blocks blocks"
+grep -q -- '-e GPUARB_CORE_LIMIT=40 ' "$work/podman" || say "the container got no limit"
+
+lines=$(wc -l <"$top/README.md")
+[ "$lines" -le 200 ] || say "it has $lines lines; 200 are enough"
+for link in $(grep -oE '\]\([^)]+\)' "$top/README.md" | sed 's/](\(.*\))/\1/'); do
+	case "$link" in http*) continue ;; esac
+	[ -e "$top/$link" ] || say "$link leads nowhere"
+done
+
+[ "$bad" = 0 ] || exit 1
+echo "readme: $commands commands in $blocks blocks do what they say; $lines lines"
