@@ -209,8 +209,11 @@ void gate_before(struct act_call *call)
 	track_lock(t);
 	streams_context(t, own.ctx);
 	admit(t, call);
-	if (t->first_launch && t->watched)
+	if (t->first_launch && t->watched) {
 		marker_calibrate(t, call, own.ctx);
+		if (stay_in_company(t) && !weight_alone(&t->weight, call->handle))
+			marker_start(t, call, own.ctx);
+	}
 	t->passing++;
 	track_unlock(t);
 	track_unrelax(mode);

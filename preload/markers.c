@@ -156,10 +156,45 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 	t->base_good = true;
 }
 
+/*
+ * Before the first launch of a stay beside others, of something that was never seen alone: in a device that
+ * gives time slices this event waits for ours, so that from there to the marker it is the kernel that takes
+ * the time.
+ */
+void marker_start(struct track *t, const struct act_call *call, CUcontext ctx)
+{
+	__typeof__(cuEventRecord) *record = recorder(call);
+	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+
+	if (!record || !create)
+		return;
+	if (t->start_ctx != ctx)
+		t->start = NULL;
+	if (!t->start && create(&t->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+		t->start = NULL;
+		return;
+	}
+	t->start_ctx = ctx;
+	t->started = record(t->start, call->stream) == CUDA_SUCCESS;
+}
+
+static void timed(struct track *t, const struct track_marker *m)
+{
+	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
+	float ms;
+
+	if (t->started && m->ctx == t->start_ctx && elapsed &&
+		elapsed(&ms, t->start, m->event) == CUDA_SUCCESS && ms >= 0)
+		t->timed_ns = (uint64_t)((double)ms * 1e6);
+	t->started = false;
+}
+
 static void finished(struct track *t, struct track_marker *m, uint64_t now)
 {
-	uint64_t end = when(t, m, now), begin = m->begun_ns;
+	uint64_t end, begin = m->begun_ns;
 
+	timed(t, m);
+	end = when(t, m, now);
 	if (end > now)
 		end = now;
 	if (end < m->begun_ns)
@@ -262,6 +297,11 @@ void marker_forget(struct track *t, CUcontext ctx)
 		m->ctx = NULL;
 	}
 	shorten(t);
+	if (t->start_ctx == ctx) {
+		t->start = NULL;
+		t->start_ctx = NULL;
+		t->started = false;
+	}
 	if (t->spare_ctx == ctx) {
 		t->spare = NULL;
 		t->spare_ctx = NULL;

@@ -101,6 +101,7 @@ static void stay_ended(struct track *t, uint64_t end)
 					 .handle = t->stay_handle,
 					 .others = stay.others,
 					 .steady = stay.steady,
+					 .timed_ns = t->timed_ns,
 					 .held = t->held});
 }
 
@@ -154,6 +155,11 @@ static bool must_stop(int r)
 	return r == -EDQUOT || r == -EAGAIN;
 }
 
+bool stay_in_company(const struct track *t)
+{
+	return t->company_ns && track_now() - t->company_ns < COMPANY_NS;
+}
+
 /* Once a minute, what the limit did. */
 static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
 {
@@ -183,7 +189,7 @@ static void set_watch(struct track *t, const struct gpuarb_client_status *status
 
 	if (status->others)
 		t->company_ns = now;
-	watched = limited || (t->company_ns && now - t->company_ns < COMPANY_NS);
+	watched = limited || stay_in_company(t);
 	/* What credit there is was given to one that nobody watched. */
 	if (watched && !t->watched)
 		gate_set(t, false);
@@ -231,7 +237,7 @@ void stay_check(struct track *t, uint64_t now)
 uint64_t stay_due(const struct track *t)
 {
 	/* Where nobody else pays for it, or the program will see it soon, there is no hurry. */
-	uint64_t grace = t->quick || track_now() - t->company_ns > COMPANY_NS ? LOOK_NS : 0;
+	uint64_t grace = t->quick || !stay_in_company(t) ? LOOK_NS : 0;
 	uint64_t calls, credited, begun;
 
 	/* Whoever stands at the gate looks for itself. */
@@ -281,7 +287,8 @@ void stay_enter(struct track *t, const struct act_call *call)
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
 	t->lead_ns = 0;
 	t->first_launch = true;
-	t->loose = t->held = false;
+	t->loose = t->held = t->started = false;
+	t->timed_ns = 0;
 	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
 	t->stay_handle = call->handle;
 	set_phase(t, TRACK_IN);

@@ -86,6 +86,12 @@ struct track {
 	CUevent spare;  /* the next one */
 	CUcontext spare_ctx;
 
+	/* Before the first launch of a stay, and from there to its end. */
+	CUevent start;
+	CUcontext start_ctx;
+	bool started;
+	uint64_t timed_ns; /* 0: not known */
+
 	/* Quota. */
 	uint64_t begin_ns;     /* of this stay in the set */
 	uint64_t lead_ns;      /* from there to its first launch, as far as it is believed */
@@ -138,6 +144,8 @@ bool marker_record(
 	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches);
 /* Before a launch into an idle stream: what the GPU's clock says now. */
 void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ctx);
+/* The same beside others: when the GPU comes to it. */
+void marker_start(struct track *t, const struct act_call *call, CUcontext ctx);
 /* Takes away those that have finished. True if none is left. */
 bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);
@@ -167,6 +175,8 @@ void stay_enter(struct track *t, const struct act_call *call);
 void stay_launched(struct track *t, uint64_t now);
 /* Heartbeat, limits, quota; when it is due. */
 void stay_check(struct track *t, uint64_t now);
+/* Others were in the set just now. */
+bool stay_in_company(const struct track *t);
 /* When its work should have ended. */
 uint64_t stay_due(const struct track *t);
 /* Out of the set if no work is left. True if it is out. */

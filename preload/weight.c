@@ -44,6 +44,8 @@ static uint64_t work_of(const struct weight *w, const struct weight_stay *stay)
 {
 	uint64_t alone = stay->calls == 1 ? weight_alone(w, stay->handle) : 0;
 
+	if (!alone && stay->calls == 1)
+		alone = stay->timed_ns;
 	return alone ? alone : w->call_ns * stay->calls;
 }
 

@@ -5,7 +5,8 @@
  *
  *	got = work / stay,   bill = w / (w + others)   =>   w = others * work / (stay - work)
  *
- * where `work` is how long the same calls take when nobody else runs.
+ * where `work` is how long the same calls take when nobody else runs; where that was never seen, how long the
+ * GPU took from reaching the call to its end.
  */
 #ifndef PRELOAD_WEIGHT_H
 #define PRELOAD_WEIGHT_H
@@ -29,11 +30,12 @@ struct weight {
 /* A stay in the running set that has ended. */
 struct weight_stay {
 	uint64_t ns;
-	uint64_t calls;  /* that gave it work */
-	uint64_t handle; /* of the first */
-	uint32_t others; /* weight of the others in the set */
-	bool steady;     /* they did not change */
-	bool held;       /* there was more work than could be queued */
+	uint64_t calls;    /* that gave it work */
+	uint64_t handle;   /* of the first */
+	uint64_t timed_ns; /* by events on both sides of the first; 0: not known */
+	uint32_t others;   /* weight of the others in the set */
+	bool steady;       /* they did not change */
+	bool held;         /* there was more work than could be queued */
 };
 
 /* How long a call takes alone; 0: not known. */

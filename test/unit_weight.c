@@ -34,6 +34,19 @@ Test(weight, pays_what_it_gets_in_time_slices)
 	cr_assert(w.now >= 2 && w.now <= 3, "%u", w.now);
 }
 
+Test(weight, is_told_by_events_where_nothing_was_seen_alone)
+{
+	struct weight w = {0};
+
+	for (int i = 0; i < 100; i++)
+		weight_learn(&w, &(struct weight_stay){.ns = 2020 * US,
+					 .calls = 1,
+					 .handle = 7,
+					 .others = WEIGHT_ONE,
+					 .timed_ns = 20 * US});
+	cr_assert(w.now >= 2 && w.now <= 3, "%u", w.now);
+}
+
 Test(weight, is_whole_where_the_device_is_shared)
 {
 	struct weight w = {0};
