@@ -166,6 +166,8 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->waiting = i / 64 < run->words && arb_bit_test(run->waiting, i);
 		to->evicted = i / 64 < run->words && arb_bit_test(run->evicted, i);
 		to->used_ns = (arb_running_usage(&v->seg, run, i) - arb_load64(&s->base)) / ARB_TICKS_PER_NS;
+		to->used_now_ns =
+			(arb_running_usage(&v->seg, &m->ahead, i) - arb_load64(&s->base)) / ARB_TICKS_PER_NS;
 		to->throttled_ns = arb_load64(&s->throttled_ns);
 		to->waited_ns = arb_load64(&s->waited_ns);
 		to->wait_since_ns = arb_load64(&s->wait_since_ns);

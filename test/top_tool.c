@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +102,8 @@ Test(top, before_anybody_uses_a_gpu)
 		"gpuarb-top: nobody uses a GPU through gpuarb yet; start a program with gpuarb-run");
 	expect("--history", 1, "nobody uses a GPU through gpuarb yet");
 	expect("--explain web", 1, "nobody uses a GPU through gpuarb yet");
+	expect("--batch -i 100 -n 2", 0,
+		"nobody uses a GPU through gpuarb now\nnobody uses a GPU through gpuarb now\n");
 	expect("--prom", 0, "# TYPE gpuarb_gpu_busy_seconds_total counter");
 	expect("--json", 0, "");
 	root = json_loads(out, 0, NULL);
@@ -306,6 +311,68 @@ Test(top, garbage_does_not_bring_it_down)
 	arb_segment_close(&seg);
 	gpuarb_client_close(b);
 	gpuarb_client_close(a);
+}
+
+/* In a PID namespace of its own; says so, and stays. */
+static int in_a_container(void *argument)
+{
+	int *ready = argument;
+	struct gpuarb_client *c;
+
+	if (t_open(&dir, "boxed", &c) != 0)
+		return 1;
+	if (write(ready[1], "x", 1) != 1)
+		return 1;
+	pause();
+	return 0;
+}
+
+static int container(void *argument)
+{
+	int *ready = argument;
+	pid_t inside;
+
+	if (unshare(CLONE_NEWPID) != 0)
+		return T_SKIP;
+	inside = fork();
+	if (inside == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(60);
+		_exit(in_a_container(argument));
+	}
+	if (write(ready[3], &inside, sizeof(inside)) != sizeof(inside))
+		return 1;
+	t_wait(inside);
+	return 0;
+}
+
+Test(top, processes_in_containers_have_the_pid_that_we_see)
+{
+	int ready[4];
+	pid_t outer, inside = 0;
+	char text[64], x;
+
+	cr_assert_eq(pipe(ready), 0);
+	cr_assert_eq(pipe(ready + 2), 0);
+	if (geteuid() != 0)
+		t_skip_test(&dir, "processes in containers have the pid that we see: needs root");
+	outer = t_spawn(container, ready, 60);
+	close(ready[1]);
+	close(ready[3]);
+	if (read(ready[2], &inside, sizeof(inside)) != sizeof(inside)) {
+		cr_assert_eq(t_wait(outer), T_SKIP);
+		t_skip_test(&dir, "processes in containers have the pid that we see: no PID namespaces here");
+	}
+	cr_assert_eq(read(ready[0], &x, 1), 1);
+	expect("--json", 0, "\"pid\": 1,");
+	snprintf(text, sizeof(text), "\"host_pid\": %d,", (int)inside);
+	cr_assert(strstr(out, text), "%s is not in %s", text, out);
+	snprintf(text, sizeof(text), "pid %d (1 there) ", (int)inside);
+	expect("--explain boxed -i 100", 0, text);
+	snprintf(text, sizeof(text), " %d top_tool", (int)inside);
+	expect("--once -p -i 100", 0, text);
+	kill(inside, SIGKILL);
+	t_wait(outer);
 }
 
 Test(top, mistakes_get_a_sentence)

@@ -64,7 +64,7 @@ static void look(bool must)
 	struct gpuarb_error err;
 	unsigned found = top_source_look(&source, &err);
 
-	if (!err.text[0] || (!must && err.code == -ENOENT))
+	if (!err.text[0] || (!must && (err.code == -ENOENT || err.code == -ESTALE)))
 		return;
 	if (!found)
 		die("%s", err.text);
@@ -90,6 +90,8 @@ static void print_pages(const struct options *o)
 		top_grid_free(&grid);
 		putchar('\n');
 	}
+	if (!source.ngpus)
+		puts("nobody uses a GPU through gpuarb now");
 }
 
 static void print(const struct options *o)
@@ -114,7 +116,7 @@ static void print_all(const struct options *o)
 	long count = o->batch ? o->count : 1;
 
 	/* An outer scheduler asks before anybody uses a GPU: that is an answer too. */
-	look(!o->json && !o->prom);
+	look(!o->json && !o->prom && !o->batch);
 	for (long i = 0; !count || i < count; i++) {
 		if (!at_once) {
 			pause_ms(interval);
@@ -122,6 +124,18 @@ static void print_all(const struct options *o)
 		}
 		print(o);
 	}
+}
+
+/* The ring of a quiet GPU goes back for days. */
+static void print_date(const struct top_gpu *g, const struct top_event *e)
+{
+	time_t when = (time_t)((e->e.time_ns + g->real_minus_mono_ns) / 1000000000u), now = time(NULL);
+	struct tm tm;
+	char text[32];
+
+	if (now - when > 20 * 3600 && localtime_r(&when, &tm) &&
+		strftime(text, sizeof(text), "%Y-%m-%d ", &tm))
+		fputs(text, stdout);
 }
 
 static void print_history(const struct options *o)
@@ -139,6 +153,7 @@ static void print_history(const struct options *o)
 
 			if (o->filter && !strcasestr(e->account, o->filter))
 				continue;
+			print_date(g, e);
 			printf("%s %s %s\n",
 				top_text_clock(e->e.time_ns + g->real_minus_mono_ns, clock, sizeof(clock)),
 				*e->account ? top_text_safe(e->account, name, sizeof(name)) : "?",
@@ -332,7 +347,7 @@ int main(int argc, char **argv)
 	source.dir = o.dir;
 	source.gpu = o.gpu ? cli_gpu(o.dir, o.gpu) : NULL;
 	/* Who asks for an answer at once does not want to wait for a driver that hangs. */
-	source.names_ms = o.history ? 0 : (o.json || o.prom) && !o.batch ? 300 : 2000;
+	source.names_ms = o.history || o.explain ? 0 : (o.json || o.prom) && !o.batch ? 300 : 2000;
 	if (o.explain) {
 		explain(&o);
 	} else if (o.history && !o.json) {

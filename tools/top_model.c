@@ -313,11 +313,11 @@ static void take_clients(struct top_gpu *g, const struct gpuarb_picture *p)
 		g->client_share[i] = (struct top_share){0};
 		if (g->slot[c->slot].at_ns && p->now_ns > g->slot[c->slot].at_ns)
 			g->client_share[i] = (struct top_share){
-				true, c->used_ns > g->slot[c->slot].used_ns
-					      ? (double)(c->used_ns - g->slot[c->slot].used_ns) /
+				true, c->used_now_ns > g->slot[c->slot].used_ns
+					      ? (double)(c->used_now_ns - g->slot[c->slot].used_ns) /
 							(double)(p->now_ns - g->slot[c->slot].at_ns)
 					      : 0};
-		g->slot[c->slot].used_ns = c->used_ns;
+		g->slot[c->slot].used_ns = c->used_now_ns;
 		g->slot[c->slot].at_ns = p->now_ns;
 		if (a)
 			add_client(g, a, c);

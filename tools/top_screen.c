@@ -181,16 +181,20 @@ static void look(struct top_source *s, struct top_ui *ui)
 static void run(struct top_source *s, struct top_ui *ui, const struct top_screen *how)
 {
 	long long next = now_ms();
+	int nothing = 0;
 
-	for (;;) {
+	/* A terminal that is gone answers at once, with nothing, for ever. */
+	while (nothing < 100) {
 		int key;
 
 		if (now_ms() >= next) {
 			look(s, ui);
 			next = now_ms() + how->interval_ms;
+			nothing = 0;
 		}
 		draw(s, ui, how);
 		key = next_key(next);
+		nothing = key < 0 ? nothing + 1 : 0;
 		if (key < 0)
 			continue;
 		switch (top_ui_key(ui, s->gpus, s->ngpus, key)) {

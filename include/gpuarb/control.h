@@ -116,6 +116,7 @@ struct gpuarb_view_client {
 	uint64_t adm_since_ns;
 	unsigned adm_leases;
 	uint64_t adm_granted, adm_refused;
+	uint64_t used_now_ns; /* used_ns counted on to this moment */
 };
 
 #define GPUARB_VIEW_STARTS 32
