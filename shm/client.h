@@ -73,7 +73,7 @@ struct gpuarb_client {
 	arb_u32 base_priority;  /* the account's */
 	struct arb_busy looked;
 	uint64_t kicked_ns;
-	uint32_t patrolled;
+	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
 
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;

@@ -144,6 +144,29 @@ void arb_queue_wake(struct gpuarb_client *c)
 		arb_os_wake(&seg->slots[who].wake);
 }
 
+/* A few of those that hold a lease, or run, each time from where the last look ended. */
+static void look_at_holders(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+
+	for (int n = 0; n < 4; n++) {
+		c->patrolled = arb_admission_next(&c->seg, c->seg.header->adm_leased, c->patrolled + 1);
+		if (c->patrolled == ARB_NONE)
+			break;
+		arb_reclaim_look(&c->seg, c->me.slot, c->patrolled, false, &c->rules);
+	}
+	/* One that died in the running set keeps the busy clock going, which may be all that is known of the
+	 * pressure. */
+	if (arb_running_read(&c->seg, &snap) < 0)
+		return;
+	for (int n = 0; n < 4; n++) {
+		c->patrolled_set = arb_bits_next(snap.running, snap.words, c->patrolled_set + 1);
+		if (c->patrolled_set == ARB_NONE)
+			break;
+		arb_reclaim_look(&c->seg, c->me.slot, c->patrolled_set, true, &c->rules);
+	}
+}
+
 void arb_queue_patrol(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -152,13 +175,8 @@ void arb_queue_patrol(struct arb_task *t)
 	if (arb_load32(&c->guard->joined)) {
 		if (t->ahead != ARB_NONE)
 			arb_reclaim_look(&c->seg, c->me.slot, t->ahead, false, &c->rules);
-		for (int n = 0; n < 4 && t->leases; n++) {
-			c->patrolled =
-				arb_admission_next(&c->seg, c->seg.header->adm_leased, c->patrolled + 1);
-			if (c->patrolled == ARB_NONE)
-				break;
-			arb_reclaim_look(&c->seg, c->me.slot, c->patrolled, false, &c->rules);
-		}
+		else
+			look_at_holders(c);
 	}
 	arb_lock_give(&c->guard->lock);
 }

@@ -17,3 +17,27 @@ check-admission: $(BUILD)/test/multi_admission $(BUILD)/test/stress_admission $(
 
 check-admission-long: ## the same for longer: make check-admission-long SECONDS=300
 	@$(MAKE) --no-print-directory check-admission ADMISSION_SECONDS=$(SECONDS)
+
+# Whole programs on the simulated GPU.
+LEASE := $(BUILD)/test/preload/lease-shared $(BUILD)/test/preload/lease-static $(BUILD)/test/preload/hang/libnvidia-ml.so.1
+CHECK += check-lease-programs
+
+$(BUILD)/test/preload/lease-shared: $(BUILD)/obj/test/preload_lease.o $(BUILD)/libgpuarb.so | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $< -L$(BUILD) -lgpuarb -L$(SIM) -l:libcuda.so.1
+
+$(BUILD)/test/preload/lease-static: $(BUILD)/obj/test/preload_lease.o $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl
+
+$(BUILD)/obj/test/hanging_nvml.o: CFLAGS += -fvisibility=default
+$(BUILD)/test/preload/hang/libnvidia-ml.so.1: $(BUILD)/obj/test/hanging_nvml.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
+
+.PHONY: check-lease-programs
+check-lease-programs: $(ALL) $(LEASE) ## leases of whole programs: one client with or without the preload, gpuarb-run --class
+	@test/lease_programs.sh $(BUILD)
