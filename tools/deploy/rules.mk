@@ -95,3 +95,10 @@ CHECK += check-upgrade
 .PHONY: check-upgrade
 check-upgrade: $(PRODUCT) $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 $(NEXT)/built ## an old and a new version on one segment, with clients running
 	@test/deploy/upgrade.sh $(BUILD) $(NEXT)
+
+.PHONY: check-boot deps-boot
+deps-boot:
+	@test/install-deps.sh systemd-container
+
+check-boot: all deb deps-boot ## the units under a real systemd, in a copy of this system
+	@test/deploy/boot.sh $(BUILD)

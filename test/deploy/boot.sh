@@ -1,0 +1,106 @@
+#!/bin/bash
+# The units under a real systemd: the packages are installed in a copy of this system, which is booted in a container.
+# The watchdog with all its walls cleans up behind a killed client, the export writes, the segments outlive the units.
+# Usage: boot.sh BUILD   (after `make deb`)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(readlink -f "$1")
+skip() {
+	echo "boot: not tried, $*"
+	exit 0
+}
+command -v systemd-nspawn >/dev/null || skip "there is no systemd-nspawn here"
+[ "$(id -u)" = 0 ] || skip "it needs root"
+if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
+	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
+	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private "$0" "$build"
+fi
+work=$(mktemp -d /tmp/gpuarb-boot-XXXXXX) || exit 1
+# shellcheck disable=SC2317,SC2329
+finish() {
+	umount -R "$work/root" 2>/dev/null
+	umount "$work" 2>/dev/null
+	rm -rf "$work"
+}
+trap finish EXIT
+mount -t tmpfs none "$work" || skip "nothing can be mounted here"
+mkdir "$work/upper" "$work/work" "$work/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root" || skip "overlays are not to be had here"
+root=$work/root
+mkdir -p "$root/test"
+cp -r "$build/sim" "$build/simload" "$build"/deb/gpuarb_*.deb "$root/test/"
+mount -t proc proc "$root/proc"
+printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+chmod 755 "$root/usr/sbin/policy-rc.d"
+chroot "$root" dpkg -i "/test/$(basename "$build"/deb/gpuarb_*.deb)" >"$work/log" 2>&1 || {
+	tail -n 5 "$work/log" >&2
+	echo "boot: the package cannot be installed" >&2
+	exit 1
+}
+umount "$root/proc"
+
+# There is no NVIDIA device: the condition is dropped, and NVML is the simulated one.
+mkdir -p "$root/etc/systemd/system/gpuarb-node.service.d" "$root/var/lib/prometheus/node-exporter"
+printf '[Unit]\nConditionPathExists=\n[Service]\nEnvironment=LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim\n' \
+	>"$root/etc/systemd/system/gpuarb-node.service.d/test.conf"
+cat >"$root/etc/systemd/system/gpuarb-test.service" <<'END'
+[Unit]
+Wants=gpuarb-node.service gpuarb-watchdog.service
+After=gpuarb-node.service gpuarb-watchdog.service
+[Service]
+Type=oneshot
+ExecStart=-/bin/bash /test/inside.sh
+StandardOutput=file:/test/report
+StandardError=inherit
+ExecStopPost=/bin/systemctl --no-block exit
+END
+# Prints a sentence for everything that is wrong, and "done" at last.
+cat >"$root/test/inside.sh" <<'END'
+gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
+until_true() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; }
+[ "$(systemctl is-active gpuarb-node)" = active ] || echo "gpuarb-node: $(systemctl status gpuarb-node 2>&1)"
+[ "$(systemctl is-active gpuarb-watchdog)" = active ] || echo "gpuarb-watchdog: $(systemctl status gpuarb-watchdog 2>&1)"
+[ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/state/$gpu)" = "660 root:gpuarb" ] || echo "the state segment is $(stat -c '%a %U:%G' /dev/shm/gpuarb/state/$gpu 2>&1)"
+[ "$(stat -c '%a %U' /dev/shm/gpuarb/control/$gpu)" = "644 root" ] || echo "the control segment is $(stat -c '%a %U' /dev/shm/gpuarb/control/$gpu 2>&1)"
+grep -q '"gpuarb.dev/gpu"' /run/cdi/gpuarb.json || echo "there is no spec in /run/cdi"
+
+# The watchdog's walls.
+pid=$(systemctl show -p MainPID --value gpuarb-watchdog)
+[ "$(ps -o user= -p "$pid")" = gpuarb ] || echo "the watchdog runs as $(ps -o user= -p "$pid")"
+for line in 'CapEff:.0000000000000000' 'CapBnd:.0000000000000000' 'NoNewPrivs:.1' 'Seccomp:.2'; do
+	grep -q "^$line" "/proc/$pid/status" || echo "the watchdog has $(grep "^${line%%:*}" "/proc/$pid/status")"
+done
+nsenter -t "$pid" -m touch /etc/x 2>/dev/null && echo "the watchdog could write to /etc"
+
+# A user of the group is a client, and is killed while it runs: nobody but the watchdog is there to notice.
+useradd -M -G gpuarb alice
+mkdir -p /dev/shm/gpusim && chmod 777 /dev/shm/gpusim && chmod 666 /dev/shm/gpusim/* 2>/dev/null
+setpriv --reuid=alice --regid=alice --init-groups env LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim GPUARB_ACCOUNT=hers GPUARB_CORE_LIMIT=30 \
+	LD_PRELOAD=/usr/lib/gpuarb/libgpuarb-preload.so /test/simload --kernel-us=50 --duration=60 >/dev/null 2>/test/err &
+client=$!
+joined() { gpuarb-top --json | grep -q '"name": "hers"'; }
+until_true joined || echo "the client has not joined: $(cat /test/err)"
+systemctl start gpuarb-export.service || echo "the export fails: $(journalctl -u gpuarb-export --no-pager | tail -n 5)"
+grep -q '^gpuarb_account_limit_ratio{.*account="hers"} 0.3' /var/lib/prometheus/node-exporter/gpuarb.prom || echo "the export has not written the account"
+kill -KILL $client
+wait $client 2>/dev/null
+cleaned() { journalctl -u gpuarb-watchdog --no-pager | grep -q 'slot 0 reclaimed: pid .* of account hers'; }
+until_true cleaned || echo "the watchdog did not clean up: $(journalctl -u gpuarb-watchdog --no-pager | tail -n 5)"
+
+# The segments are everybody's: they stay when a unit or a user goes.
+systemctl stop gpuarb-watchdog gpuarb-node
+[ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with the units"
+systemctl start gpuarb-export.timer && systemctl list-timers gpuarb-export.timer --no-pager | grep -q gpuarb-export.service || echo "the timer does not run"
+failed=$(systemctl list-units --failed --no-legend --no-pager 'gpuarb-*')
+[ -z "$failed" ] || echo "failed: $failed"
+echo done
+END
+timeout 120 systemd-nspawn --register=no --keep-unit --link-journal=no --private-network -D "$root" --boot systemd.unit=gpuarb-test.service \
+	</dev/null >"$work/console" 2>&1
+report=$(cat "$root/test/report" 2>/dev/null)
+if [ "$report" != "done" ]; then
+	[ -n "$report" ] || tail -n 10 "$work/console" >&2
+	echo "boot: ${report:-the copy did not boot}" >&2
+	exit 1
+fi
+echo "boot: under $(systemctl --version | sed -n '1s/ (.*//p'): node, watchdog without capabilities, export and timer"
