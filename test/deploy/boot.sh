@@ -45,8 +45,8 @@ printf '[Unit]\nConditionPathExists=\n[Service]\nEnvironment=LD_LIBRARY_PATH=/te
 	>"$root/etc/systemd/system/gpuarb-node.service.d/test.conf"
 cat >"$root/etc/systemd/system/gpuarb-test.service" <<'END'
 [Unit]
-Wants=gpuarb-node.service gpuarb-watchdog.service
-After=gpuarb-node.service gpuarb-watchdog.service
+Wants=dbus.service systemd-logind.service gpuarb-node.service gpuarb-watchdog.service
+After=dbus.service systemd-logind.service gpuarb-node.service gpuarb-watchdog.service
 [Service]
 Type=oneshot
 ExecStart=-/bin/bash /test/inside.sh
@@ -82,17 +82,26 @@ joined() { gpuarb-top --json | grep -q '"name": "hers"'; }
 until_true joined || echo "the client has not joined: $(cat /test/err)"
 systemctl start gpuarb-export.service || echo "the export fails: $(journalctl -u gpuarb-export --no-pager | tail -n 5)"
 grep -q '^gpuarb_account_limit_ratio{.*account="hers"} 0.3' /var/lib/prometheus/node-exporter/gpuarb.prom || echo "the export has not written the account"
-kill -KILL $client
-wait $client 2>/dev/null
+{ kill -KILL $client; wait $client; } 2>/dev/null
 cleaned() { journalctl -u gpuarb-watchdog --no-pager | grep -q 'slot 0 reclaimed: pid .* of account hers'; }
 until_true cleaned || echo "the watchdog did not clean up: $(journalctl -u gpuarb-watchdog --no-pager | tail -n 5)"
 
-# The segments are everybody's: they stay when a unit or a user goes.
+# When a user's last session ends logind removes what that user has in shared memory, in directories as well: that is
+# why the segments are made by root.
+useradd -m -G gpuarb bob
+su - bob -c 'touch /dev/shm/gpuarb/state/GPU-bob'
+gone() { [ ! -e /dev/shm/gpuarb/state/GPU-bob ]; }
+until_true gone || until_true gone || echo "logind has not removed a user's file: what the manual says of it is wrong"
+[ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with a user"
+# Until the watchdog has forgotten that file, which it could not look after.
+sleep 2
+
+# The segments are everybody's: they stay when a unit goes.
 systemctl stop gpuarb-watchdog gpuarb-node
 [ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with the units"
 systemctl start gpuarb-export.timer && systemctl list-timers gpuarb-export.timer --no-pager | grep -q gpuarb-export.service || echo "the timer does not run"
 failed=$(systemctl list-units --failed --no-legend --no-pager 'gpuarb-*')
-[ -z "$failed" ] || echo "failed: $failed"
+[ -z "$failed" ] || echo "failed: $failed $(systemctl status --no-pager 'gpuarb-*')"
 echo done
 END
 timeout 120 systemd-nspawn --register=no --keep-unit --link-journal=no --private-network -D "$root" --boot systemd.unit=gpuarb-test.service \

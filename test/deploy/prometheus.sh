@@ -62,8 +62,7 @@ client batch 20 512Mi
 client doomed 10 512Mi
 doomed=$!
 sleep 2
-kill -KILL $doomed
-wait $doomed 2>/dev/null
+{ kill -KILL $doomed; wait $doomed; } 2>/dev/null
 write() { "$work/usr/lib/gpuarb/export" "$work/textfile/gpuarb.prom"; }
 write || say "the export failed"
 [ "$(ls "$work/textfile")" = gpuarb.prom ] || say "the export left $(ls "$work/textfile")"

@@ -66,8 +66,7 @@ after=$(used)
 [ ! -s "$shm/err" ] || say "the running client is told: $(cat "$shm/err")"
 
 # It ends: the next version takes over.
-kill -KILL $client
-wait $client 2>/dev/null
+{ kill -KILL $client; wait $client; } 2>/dev/null
 client=
 "$new/gpuarb-node" --gpu $gpu --replace >"$shm/said" 2>&1 || say "the next version cannot take over: $(cat "$shm/said")"
 GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>"$shm/err" || say "a program of the next version fails: $(cat "$shm/err")"
