@@ -78,7 +78,7 @@ mkdir -p /dev/shm/gpusim && chmod 777 /dev/shm/gpusim && chmod 666 /dev/shm/gpus
 setpriv --reuid=alice --regid=alice --init-groups env LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim GPUARB_ACCOUNT=hers GPUARB_CORE_LIMIT=30 \
 	LD_PRELOAD=/usr/lib/gpuarb/libgpuarb-preload.so /test/simload --kernel-us=50 --duration=60 >/dev/null 2>/test/err &
 client=$!
-joined() { gpuarb-top --json | grep -q '"name": "hers"'; }
+joined() { gpuarb-top --json 2>/dev/null | grep -q '"name": "hers"'; }
 until_true joined || echo "the client has not joined: $(cat /test/err)"
 systemctl start gpuarb-export.service || echo "the export fails: $(journalctl -u gpuarb-export --no-pager | tail -n 5)"
 grep -q '^gpuarb_account_limit_ratio{.*account="hers"} 0.3' /var/lib/prometheus/node-exporter/gpuarb.prom || echo "the export has not written the account"
