@@ -77,7 +77,7 @@ check-ways: $(if $(SET),,$(SIM)/libnvidia-ml.so.1) $(WAYS) $(PRELOAD_TEST)/cover
 	@for t in coverage coverage-linked ways; do for p in $(WAYS); do \
 		$(RUN) $(SET) GPUARB_DISABLE=1 $(SET) LD_LIBRARY_PATH=$(RECORD) $(SET) LD_PRELOAD=$$p $(PRELOAD_TEST)/$$t || exit 1; done; done
 
-check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 ## every entry point by every way, and nothing felt
+check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/forward/libcuda.so.1 $(patsubst %,$(SIM)/test_%,memory graph errors module ipc procaddr) ## every entry point by every way, and nothing felt
 	@CC="$(CC)" test/preload_headers.sh $(PRELOAD_TEST)/headers
 	@test/preload_loads.sh $(PRELOAD_TEST)/libwhole.so symbols
 	@test/preload_loads.sh $(PRELOAD)
@@ -95,6 +95,11 @@ check-aarch64: $(ALL) ## the preload on another machine: every entry point by ev
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
 	@test/preload_loads.sh $(BUILD)/aarch64/libgpuarb-preload.so symbols
 	@test/preload_foreign.sh $(BUILD) $(BUILD)/aarch64 $(AARCH64_RUN)
+
+.PHONY: check-userlands
+check-userlands: $(ALL) ## the preload in Debian 11 and 13 (glibc 2.31 and 2.41): needs root and a network, makes roots below build/
+	@test/install-deps.sh debootstrap
+	@test/preload_userlands.sh $(BUILD) $(BUILD)/userlands
 
 # Memory against a quota: gpuarb's books and the simulated GPU's.
 MEMORY_TEST := $(PRELOAD_TEST)/memory

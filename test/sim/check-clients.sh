@@ -1,8 +1,10 @@
 #!/bin/sh
 # Runs programs that nobody here wrote, unchanged, on the simulated GPU and compares what they say with
 # the ground truth. What cannot run here is skipped with a sentence; anything that differs is a failure.
+# Usage: check-clients.sh SIM [PRELOAD]   (PRELOAD: a library that they are run with)
 set -u
 sim=$(cd "$1" && pwd)
+preload=${2:+$(readlink -f "$2")}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 load=
@@ -15,7 +17,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 1' INT TERM
 
-pass() { echo "clients: $*"; }
+pass() { echo "clients: $*${preload:+, also with the preload}"; }
 skip() { echo "clients: skipped $*"; }
 fail() {
 	echo "clients: FAILED $*" >&2
@@ -28,7 +30,10 @@ simulation() {
 	GPUSIM_DIR=$work/$1
 	export GPUSIM_DIR
 }
-on_gpu() { LD_LIBRARY_PATH=$sim${toolkit:+:$toolkit} HOME=$GPUSIM_DIR/home timeout 120 "$@"; }
+on_gpu() {
+	LD_LIBRARY_PATH=$sim${toolkit:+:$toolkit} LD_PRELOAD=$preload GPUARB_DIR=$GPUSIM_DIR/arb GPUARB_CONF=/dev/null \
+		HOME=$GPUSIM_DIR/home timeout 120 "$@"
+}
 # The sum of one figure over all processes of the first device.
 truth() {
 	"$sim/gpusim-report" --json | tr '{' '\n' | sed -n '/"serial"/s/.*"'"$1"'":\([0-9]*\).*/\1/p' |

@@ -88,8 +88,9 @@ check-sim: $(ALL) $(SIM_TESTS:%=$(SIM)/test_%) ## test the simulated GPU itself
 	@test/sim/check-cudart.sh $(SIM)
 	@test/sim/unmodelled.sh -c $(SIM)/libcuda.so.1 test/sim/README.md
 
-check-clients: all ## run ffmpeg, hashcat and viewers on the simulated GPU
+check-clients: all ## run ffmpeg, hashcat and viewers on the simulated GPU, without the preload and with it
 	@test/sim/check-clients.sh $(SIM)
+	@test/sim/check-clients.sh $(SIM) $(PRELOAD)
 
 sim-readme: $(SIM)/libcuda.so.1 ## write the list of what is not modelled into test/sim/README.md
 	@test/sim/unmodelled.sh $(SIM)/libcuda.so.1 test/sim/README.md
