@@ -76,10 +76,12 @@ static int apply(struct gpuarb_client *c)
 	unsigned core = core_of(c->follow);
 	uint64_t mem = mem_of(c->follow);
 
+	arb_lock_take(&c->guard->lock);
 	if (!core && c->core_pct)
 		core = 100;
 	if (!mem && c->mem_bytes)
 		mem = GPUARB_MEM_UNLIMITED;
+	arb_lock_give(&c->guard->lock);
 	return core || mem ? gpuarb_client_set_limits(c, core, mem, 0) : 0;
 }
 

@@ -157,6 +157,7 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 
 # What shells offer, and that man pages know every option.
 .PHONY: check-completion
+CHECK    += check-completion
 PACKAGES += man-db
 check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
 	@test/completion.sh $(BUILD)
