@@ -105,6 +105,17 @@ struct gpuarb_status {
 	uint32_t queue_len;     /* processes that wait */
 	uint32_t leases;        /* processes that hold a lease */
 	uint32_t own_leases;    /* that this process holds */
+
+	/* This process's own part; zeros while it is no client of the GPU. */
+	uint32_t core_limit;          /* of its account, percent of the GPU's time; 100: none */
+	uint32_t quota;               /* what that comes to beside the others now, hundredths of a percent */
+	uint32_t reason;              /* enum gpuarb_why: what it waits for */
+	uint64_t window_ns;           /* length of a window */
+	uint64_t window_used_ns;      /* what the account has used of this one */
+	uint64_t debt_ns;             /* what it owes */
+	uint64_t total_ns;            /* what it has used since it exists */
+	uint64_t throttled_ns;        /* how long this process was held up for quota */
+	uint64_t mem_used, mem_limit; /* of the account, bytes; limit 0: none */
 	uint64_t reserved[4];
 };
 

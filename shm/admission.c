@@ -228,7 +228,7 @@ static void mark_blocked(struct arb_task *t, uint32_t reason)
 		arb_store32(&arb_client_slot(t->c)->reason, reason);
 }
 
-static uint32_t public_reason(uint32_t reason)
+uint32_t arb_admission_reason(uint32_t reason)
 {
 	return reason == ARB_REASON_PRESSURE ? GPUARB_GPU_USAGE_HIGH
 	       : reason == ARB_REASON_QUEUE  ? GPUARB_QUEUE
@@ -242,7 +242,7 @@ static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *leas
 	struct arb_slot *s = arb_client_slot(t->c);
 
 	arb_store64(&s->adm_refused, arb_load64(&s->adm_refused) + 1);
-	lease->reason = public_reason(reason);
+	lease->reason = arb_admission_reason(reason);
 	if (result == GPUARB_TIMEOUT && !t->queued_inside)
 		arb_events_write(&t->c->seg, ARB_EVENT_WAIT_TIMEOUT, t->c->me.slot, t->c->account,
 			t->now_ns - t->began_ns, reason);

@@ -87,4 +87,7 @@ void arb_admission_picture(const struct arb_segment *seg, const struct arb_contr
 	const struct arb_rules *rules, const struct arb_snap *ahead, uint64_t now_ns,
 	struct gpuarb_view_admission *a);
 
+/* enum arb_reason as programs see it: enum gpuarb_why. */
+uint32_t arb_admission_reason(uint32_t reason);
+
 #endif

@@ -268,8 +268,10 @@ int gpuarb_status(const char *gpu, struct gpuarb_status *status)
 		return gpu ? arb_fail(&last, -EINVAL, "gpuarb_status: nothing to fill in") : last.code;
 	r = read_status(gpu, status);
 	client = known(gpu);
-	if (r == 0 && client)
+	if (r == 0 && client) {
 		status->own_leases = table->leases(client);
+		r = table->status(client, status);
+	}
 	errno = saved;
 	return r;
 }

@@ -88,6 +88,26 @@ static int own_client(const char *gpu, struct gpuarb_client **client, struct gpu
 		&(struct gpuarb_options){.gpu = gpu, .threads = true}, false, client, err);
 }
 
+int arb_shared_status(struct gpuarb_client *c, struct gpuarb_status *to)
+{
+	struct gpuarb_client_status from;
+	int r = gpuarb_client_status(c, &from);
+
+	if (r < 0)
+		return r;
+	to->core_limit = from.core_pct;
+	to->quota = from.quota_ppm / 100;
+	to->reason = from.running ? GPUARB_WHY_NONE : arb_admission_reason(from.reason);
+	to->window_ns = from.window_ns;
+	to->window_used_ns = from.used_ns;
+	to->debt_ns = from.debt_ns;
+	to->total_ns = from.total_ns;
+	to->throttled_ns = from.throttled_ns;
+	to->mem_used = from.mem_used;
+	to->mem_limit = from.mem_limit;
+	return 0;
+}
+
 uint32_t arb_shared_leases(struct gpuarb_client *c)
 {
 	uint32_t n;

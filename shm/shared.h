@@ -35,6 +35,8 @@ struct arb_shared_table {
 	void (*tend)(struct gpuarb_client *client, uint64_t *next_ns);
 	/* Sleeps until then or until somebody misses a sample. */
 	void (*sleep)(struct gpuarb_client *client, uint64_t ns);
+	/* The process's own part of the status. */
+	int (*status)(struct gpuarb_client *client, struct gpuarb_status *status);
 };
 
 uint32_t arb_shared_leases(struct gpuarb_client *client);
@@ -42,12 +44,13 @@ bool arb_shared_due(struct gpuarb_client *client, uint64_t *next_ns);
 bool arb_shared_put(struct gpuarb_client *client, int hundredths);
 void arb_shared_tend(struct gpuarb_client *client, uint64_t *next_ns);
 void arb_shared_sleep(struct gpuarb_client *client, uint64_t ns);
+int arb_shared_status(struct gpuarb_client *client, struct gpuarb_status *status);
 
 #define ARB_SHARED_TABLE(client_function)                                                                    \
 	{                                                                                                    \
 		ARB_SHARED_VERSION, sizeof(struct arb_shared_table), client_function, arb_admission_acquire, \
 			arb_admission_release, arb_admission_hint, arb_admission_cancel, arb_shared_leases,  \
-			arb_shared_due, arb_shared_put, arb_shared_tend, arb_shared_sleep                    \
+			arb_shared_due, arb_shared_put, arb_shared_tend, arb_shared_sleep, arb_shared_status \
 	}
 
 /* The preload exports it under this name. */

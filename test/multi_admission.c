@@ -283,6 +283,10 @@ Test(leases, a_process_waits_with_the_highest_class_of_its_threads)
 	cr_assert_eq(gpuarb_status(NULL, &status), 0);
 	cr_assert_eq(status.own_leases, 3);
 	cr_assert_eq(status.leases, 1, "one process");
+	cr_assert_eq(status.core_limit, 100, "it asked for no limit");
+	cr_assert_eq(status.quota, 10000);
+	cr_assert_eq(status.reason, GPUARB_WHY_NONE);
+	cr_assert_gt(status.window_ns, 0);
 	gpuarb_release(&first);
 	gpuarb_release(&thread_lease[0]);
 	gpuarb_release(&thread_lease[1]);

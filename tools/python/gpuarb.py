@@ -65,7 +65,10 @@ class _Status(ctypes.Structure):
     _fields_ = [("state", ctypes.c_uint32), ("usage", ctypes.c_int32), ("usage_age_ms", ctypes.c_int64),
                 ("high_water", ctypes.c_uint32), ("low_water", ctypes.c_uint32), ("boost_left_ms", ctypes.c_uint32),
                 ("queue_len", ctypes.c_uint32), ("leases", ctypes.c_uint32), ("own_leases", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint64 * 4)]
+                ("core_limit", ctypes.c_uint32), ("quota", ctypes.c_uint32), ("reason", ctypes.c_uint32),
+                ("window_ns", ctypes.c_uint64), ("window_used_ns", ctypes.c_uint64), ("debt_ns", ctypes.c_uint64),
+                ("total_ns", ctypes.c_uint64), ("throttled_ns", ctypes.c_uint64), ("mem_used", ctypes.c_uint64),
+                ("mem_limit", ctypes.c_uint64), ("reserved", ctypes.c_uint64 * 4)]
 
 
 _library = None
@@ -172,4 +175,7 @@ def status(gpu=None):
             "gpu_usage_cache_age_ms": None if s.usage_age_ms < 0 else s.usage_age_ms,
             "gpu_queue_len": s.queue_len,
             "high_water": s.high_water, "low_water": s.low_water, "boost_left_ms": s.boost_left_ms,
-            "leases": s.leases, "own_leases": s.own_leases}
+            "leases": s.leases, "own_leases": s.own_leases,
+            "core_limit": s.core_limit, "quota": s.quota / 100, "reason": s.reason, "window_ns": s.window_ns,
+            "window_used_ns": s.window_used_ns, "debt_ns": s.debt_ns, "total_ns": s.total_ns,
+            "throttled_ns": s.throttled_ns, "mem_used": s.mem_used, "mem_limit": s.mem_limit}
