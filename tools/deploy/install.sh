@@ -70,6 +70,8 @@ everything() {
 	for page in tools/gpuarb-*.1; do
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done
+	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
+	put 644 tools/python/gpuarb.py "$PKGLIB/python/gpuarb.py"
 
 	# One file for all tools; each shell looks for it under its own names.
 	put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/gpuarb-run"
