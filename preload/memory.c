@@ -90,6 +90,7 @@ static void forget(void)
 	memory_pool_forget();
 	memory_vmm_forget();
 	memory_context_forget();
+	memory_exec_forget();
 }
 
 /* Not in a constructor: most programs that load this never allocate device memory. */
@@ -125,6 +126,8 @@ static bool before(struct act_call *call, CUresult *result)
 	case CAT_VMM:
 		follow_fork();
 		return memory_vmm_before(call, result);
+	case CAT_GRAPH_MAKE:
+		return memory_exec_before(call, result);
 	case CAT_CONTEXT:
 		follow_fork();
 		return memory_context_before(call, result);
@@ -160,9 +163,13 @@ static CUresult after(struct act_call *call, CUresult result)
 	case CAT_CONTEXT:
 		memory_context_after(call, result);
 		return result;
+	case CAT_GRAPH_MAKE:
+		memory_exec_after(call, result);
+		if (memory_pool_any())
+			memory_pool_settle_all(false);
+		return result;
 	case CAT_SYNC:
 	case CAT_GRAPH:
-	case CAT_GRAPH_MAKE:
 		if (memory_pool_any() && moves_pools(call->id))
 			memory_pool_settle_all(false);
 		return result;

@@ -59,6 +59,16 @@ bool memory_pool_before(struct act_call *call, CUresult *result);
 CUresult memory_pool_after(struct act_call *call, CUresult result);
 bool memory_graph_before(struct act_call *call, CUresult *result);
 CUresult memory_graph_after(struct act_call *call, CUresult result);
+/* In what steps drivers take it. */
+uint64_t memory_pool_most(uint64_t bytes);
+/* What graphs may take at least, on a device; false: there is no room. And the same anew, by the table. */
+bool memory_graph_any(void);
+bool memory_graph_floor(CUdevice ordinal, uint64_t bytes);
+void memory_graph_lower(void);
+/* Executable graphs: memory_graph.c. */
+bool memory_exec_before(struct act_call *call, CUresult *result);
+void memory_exec_after(struct act_call *call, CUresult result);
+void memory_exec_forget(void);
 /* A pointer of a pool was freed. */
 void memory_pool_freed(const struct memory_entry *entry, bool waited);
 /* Counts anew what each pool and graph has; `tight`: after giving back what is not in use. */

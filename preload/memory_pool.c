@@ -29,6 +29,7 @@ struct stock {
 	bool answers;              /* the driver says what it has; else pointers are counted */
 	uint64_t counted;
 	uint64_t coming; /* of it: for calls under way */
+	uint64_t floor;  /* so much counts at least, for graphs that may still take it */
 	uint64_t live;   /* pointers */
 	uint64_t live_bytes;
 };
@@ -122,7 +123,7 @@ static bool settle(struct stock *s, uint64_t done, bool tight)
 	if (tight)
 		trim(s);
 	now = reserved(s);
-	want = now + s->coming;
+	want = (now > s->floor ? now : s->floor) + s->coming;
 	if (want > s->counted) {
 		if (memory_reserve(s->device, want - s->counted))
 			s->counted = want;
@@ -137,6 +138,70 @@ static bool settle(struct stock *s, uint64_t done, bool tight)
 	}
 	pthread_mutex_unlock(&s->lock);
 	return fits;
+}
+
+bool memory_graph_any(void)
+{
+	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next)
+		if (!s->pool && s->device)
+			return true;
+	return false;
+}
+
+static bool raise_floor(struct stock *s, uint64_t bytes)
+{
+	uint64_t now, more;
+	bool fits = true;
+
+	pthread_mutex_lock(&s->lock);
+	now = s->counted - s->coming;
+	more = bytes > now ? bytes - now : 0;
+	fits = !more || memory_reserve(s->device, more);
+	if (fits) {
+		s->counted += more;
+		s->floor = bytes > s->floor ? bytes : s->floor;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return fits;
+}
+
+bool memory_graph_floor(CUdevice ordinal, uint64_t bytes)
+{
+	struct stock *s = find(NULL, ordinal);
+
+	if (!s || !s->device || raise_floor(s, bytes))
+		return true;
+	memory_pool_settle_all(true);
+	return raise_floor(s, bytes);
+}
+
+struct largest {
+	CUdevice ordinal;
+	uint64_t bytes;
+};
+
+static bool compare(void *argument, const struct memory_entry *e)
+{
+	struct largest *l = argument;
+
+	if ((CUdevice)e->epoch == l->ordinal && e->bytes > l->bytes)
+		l->bytes = e->bytes;
+	return false;
+}
+
+void memory_graph_lower(void)
+{
+	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next) {
+		struct largest l = {.ordinal = s->ordinal};
+
+		if (s->pool || !s->device)
+			continue;
+		memory_table_walk(MEMORY_EXEC, compare, &l);
+		pthread_mutex_lock(&s->lock);
+		s->floor = l.bytes;
+		pthread_mutex_unlock(&s->lock);
+		settle(s, 0, false);
+	}
 }
 
 void memory_pool_settle_all(bool tight)
@@ -173,6 +238,11 @@ static enum capture capturing(const struct act_call *call)
 static uint64_t most(uint64_t bytes)
 {
 	return bytes > UINT64_MAX - GRAIN ? bytes : (bytes + GRAIN - 1) / GRAIN * GRAIN;
+}
+
+uint64_t memory_pool_most(uint64_t bytes)
+{
+	return most(bytes);
 }
 
 /* Reserves for a call that is about to take `bytes` from it. */

@@ -18,6 +18,8 @@ enum memory_kind {
 	MEMORY_MAPPING = 16, /* where physical memory is mapped */
 	MEMORY_MANAGED = 32, /* a pointer that was asked for as device memory, and is managed */
 	MEMORY_CONTEXT = 64, /* a context */
+	MEMORY_EXEC =
+		128, /* an executable graph; `epoch` is the ordinal of the device that it needs `bytes` of */
 };
 
 struct memory_entry {

@@ -257,6 +257,57 @@ static void physical(void)
 	PM_BOTH(0);
 }
 
+static CUgraph with_memory(uint64_t bytes)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS node = {
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+		.bytesize = bytes};
+	CUgraphNode made;
+	CUgraph graph;
+
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuGraphAddMemAllocNode(&made, graph, NULL, 0, &node));
+	return graph;
+}
+
+/* Whether the driver has it yet or not, what a launch may take counts while there is something to launch. */
+static void executables(CUstream stream)
+{
+	CUgraph small = with_memory(50 * MIB), large = with_memory(99 * MIB), outer;
+	CUgraphExec a, b, c;
+	CUgraphNode inner;
+	CUdeviceptr p;
+
+	OK(cuGraphInstantiateWithFlags(&a, small, 0));
+	OK(cuGraphInstantiateWithFlags(&b, large, 0));
+	T_CHECK(pm_counted(0) >= 100 * MIB, "%lld", (long long)pm_counted(0));
+	OK(cuGraphLaunch(b, stream));
+	OK(cuStreamSynchronize(stream));
+	OK(cuGraphDestroy(small));
+	OK(cuGraphDestroy(large));
+	OK(cuCtxSynchronize());
+	T_CHECK(pm_counted(0) >= 100 * MIB, "%lld", (long long)pm_counted(0));
+	/* So that there is room for the launch whatever else is allocated. */
+	GIVES(cuMemAlloc_v2(&p, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuGraphExecDestroy(b));
+	OK(cuCtxSynchronize());
+	T_CHECK(pm_counted(0) >= 50 * MIB, "%lld", (long long)pm_counted(0));
+	/* Also through a graph in a graph. */
+	OK(cuGraphCreate(&outer, 0));
+	small = with_memory(60 * MIB);
+	OK(cuGraphAddChildGraphNode(&inner, outer, NULL, 0, small));
+	OK(cuGraphInstantiateWithFlags(&c, outer, 0));
+	OK(cuGraphDestroy(outer));
+	OK(cuGraphDestroy(small));
+	OK(cuCtxSynchronize());
+	T_CHECK(pm_counted(0) >= 60 * MIB, "%lld", (long long)pm_counted(0));
+	OK(cuGraphExecDestroy(c));
+	OK(cuGraphExecDestroy(a));
+	OK(cuCtxSynchronize());
+	PM_BOTH(0);
+}
+
 static void graphs(void)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS node = {
@@ -286,6 +337,7 @@ static void graphs(void)
 	OK(cuGraphDestroy(graph));
 	OK(cuCtxSynchronize());
 	PM_BOTH(0);
+	executables(stream);
 }
 
 static void contexts(void)
