@@ -230,7 +230,7 @@ Test(promise, of_many_who_come_at_once_no_more_get_it_than_fit)
 	cr_assert_eq(pipe(pipes), 0);
 	for (int i = 0; i < 12; i++)
 		if (fork() == 0) {
-			char name[16], byte;
+			char name[32], byte;
 
 			snprintf(name, sizeof(name), "client%d", i);
 			close(pipes[1]);
