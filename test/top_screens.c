@@ -245,6 +245,22 @@ Test(screens, every_size_is_clean)
 	free(words);
 }
 
+/* Wide characters take two columns, combining ones would take none: neither moves what stands beside them. */
+Test(screens, characters_of_every_width)
+{
+	struct top_grid grid;
+	char *text;
+
+	cr_assert(top_grid_make(&grid, 12, 3, true));
+	cr_assert_eq(top_grid_text(&grid, 0, 0, 12, TOP_PLAIN, "\xe6\x95\xb0\xe6\x8d\xae|"), 5);
+	cr_assert_eq(top_grid_text(&grid, 1, 0, 12, TOP_PLAIN, "e\xcc\x81|"), 3);
+	cr_assert_eq(top_grid_text(&grid, 2, 0, 4, TOP_PLAIN, "\xe6\x95\xb0\xe6\x8d\xae\xe6\x95\xb0"), 3);
+	text = screen_text(&grid, false);
+	cr_assert_str_eq(text, "\xe6\x95\xb0\xe6\x8d\xae|\ne?|\n\xe6\x95\xb0\xe2\x80\xa6\n");
+	free(text);
+	top_grid_free(&grid);
+}
+
 Test(screens, words_for_each_state)
 {
 	static const struct {

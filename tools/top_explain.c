@@ -146,6 +146,12 @@ static void say_window(const struct story *s)
 		if (a->window_ns + a->left_ns + grant / 50 < grant)
 			fprintf(s->to, " (%s paid an older debt)",
 				top_text_time(grant - a->window_ns - a->left_ns, y, sizeof(y)));
+		else if (a->window_ns + a->left_ns > grant + grant / 50)
+			fprintf(s->to,
+				" (%s more than a window's, kept while it waited for its turn, or moved on "
+				"while "
+				"nobody else was short)",
+				top_text_time(a->window_ns + a->left_ns - grant, y, sizeof(y)));
 		fputs(".\n", s->to);
 		return;
 	}

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "top_text.h"
 
@@ -41,7 +42,10 @@ static uint32_t shown(const struct top_grid *g, uint32_t code)
 {
 	if (code == 0xfffd || top_text_hides(code))
 		return '?';
-	if (g->utf8 || code < 0x80)
+	/* One that takes no column of its own, or that this C library does not know, would move the rest. */
+	if (g->utf8 && code >= 0x80)
+		return wcwidth((wchar_t)code) > 0 ? code : '?';
+	if (code < 0x80)
 		return code;
 	return code == 0x2026 ? '~' : code == 0xb7 ? '|' : code == 0xd7 ? 'x' : '?';
 }

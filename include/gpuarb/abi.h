@@ -297,7 +297,7 @@ enum arb_event_kind {
 	ARB_EVENT_RETURNED,      /* an evicted client came back */
 	ARB_EVENT_WAIT_TIMEOUT,  /* a: ns it had waited; b: enum arb_reason */
 	ARB_EVENT_LIMIT_CHANGED, /* a: old ppm; b: new ppm */
-	ARB_EVENT_MEM_REFUSED,   /* a: bytes wanted; b: bytes in use */
+	ARB_EVENT_MEM_REFUSED,   /* a: bytes wanted; b: its quota */
 	ARB_EVENT_WINDOW,        /* a: new length in ns */
 	ARB_EVENT_TAIL,          /* a: ticks billed after the gate closed */
 	ARB_EVENT_CORRUPT,       /* somebody found garbage; a: which check */
