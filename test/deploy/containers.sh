@@ -174,6 +174,54 @@ attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$w
 printf 'containers: by flags: limit 40, 2 processes, attained %d.%02d %%\n' $((attained / 100)) $((attained % 100))
 [ "${attained:-10000}" -le 4500 ] || say "by flags it got $attained hundredths of a percent, not at most 40"
 
+# A pod as the kustomize component makes it, with its volumes as the kubelet makes them: a link that is moved when an
+# annotation changes.
+annotate() { # LINE...
+	local fresh
+	fresh=$(mktemp -d "$work/pod/..XXXXXX") && chmod 755 "$fresh"
+	printf '%s\n' "$@" | head -c -1 >"$fresh/annotations"
+	ln -s "$(basename "$fresh")" "$work/pod/..data_tmp" && mv -T "$work/pod/..data_tmp" "$work/pod/..data"
+	find "$work/pod" -mindepth 1 -maxdepth 1 -type d ! -path "$fresh" -exec rm -r {} +
+}
+own_share() { # hundredths of a percent that the one process on the GPU gets in three seconds
+	books >"$work/before"
+	sleep 3
+	books >"$work/after"
+	got right
+}
+expect_share() { # WHAT LIMIT
+	attained=$(own_share)
+	printf 'containers: a pod, %s: attained %d.%02d %%\n' "$1" $((attained / 100)) $((attained % 100))
+	[ "$attained" -gt $(($2 * 100 + 300)) ] || [ "$attained" -lt $(($2 * 65)) ] && say "a pod, $1, got $attained hundredths of a percent"
+}
+if kubectl kustomize --help >/dev/null 2>&1 && python3 -c 'import yaml' 2>/dev/null; then
+	mkdir -p "$work/kustomize" "$work/pod"
+	cp -r tools/deploy/kubernetes/component "$work/kustomize/"
+	cp test/k8s/client.yaml "$work/kustomize/pod.yaml"
+	printf 'resources: [pod.yaml]\ncomponents: [component]\n' >"$work/kustomize/kustomization.yaml"
+	kubectl kustomize "$work/kustomize" >"$work/pod.yaml" || say "kustomize does not build the pod"
+	uid=3f6c1e9e-0c0f-4a59-9d5e-2d1c3a1f0b11
+	flags=$(test/deploy/pod-flags.py "$work/pod.yaml" $uid /var/lib/gpuarb="$work/host/usr/lib/gpuarb" /dev/shm/gpuarb/state="$GPUARB_DIR/state" \
+		/dev/shm/gpuarb/control="$GPUARB_DIR/control" gpuarb-pod="$work/pod" /dev/shm/gpuarb-k8s-gpusim="$shm/gpu") || say "the pod has something new"
+	ln -s ..data/annotations "$work/pod/annotations"
+	annotate 'gpuarb.dev/core-limit="30"' 'kubernetes.io/config.seen="2026"'
+	# shellcheck disable=SC2086
+	run -d --name pod $nvidia $flags -e GPUSIM_DIR=/run/gpusim client /bin/right --kernel-us=50 --duration=120 >/dev/null || say "the pod does not start"
+	until_true 20 on_gpu 1 || say "the pod is not on the GPU: $(pod logs pod 2>&1)"
+	"$build/gpuarb-top" --json --once | grep "\"name\": \"pod-$uid\"" >/dev/null || say "gpuarb-top does not name the pod"
+	expect_share 'core-limit "30"' 30
+	annotate 'gpuarb.dev/core-limit="10"' 'kubernetes.io/config.seen="2026"'
+	sleep 0.3
+	expect_share 'annotated to "10"' 10
+	annotate 'kubernetes.io/config.seen="2026"' 'nvshare.com/gpu-core-limit="60"'
+	sleep 0.3
+	expect_share 'with nvshare.com/gpu-core-limit="60"' 60
+	pod rm --force --time 0 pod >/dev/null
+	until_true 10 on_gpu 0 || say "the pod is still on the GPU"
+else
+	echo "containers: a pod was not tried, there is no kubectl or no python3-yaml here"
+fi
+
 # root of a user namespace has none of the host's rights: it joins only where everybody may, and never sets, not even
 # where it gets the control directory writable.
 node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"

@@ -36,19 +36,22 @@ CHECK += check-systemd
 check-systemd: $(PRODUCT) ## units, user and directories by systemd's own judgement
 	@test/deploy/systemd.sh $(BUILD)
 
+# Clients and the simulated GPU that they run on.
+TRIAL := $(PRODUCT) $(BUILD)/simload $(patsubst %,$(BUILD)/sim/%,libcuda.so.1 libnvidia-ml.so.1 gpusim-report)
+
 # The real thing: these install what they need, and are not part of `make check`.
 .PHONY: check-slurm deps-slurm
 deps-slurm:
 	@test/install-deps.sh slurmctld slurmd slurm-client munge jq
 
-check-slurm: all deps-slurm ## jobs with shards on a real Slurm cluster of one node
+check-slurm: $(TRIAL) deps-slurm ## jobs with shards on a real Slurm cluster of one node
 	@test/deploy/slurm.sh $(BUILD)
 
 .PHONY: check-containers deps-containers
 deps-containers:
 	@test/install-deps.sh podman runc jq util-linux
 
-check-containers: all deps-containers ## an unmodified image under two limits, with podman and CDI
+check-containers: $(TRIAL) deps-containers ## an unmodified image under two limits, with podman and CDI
 	@test/deploy/containers.sh $(BUILD)
 
 .PHONY: deb check-deb deps-deb
@@ -65,7 +68,7 @@ check-deb: deb ## lintian, and install, use and remove them in a copy of this sy
 deps-prometheus:
 	@test/install-deps.sh prometheus prometheus-node-exporter jq
 
-check-prometheus: all deps-prometheus ## the metrics, scraped by a real node exporter and a real Prometheus
+check-prometheus: $(TRIAL) deps-prometheus ## the metrics, scraped by a real node exporter and a real Prometheus
 	@test/deploy/prometheus.sh $(BUILD)
 
 CHECK    += check-kubernetes
@@ -79,7 +82,7 @@ check-k8s: ## the end-to-end case on the cluster of KUBECONFIG; IMAGE as test/k8
 
 CHECK += check-rights
 .PHONY: check-rights
-check-rights: $(PRODUCT) $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 ## who may join, look, set and clean up, with three users and in containers
+check-rights: $(TRIAL) ## who may join, look, set and clean up, with three users and in containers
 	@test/deploy/rights.sh $(BUILD)
 
 # The same sources with the next layout version, as an upgrade would bring it.
@@ -93,12 +96,12 @@ $(NEXT)/built: $(PRODUCT)
 
 CHECK += check-upgrade
 .PHONY: check-upgrade
-check-upgrade: $(PRODUCT) $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 $(NEXT)/built ## an old and a new version on one segment, with clients running
+check-upgrade: $(TRIAL) $(NEXT)/built ## an old and a new version on one segment, with clients running
 	@test/deploy/upgrade.sh $(BUILD) $(NEXT)
 
 .PHONY: check-boot deps-boot
 deps-boot:
 	@test/install-deps.sh systemd-container
 
-check-boot: all deb deps-boot ## the units under a real systemd, in a copy of this system
+check-boot: $(TRIAL) deb deps-boot ## the units under a real systemd, in a copy of this system
 	@test/deploy/boot.sh $(BUILD)
