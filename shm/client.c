@@ -166,13 +166,19 @@ static int attach(struct gpuarb_client *c)
 	return r;
 }
 
+/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
+void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
+{
+	if (id->container[0])
+		snprintf(name, ARB_NAME_BYTES, "container-%.12s", id->container);
+	else
+		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
+}
+
 static void own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
-	/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
-	if (c->by_container && id->container[0])
-		snprintf(c->name, sizeof(c->name), "container-%.12s", id->container);
-	else if (c->by_container)
-		snprintf(c->name, sizeof(c->name), "pidns-%llu", (unsigned long long)id->pid_ns);
+	if (c->by_container)
+		arb_client_container_name(id, c->name);
 	else
 		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu",
 			id->command[0] ? id->command : "process", id->pid, (unsigned long long)id->pid_ns,

@@ -108,6 +108,9 @@ int arb_client_refresh(struct gpuarb_client *c);
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
 
+/* What the account @container is called. */
+void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES]);
+
 /* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */
 int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err);
 void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns);

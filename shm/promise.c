@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "atomic.h"
+#include "client.h"
 #include "config.h"
 #include "control.h"
 #include "error.h"
@@ -36,9 +37,26 @@ struct gpuarb_promiser {
 	int64_t value[ARB_KEY_COUNT];
 	uint64_t physical; /* as the driver says */
 	char gpu[ARB_UUID_BYTES];
-	uint32_t entry; /* ours, or ARB_NONE */
+	uint32_t entry;                 /* ours, or ARB_NONE */
+	char container[ARB_NAME_BYTES]; /* what @container is here */
 	struct arb_promises *all;
 };
+
+/* As its clients will call it. */
+static struct gpuarb_promise named(struct gpuarb_promiser *p, const struct gpuarb_promise *promise)
+{
+	struct gpuarb_promise named = *promise;
+	struct arb_os_identity id;
+
+	if (strcmp(promise->account, ARB_BY_CONTAINER) != 0)
+		return named;
+	if (!p->container[0]) {
+		arb_os_identify(&id);
+		arb_client_container_name(&id, p->container);
+	}
+	named.account = p->container;
+	return named;
+}
 
 void gpuarb_promiser_close(struct gpuarb_promiser *p)
 {
@@ -147,8 +165,7 @@ static uint64_t share(const struct gpuarb_promiser *p, const struct gpuarb_promi
 	return promise->bytes;
 }
 
-int gpuarb_promiser_room(
-	struct gpuarb_promiser *p, const struct gpuarb_promise *promise, struct gpuarb_room *room)
+static int look(struct gpuarb_promiser *p, const struct gpuarb_promise *promise, struct gpuarb_room *room)
 {
 	uint64_t epoch, mine = UINT64_MAX;
 	int r;
@@ -187,6 +204,14 @@ int gpuarb_promiser_room(
 	room->free = room->most > room->promised ? room->most - room->promised : 0;
 	room->fits = !room->physical || !room->bytes || room->bytes <= room->free;
 	return 0;
+}
+
+int gpuarb_promiser_room(
+	struct gpuarb_promiser *p, const struct gpuarb_promise *promise, struct gpuarb_room *room)
+{
+	struct gpuarb_promise asked = named(p, promise);
+
+	return look(p, &asked, room);
 }
 
 /* 12.5Gi, 300Mi, 17 bytes: exact where it is short, else to a tenth. */
@@ -301,11 +326,13 @@ static void inherit(int *fd)
 	errno = saved;
 }
 
-int gpuarb_promiser_take(struct gpuarb_promiser *p, const struct gpuarb_promise *promise, bool queue, int *fd,
+int gpuarb_promiser_take(struct gpuarb_promiser *p, const struct gpuarb_promise *asked, bool queue, int *fd,
 	struct gpuarb_error *err)
 {
+	struct gpuarb_promise called = named(p, asked);
+	const struct gpuarb_promise *promise = &called;
 	struct gpuarb_room room;
-	int r = gpuarb_promiser_room(p, promise, &room);
+	int r = look(p, promise, &room);
 
 	if (r < 0)
 		return arb_fail(err, r, "cannot read %s: %s", p->seg.file.path, strerror(-r));

@@ -143,6 +143,21 @@ Test(promise, who_lives_under_a_quota_without_a_promise_counts_as_well)
 	cr_assert_eq(refused("other", 8 * GIB, NULL), 0);
 }
 
+Test(promise, what_a_container_is_promised_counts_once)
+{
+	struct gpuarb_options o = t_options(&u_dir, "@container");
+	struct gpuarb_client *c;
+	struct gpuarb_error err;
+	int fd = kept("@container", 9 * GIB);
+
+	o.mem_bytes = 9 * GIB;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0);
+	cr_assert_eq(refused("other", 7 * GIB, NULL), 0);
+	cr_assert_eq(refused("other", 8 * GIB, NULL), -ENOSPC);
+	gpuarb_client_close(c);
+	close(fd);
+}
+
 Test(promise, whoever_queues_is_not_passed_by_those_who_come_later)
 {
 	struct gpuarb_promiser *big = promiser(16 * GIB), *small = promiser(16 * GIB);
