@@ -23,8 +23,7 @@ void streams_context(struct track *t, CUcontext ctx)
 
 static void drop(struct track *t, unsigned i)
 {
-	if (t->streams[i].capturing)
-		__atomic_fetch_sub(&arb_captures, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&arb_captures, t->streams[i].capturing, __ATOMIC_RELAXED);
 	t->streams[i] = t->streams[--t->nstreams];
 }
 
@@ -61,7 +60,7 @@ static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
 		t->streams = more;
 		t->room = room;
 	}
-	t->streams[t->nstreams] = (struct track_stream){stream, ctx, false};
+	t->streams[t->nstreams] = (struct track_stream){stream, ctx, 0};
 	return &t->streams[t->nstreams++];
 }
 
@@ -177,21 +176,41 @@ static void capture_begins(CUstream stream)
 		return;
 	track_lock(t);
 	s = add(t, stream, ctx);
-	if (s && !s->capturing) {
-		s->capturing = true;
+	if (s) {
+		s->capturing++;
 		__atomic_fetch_add(&arb_captures, 1, __ATOMIC_RELAXED);
 	}
 	track_unlock(t);
 }
 
-static void capture_ends(struct track *t, uint64_t handle)
+static bool capture_ended(struct track *t, CUstream stream)
 {
-	struct track_stream *s = find(t, (CUstream)(uintptr_t)handle);
+	struct track_stream *s;
+	bool found;
 
-	if (s && s->capturing) {
-		s->capturing = false;
+	track_lock(t);
+	s = find(t, stream);
+	found = s && s->capturing;
+	if (found) {
+		s->capturing--;
 		__atomic_fetch_sub(&arb_captures, 1, __ATOMIC_RELAXED);
 	}
+	track_unlock(t);
+	return found;
+}
+
+/* Once: a thread's default stream has the same name on every GPU, so this one is asked first. */
+static void capture_ends(CUstream stream)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+
+	if (t && capture_ended(t, stream))
+		return;
+	for (unsigned i = 0; i < ARB_DEVICES; i++)
+		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE) &&
+			capture_ended(&arb_tracks[i], stream))
+			return;
 }
 
 static bool begins_capture(enum hook_id id)
@@ -252,13 +271,13 @@ static void made_stream(const struct act_call *call)
 void streams_after(struct act_call *call, CUresult result)
 {
 	if (begins_capture(call->id) && result != CUDA_SUCCESS)
-		everywhere(capture_ends, (uintptr_t)call->stream);
+		capture_ends(call->stream);
 	switch (call->id) {
 	case HOOK_cuStreamEndCapture:
 	case HOOK_cuStreamEndCapture_ptsz:
 		if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
 			result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
-			everywhere(capture_ends, (uintptr_t)call->stream);
+			capture_ends(call->stream);
 		break;
 	case HOOK_cuCtxCreate:
 	case HOOK_cuCtxCreate_v2:

@@ -45,7 +45,7 @@ struct track_marker {
 struct track_stream {
 	CUstream stream;
 	CUcontext ctx;
-	bool capturing;
+	uint32_t capturing; /* begun and not ended: threads have default streams of one name */
 };
 
 struct track {

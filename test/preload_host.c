@@ -181,6 +181,7 @@ int main(int argc, char **argv)
 	unsetenv("GPUARB_LOG");
 	n = run(host_process_cases, only, &failed);
 	n += run(host_driver_cases, only, &failed);
+	n += run(host_gate_cases, only, &failed);
 	n += run(host_sandbox_cases, only, &failed);
 	printf("host: the preload was a guest in %u programs: %u suffered\n", n, failed);
 	return failed != 0;

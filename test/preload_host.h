@@ -41,6 +41,7 @@ struct host_case {
 	const char *limit; /* GPUARB_CORE_LIMIT; NULL: none */
 	int status;        /* how the process is to end */
 };
-extern const struct host_case host_process_cases[], host_driver_cases[], host_sandbox_cases[];
+extern const struct host_case host_process_cases[], host_driver_cases[], host_sandbox_cases[],
+	host_gate_cases[];
 
 #endif
