@@ -36,6 +36,8 @@ plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-re
 	@gnuplot -e 'data="bench/shares.dat"; picture="bench/shares.svg"' bench/shares.gp
 	@echo "plots: bench/shares.svg, from bench/shares.dat"
 
+$(BUILD)/bench_start: | $(BUILD)/libgpuarb-preload.so
+
 # It runs the tool.
 $(BUILD)/bench_top: | $(BUILD)/gpuarb-top
 # It runs these.

@@ -2,7 +2,7 @@
 PRELOAD_TEST := $(BUILD)/test/preload
 RECORD       := $(PRELOAD_TEST)/record
 CHECK        += check-preload
-PACKAGES     += perl-base strace
+PACKAGES     += perl-base strace musl-tools
 
 $(PRELOAD_TEST)/preload_%.inc: test/preload_gen.pl include/cuda_abi/calls.def
 	@mkdir -p $(@D)
