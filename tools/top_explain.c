@@ -10,6 +10,7 @@
 #define LATELY_NS   10000000000ull
 #define JUST_NOW_NS 1200000000ull
 #define PROCESSES   8
+#define ACCOUNTS    12
 #define LAST_EVENTS 5
 
 struct story {
@@ -26,6 +27,12 @@ static bool is_of(const struct story *s, const struct top_event *e)
 	char name[2 * ARB_NAME_BYTES];
 
 	return strcmp(top_text_safe(e->account, name, sizeof(name)), s->name) == 0;
+}
+
+/* Times of others may be ahead of ours. */
+static uint64_t ago(const struct story *s, uint64_t time_ns)
+{
+	return s->picture->now_ns > time_ns ? s->picture->now_ns - time_ns : 0;
 }
 
 /* The event k places back from the newest, or NULL. */
@@ -77,7 +84,7 @@ static void say_limit(const struct story *s)
 	const struct gpuarb_view_account *a = &s->account->now;
 	uint64_t sum = top_gpu_limits_ppm(s->gpu);
 	char text[16], name[2 * ARB_NAME_BYTES];
-	bool first = true;
+	unsigned told = 0;
 
 	if (a->limit_ppm >= ARB_PPM) {
 		fputs("  Limit: none. It gets what the others leave, or as much as it asks for.\n", s->to);
@@ -102,10 +109,13 @@ static void say_limit(const struct story *s)
 
 		if (!other->active || other->limit_ppm >= ARB_PPM)
 			continue;
-		fprintf(s->to, "%s %s %s", first ? "" : " +", top_text_safe(other->name, name, sizeof(name)),
-			top_text_ppm(other->limit_ppm, text, sizeof(text)));
-		first = false;
+		if (told++ < ACCOUNTS)
+			fprintf(s->to, "%s %s %s", told == 1 ? "" : " +",
+				top_text_safe(other->name, name, sizeof(name)),
+				top_text_ppm(other->limit_ppm, text, sizeof(text)));
 	}
+	if (told > ACCOUNTS)
+		fprintf(s->to, " and %u more", told - ACCOUNTS);
 	fputs(". Each gets its part of that while one that has not had its own wants the GPU.\n", s->to);
 }
 
@@ -149,8 +159,7 @@ static void say_window(const struct story *s)
 		else if (a->window_ns + a->left_ns > grant + grant / 50)
 			fprintf(s->to,
 				" (%s more than a window's, kept while it waited for its turn, or moved on "
-				"while "
-				"nobody else was short)",
+				"while nobody else was short)",
 				top_text_time(a->window_ns + a->left_ns - grant, y, sizeof(y)));
 		fputs(".\n", s->to);
 		return;
@@ -167,12 +176,12 @@ static void say_window(const struct story *s)
 
 static void say_lately(const struct story *s)
 {
-	uint64_t held = 0, times = 0, oldest = s->picture->now_ns;
+	uint64_t held = 0, times = 0, longest = 0;
 	const struct top_event *e, *refused = NULL;
 	char x[32], y[32], z[32];
 
 	for (uint64_t k = 0; (e = event_back(s->gpu, k)) != NULL; k++) {
-		uint64_t age = s->picture->now_ns > e->e.time_ns ? s->picture->now_ns - e->e.time_ns : 0;
+		uint64_t age = ago(s, e->e.time_ns);
 
 		if (!is_of(s, e))
 			continue;
@@ -183,16 +192,16 @@ static void say_lately(const struct story *s)
 		times += e->e.kind == ARB_EVENT_THROTTLED;
 		if (e->e.kind == ARB_EVENT_RESUMED)
 			held += e->e.a;
-		oldest = e->e.time_ns;
+		longest = age > longest ? age : longest;
 	}
 	if (times)
 		fprintf(s->to, "  In the last %s it was throttled %" PRIu64 " time%s, for %s in all.\n",
-			top_text_time(s->picture->now_ns - oldest, x, sizeof(x)), times,
-			times == 1 ? "" : "s", top_text_time(held, y, sizeof(y)));
+			top_text_time(longest, x, sizeof(x)), times, times == 1 ? "" : "s",
+			top_text_time(held, y, sizeof(y)));
 	if (refused)
 		fprintf(s->to,
 			"  Memory: %s ago it was refused %s, which would have gone over its quota of %s.\n",
-			top_text_time(s->picture->now_ns - refused->e.time_ns, x, sizeof(x)),
+			top_text_time(ago(s, refused->e.time_ns), x, sizeof(x)),
 			top_text_bytes(refused->e.a, y, sizeof(y)),
 			top_text_bytes(refused->e.b, z, sizeof(z)));
 }
@@ -242,10 +251,7 @@ static void say_admission(const struct story *s, const struct gpuarb_view_client
 	if (c->adm_waiting)
 		fprintf(s->to, "    waits to be admitted, class %s, since %s\n",
 			top_text_safe(c->adm_class, class, sizeof(class)),
-			top_text_time(s->picture->now_ns > c->adm_since_ns
-					      ? s->picture->now_ns - c->adm_since_ns
-					      : 0,
-				since, sizeof(since)));
+			top_text_time(ago(s, c->adm_since_ns), since, sizeof(since)));
 	if (c->adm_granted || c->adm_refused)
 		fprintf(s->to, "    tasks: %u admitted now, %" PRIu64 " ever, %" PRIu64 " refused\n",
 			c->adm_leases, c->adm_granted, c->adm_refused);
@@ -392,9 +398,8 @@ static void say_starts(const struct story *s)
 		fprintf(s->to,
 			"  A program of it waits to start, since %s, place %u of %u: it needs %s, and %s of "
 			"%s are promised.\n",
-			top_text_time(p->now_ns > one->since_ns ? p->now_ns - one->since_ns : 0, since,
-				sizeof(since)),
-			i + 1, p->npromises_waiting, top_text_bytes(one->bytes, bytes, sizeof(bytes)),
+			top_text_time(ago(s, one->since_ns), since, sizeof(since)), i + 1,
+			p->npromises_waiting, top_text_bytes(one->bytes, bytes, sizeof(bytes)),
 			top_text_bytes(p->mem_promised, promised, sizeof(promised)),
 			top_text_bytes(p->mem_promise_most, most, sizeof(most)));
 	}
