@@ -379,5 +379,9 @@ int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
 
 void arb_admission_cancel(struct gpuarb_client *c)
 {
-	gpuarb_client_cancel(c);
+	/* Where launches wait in the queue of the set, that is none of our business. */
+	if (c->tracked)
+		arb_os_wake(&arb_client_slot(c)->wake);
+	else
+		gpuarb_client_cancel(c);
 }

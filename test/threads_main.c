@@ -5,8 +5,11 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "gpuarb.h"
 
 #include "harness.h"
 
@@ -251,12 +254,45 @@ static void *own_client(void *argument)
 	return NULL;
 }
 
+/* All threads of one process, with the one that looks after their leases; some of them wait, some are
+ * cancelled. */
+static void *leases(void *argument)
+{
+	static const char *const names[] = {"default", "high", "low"};
+	struct t_random random = t_seeded((uintptr_t)&random);
+
+	(void)argument;
+	for (unsigned i = 0; i < ROUNDS / 8; i++) {
+		struct gpuarb_request request = {.task_class = names[t_below(&random, 3)],
+			.max_wait_ms = 1 + t_below(&random, 3),
+			.hint = {.hold_ms = t_below(&random, 100) ? 0 : 9000}};
+		struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+		struct gpuarb_status status;
+		int r;
+
+		if (t_below(&random, 50) == 0)
+			gpuarb_cancel(&lease);
+		r = gpuarb_acquire(T_GPU, &request, &lease);
+		T_CHECK(r >= 0 || r == -ECANCELED, "acquire: %s", gpuarb_error_text());
+		if (t_below(&random, 40) == 0)
+			T_CHECK(gpuarb_status(T_GPU, &status) == 0, "status: %s", gpuarb_error_text());
+		if (t_below(&random, 40) == 0)
+			arb_usage_publish(&seg, &rules.usage, t_below(&random, 10001), ARB_SAMPLE_NVML,
+				arb_os_now_ns());
+		T_CHECK(gpuarb_release(&lease) == 0, "release");
+	}
+	return NULL;
+}
+
 int main(void)
 {
 	struct gpuarb_client *c;
 
 	alarm(300);
-	t_dir_make(&dir, "slots = 16\n");
+	t_dir_make(&dir, "slots = 16\nusage_sample_ms = 50\n"
+			 "[class high]\npriority = 90\n[class low]\npriority = 10\nmode = skip\n");
+	setenv("GPUARB_DIR", dir.path, 1);
+	setenv("GPUARB_CONF", dir.conf, 1);
 	T_CHECK(t_open(&dir, "threads", &c) == 0, "the first client");
 	rules = c->rules;
 	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL) == 0, "mapping");
@@ -266,9 +302,11 @@ int main(void)
 	run(own_slot, NULL, 2);
 	run(shared_client, c, 1);
 	run(own_client, NULL, 1);
+	run(leases, NULL, 1);
 	gpuarb_client_close(c);
 	arb_segment_close(&seg);
 	t_dir_remove(&dir);
-	printf("threads: %d of them, each with a slot, with a client, and all with one client\n", THREADS);
+	printf("threads: %d of them, each with a slot, with a client, all with one client, and with leases\n",
+		THREADS);
 	return 0;
 }

@@ -156,7 +156,7 @@ Test(classes, each_keeps_its_place_while_others_come_and_go)
 	cr_assert(arb_settings_drop_class(&draft, "default"), "as by default");
 	cr_assert_not(arb_settings_drop_class(&draft, "nonsense"));
 	for (int i = 0; i < 29; i++) {
-		char name[8];
+		char name[16];
 
 		snprintf(name, sizeof(name), "x%d", i);
 		a = rules(name, 5);
