@@ -259,9 +259,9 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, uint64_t 
 	for (;;) {
 		if (__atomic_load_n(&lease->cancelled, __ATOMIC_SEQ_CST))
 			return -ECANCELED;
-		if (t->now_ns - t->began_ns >= max_wait_ns)
-			return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 		if (!t->listed) {
+			if (!max_wait_ns)
+				return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 			arb_queue_join(t);
 			if (arb_queue_full(t))
 				return refuse(t, ARB_REASON_QUEUE, lease, GPUARB_TIMEOUT);
@@ -271,6 +271,9 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, uint64_t 
 		reason = attempt(t);
 		if (reason <= 0)
 			return reason;
+		/* After the last look: what came at the last moment is not thrown away. */
+		if (t->now_ns - t->began_ns >= max_wait_ns)
+			return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 		mark_blocked(t, (uint32_t)reason);
 		if (__atomic_load_n(&lease->cancelled, __ATOMIC_SEQ_CST))
 			return -ECANCELED;
@@ -330,6 +333,9 @@ int arb_admission_acquire(
 		else
 			r = wait_for_it(&t, lease, max_wait_ns, r);
 		arb_queue_leave(&t);
+		/* Cancelled, or gone wrong, when the set had let it in already. */
+		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)
+			gpuarb_client_leave(c, 0);
 		lease->waited_ns = arb_os_now_ns() - t.began_ns;
 		/* Whoever stood behind us may go now. */
 		arb_queue_wake(c);
@@ -349,8 +355,8 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 
 	arb_lock_take(&c->guard->adm);
 	/* Not one of a parent's, nor one that was released before. */
-	if (lease->birth && lease->birth == arb_load64(&c->guard->birth) && lease->birth == c->guard->counted &&
-		c->guard->leases) {
+	if (lease->birth && lease->birth == arb_load64(&c->guard->birth) &&
+		lease->birth == c->guard->counted && c->guard->leases) {
 		arb_store32(&arb_client_slot(c)->adm_leases, --c->guard->leases);
 		if (!c->guard->leases) {
 			if (!c->tracked)

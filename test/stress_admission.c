@@ -37,6 +37,7 @@ struct board {
 	arb_u64 asked, given, timed_out, skipped, killed, late;
 	arb_u64 checked; /* leases that were given while somebody waited */
 	arb_u64 worst_ns;
+	arb_u64 slept, sleep_late, sleep_worst_ns; /* what a plain sleep does on this machine just now */
 	arb_u32 failures;
 };
 
@@ -100,13 +101,28 @@ static void check_order(
 		arb_add64_full(&board->checked, 1);
 }
 
-static void note_worst(uint64_t ns)
+static void note_worst(arb_u64 *worst, uint64_t ns)
 {
 	uint64_t old;
 
 	do
-		old = arb_load64(&board->worst_ns);
-	while (ns > old && !arb_cas64_full(&board->worst_ns, old, ns));
+		old = arb_load64(worst);
+	while (ns > old && !arb_cas64_full(worst, old, ns));
+}
+
+static void sleep_until(uint64_t ns)
+{
+	uint64_t now = arb_os_now_ns();
+
+	if (ns <= now)
+		return;
+	t_sleep_us((unsigned)((ns - now) / 1000));
+	now = arb_os_now_ns();
+	arb_add64_full(&board->slept, 1);
+	if (now > ns + 5 * MS)
+		arb_add64_full(&board->sleep_late, 1);
+	if (now > ns)
+		note_worst(&board->sleep_worst_ns, now - ns);
 }
 
 static void ask(struct gpuarb_client *c, struct t_random *random, bool only_skips)
@@ -137,7 +153,7 @@ static void ask(struct gpuarb_client *c, struct t_random *random, bool only_skip
 		T_CHECK(arb_load32(&arb_client_slot(c)->adm_want) == 0,
 			"a class that skips stood in the queue");
 	if (waited > (uint64_t)request.max_wait_ms * MS) {
-		note_worst(waited - (uint64_t)request.max_wait_ms * MS);
+		note_worst(&board->worst_ns, waited - (uint64_t)request.max_wait_ms * MS);
 		if (waited > (uint64_t)request.max_wait_ms * MS + 5 * MS)
 			arb_add64_full(&board->late, 1);
 		T_CHECK(waited < (uint64_t)request.max_wait_ms * MS + HANGS_NS, "%s: waited %llu ms of %lld",
@@ -169,9 +185,8 @@ static int worker(void *argument)
 		next += PERIOD_US * 1000ull;
 		ask(c, &random, number % 4 == 3);
 		now = arb_os_now_ns();
-		if (next > now)
-			t_sleep_us((unsigned)((next - now) / 1000));
-		else if (next + 100 * MS < now)
+		sleep_until(next);
+		if (next + 100 * MS < now)
 			next = now;
 	}
 	gpuarb_client_close(c);
@@ -264,6 +279,10 @@ int main(int argc, char **argv)
 		(unsigned long long)arb_load64(&board->skipped),
 		(unsigned long long)arb_load64(&board->killed), (unsigned long long)arb_load64(&board->late),
 		(double)arb_load64(&board->worst_ns) / 1e6);
+	printf("for comparison, of %llu plain sleeps %llu lasted more than 5 ms too long, at most %.1f ms\n",
+		(unsigned long long)arb_load64(&board->slept),
+		(unsigned long long)arb_load64(&board->sleep_late),
+		(double)arb_load64(&board->sleep_worst_ns) / 1e6);
 	T_CHECK(!arb_load32(&board->failures), "see above; --seed %llu", (unsigned long long)seed);
 	T_CHECK(arb_admission_next(&c->seg, c->seg.header->adm_waiting, 0) == ARB_NONE,
 		"somebody waits for ever");

@@ -430,6 +430,38 @@ Test(admission, one_at_a_time_where_the_policy_says_so)
 	done();
 }
 
+static void a_releases_at_the_last_moment(void)
+{
+	f.while_asleep = NULL;
+	arb_admission_release(a, &la);
+	u_clock_ns += 40 * MS;
+}
+
+static void a_releases_and_b_is_cancelled(void)
+{
+	f.while_asleep = NULL;
+	arb_admission_release(a, &la);
+	__atomic_store_n(&lb.cancelled, 1, __ATOMIC_SEQ_CST);
+}
+
+Test(admission, what_comes_at_the_last_moment_is_taken_or_given_back)
+{
+	three();
+	sample(10);
+	set("policy", "exclusive");
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	f.while_asleep = a_releases_at_the_last_moment;
+	cr_assert_eq(acquire_for(b, "asr", 40, &lb), GPUARB_OK);
+	arb_admission_release(b, &lb);
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	f.while_asleep = a_releases_and_b_is_cancelled;
+	cr_assert_eq(acquire_for(b, "asr", 40, &lb), -ECANCELED);
+	cr_assert_not(leased(b) || runs(b));
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK, "nobody is in its way");
+	arb_admission_release(c, &lc);
+	done();
+}
+
 static int order[4], norder;
 
 static void a_releases(void)
