@@ -157,7 +157,7 @@ static unsigned run(const struct host_case *cases, const char *only, unsigned *f
 			continue;
 		n++;
 		begin(c);
-		status = t_run(one, (void *)c, 30);
+		status = t_run(one, (void *)c, 60);
 		if (status != c->status && status != T_SKIP) {
 			fprintf(stderr, "host: failed: %s (status %d)\n", c->name, status);
 			show_messages();

@@ -328,6 +328,31 @@ static void has_many_short_threads(void)
 		(unsigned long long)host_picture(0)->clients[0].counter[ARB_COUNTER_LAUNCHES]);
 }
 
+/* Ways around the library: not to be stopped, but to be seen by whoever wonders about a limit. */
+static void goes_past_the_table(void)
+{
+	static const enum arb_counter past[] = {
+		ARB_COUNTER_PAST_EXPORT_TABLE, ARB_COUNTER_PAST_NAMESPACE, ARB_COUNTER_PAST_DEEPBIND};
+	const struct gpuarb_view_client *client;
+	CUuuid id = {{0}};
+	const void *table;
+
+	T_CHECK(dlmopen(LM_ID_NEWLM, "libm.so.6", RTLD_NOW), "dlmopen");
+	T_CHECK(dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND), "dlopen");
+	host_context(0);
+	host_work();
+	cuGetExportTable(&table, &id);
+	host_work();
+	t_sleep_us(400000);
+	client = &host_picture(0)->clients[0];
+	for (unsigned i = 0; i < sizeof(past) / sizeof(*past); i++)
+		T_CHECK(client->counter[past[i]] == 1, "%llu of %u",
+			(unsigned long long)client->counter[past[i]], past[i]);
+	T_CHECK(client->counter[ARB_COUNTER_PAST_OTHER_DRIVER] == 0, "a second driver");
+	T_CHECK(client->counter[ARB_COUNTER_LAUNCHES] == 40 && client->counter[ARB_COUNTER_WAITS] >= 2,
+		"%llu launches", (unsigned long long)client->counter[ARB_COUNTER_LAUNCHES]);
+}
+
 const struct host_case host_process_cases[] = {
 	{"closes all descriptors before it uses the GPU", closes_all_before, "50", 0},
 	{"closes all descriptors after it used the GPU", closes_all_after, "50", 0},
@@ -344,6 +369,7 @@ const struct host_case host_process_cases[] = {
 	{"ends with its last thread", ends_with_its_last_thread, "50", 0},
 	{"ends with its last thread, unlimited", ends_with_its_last_thread, NULL, 0},
 	{"closes the driver and opens it again", closes_the_driver, "50", 0},
+	{"goes past the table", goes_past_the_table, "50", 0},
 	{"has many short threads", has_many_short_threads, NULL, 0},
 	{NULL, NULL, NULL, 0},
 };
