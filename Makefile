@@ -41,7 +41,6 @@ check: ## install what is missing, build, run the tests
 	+@MAKE="$(MAKE)" test/run-checks.sh $(CHECK)
 
 # A real one instead of the simulated GPU: make demo GPU=0.
-DEMO_NEEDS = $(BUILD)/demo $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
 demo: ## install what is missing, build, and show three programs sharing a GPU (GPU=0: a real one)
 	@$(MAKE) --no-print-directory deps
 	+@test/progress.sh "Building..." $(MAKE) --no-print-directory -j$(shell nproc) $(DEMO_NEEDS)

@@ -1,6 +1,7 @@
 # Tests of the segment and its protocols.
 
 # What `make demo` shows.
+DEMO_NEEDS = $(BUILD)/demo $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
 $(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
@@ -167,3 +168,10 @@ check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## co
 CHECK += check-readme
 check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## run the README's commands on the simulated GPU
 	@test/readme.sh $(BUILD)
+
+# The demo on a terminal.
+.PHONY: check-demo
+CHECK    += check-demo
+PACKAGES += tmux
+check-demo: $(DEMO_NEEDS) ## the demo on a terminal: the live screen, the table, nothing left behind
+	@test/demo.sh $(BUILD) || test $$? = 77
