@@ -152,8 +152,11 @@ static void forget_context(struct track *t, uint64_t handle)
 	streams_forget(t, (CUcontext)(uintptr_t)handle);
 }
 
-/* A device's primary context is reset or released: which of the contexts it is need not be known. */
-static void forget_device(CUdevice ordinal)
+/*
+ * A device's primary context is reset or released. Others may still have it: it goes with the last of those
+ * who retained it. If nobody was seen to, it may be any of the contexts.
+ */
+static void forget_primary(CUdevice ordinal, bool all)
 {
 	struct arb_device *device = arb_device_known(ordinal);
 	struct track *t = device ? tracker_get(device) : NULL;
@@ -161,8 +164,12 @@ static void forget_device(CUdevice ordinal)
 	if (!t)
 		return;
 	track_lock(t);
-	while (t->ncontexts)
-		forget_context(t, (uintptr_t)t->contexts[0]);
+	t->retained = all || !t->retained ? 0 : t->retained - 1;
+	if (!t->retained && t->primary)
+		forget_context(t, (uintptr_t)t->primary);
+	else
+		while (!t->retained && t->ncontexts)
+			forget_context(t, (uintptr_t)t->contexts[0]);
 	track_unlock(t);
 }
 
@@ -233,9 +240,11 @@ void streams_before(struct act_call *call)
 		break;
 	case HOOK_cuDevicePrimaryCtxReset:
 	case HOOK_cuDevicePrimaryCtxReset_v2:
+		forget_primary(call->device, true);
+		break;
 	case HOOK_cuDevicePrimaryCtxRelease:
 	case HOOK_cuDevicePrimaryCtxRelease_v2:
-		forget_device(call->device);
+		forget_primary(call->device, false);
 		break;
 	default:
 		if (begins_capture(call->id))
@@ -252,6 +261,10 @@ static void made_context(const struct act_call *call)
 		return;
 	track_lock(t);
 	streams_context(t, *(CUcontext *)call->out);
+	if (call->id == HOOK_cuDevicePrimaryCtxRetain) {
+		t->primary = *(CUcontext *)call->out;
+		t->retained++;
+	}
 	track_unlock(t);
 }
 

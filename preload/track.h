@@ -114,6 +114,8 @@ struct track {
 	/* Where work can be. */
 	CUcontext contexts[TRACK_CONTEXTS];
 	unsigned ncontexts;
+	CUcontext primary;
+	unsigned retained; /* times that it is */
 	struct track_stream *streams;
 	unsigned nstreams, room, last_busy;
 };

@@ -3,12 +3,37 @@
 
 #include <pthread.h>
 
+#include "sim/model.h"
+
 static CUstream new_stream(void)
 {
 	CUstream stream;
 
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
+}
+
+/* Billed to the GPU's clients, and what the GPU did for them. */
+static uint64_t billed_ns(void)
+{
+	return host_picture(0)->busy_ns;
+}
+
+static uint64_t worked_ns(void)
+{
+	struct sim_device_state state;
+
+	T_CHECK(!sim_open() && !sim_device_state(0, &state), "no simulation");
+	return state.busy_ns;
+}
+
+static void must_leave(void)
+{
+	uint64_t end = t_now_ns() + 10000000000ull;
+
+	while (host_picture(0)->nrunning && t_now_ns() < end)
+		t_sleep_us(2000);
+	T_CHECK(!host_picture(0)->nrunning, "it stays in the set");
 }
 
 static pthread_barrier_t barrier;
@@ -61,9 +86,34 @@ static void begins_a_capture_twice(void)
 	OK(cuStreamEndCapture(stream, &graph));
 }
 
+/* Another library has had the primary context too, and is done with it. */
+static void shares_its_primary_context(void)
+{
+	CUcontext context, again;
+	CUstream stream;
+	uint64_t worked, billed;
+
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	stream = new_stream();
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	host_launch(stream, 100, 3000);
+	t_sleep_us(400000);
+	OK(cuCtxSynchronize());
+	must_leave();
+	worked = worked_ns();
+	billed = billed_ns();
+	T_CHECK(billed > worked * 9 / 10 && billed < worked * 13 / 10, "billed %llu of %llu ns",
+		(unsigned long long)billed, (unsigned long long)worked);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
 	{"begins a capture twice", begins_a_capture_twice, "50", 0},
+	{"shares its primary context", shares_its_primary_context, NULL, 0},
+	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
