@@ -9,7 +9,9 @@
 #include "track.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gpuarb/client.h"
 
@@ -47,7 +49,8 @@ static void nap(uint64_t ns)
 {
 	struct timespec ts = {0, (long)ns};
 
-	nanosleep(&ts, NULL);
+	/* Not nanosleep(), in which a thread may be cancelled, as in no call of the driver. */
+	syscall(SYS_nanosleep, &ts, NULL);
 }
 
 CUstreamCaptureMode track_relax(void)

@@ -106,12 +106,14 @@ void arb_log(enum arb_log_level level, const char *format, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
+	/* By syscall(), because open, write and close are cancellation points, and locks may be held. */
 	if (path)
-		fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-	if (fd >= 0 && write(fd, line, (size_t)n) < 0)
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+	if (fd >= 0 && syscall(SYS_write, fd, line, (size_t)n) < 0)
 		n = 0; /* there is nobody left to tell */
 	if (path && fd >= 0)
-		close(fd);
+		syscall(SYS_close, fd);
 out:
 	errno = saved;
 }

@@ -109,11 +109,40 @@ static void shares_its_primary_context(void)
 		(unsigned long long)billed, (unsigned long long)worked);
 }
 
+static void *floods(void *argument)
+{
+	OK(cuCtxSetCurrent(argument));
+	for (;;) {
+		host_launch(NULL, 1, 2000);
+		pthread_testcancel();
+	}
+	return NULL;
+}
+
+/* No call of the driver is a place where a thread is cancelled, so none is with us. */
+static void cancels_a_thread_at_the_gate(void)
+{
+	CUcontext context = host_context(0);
+
+	for (int i = 0; i < 5; i++) {
+		pthread_t thread;
+
+		T_CHECK(!pthread_create(&thread, NULL, floods, context), "no thread");
+		t_sleep_us(100000);
+		pthread_cancel(thread);
+		pthread_join(thread, NULL);
+	}
+	must_leave();
+	host_work();
+	must_leave();
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
 	{"begins a capture twice", begins_a_capture_twice, "50", 0},
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
+	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{NULL, NULL, NULL, 0},
 };
