@@ -48,6 +48,8 @@ static void futex(uint32_t *word, int op, uint32_t value, uint64_t ns)
 
 void tracker_wake(void)
 {
+	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST)) {
 		__atomic_store_n(&asleep, 0, __ATOMIC_SEQ_CST);
 		futex(&asleep, FUTEX_WAKE, 1, 0);
