@@ -88,33 +88,89 @@ void gate_set(struct track *t, bool open)
 
 static bool may_pass(const struct track *t, const struct act_call *call)
 {
+	uint32_t queued = t->outstanding + own.covers;
+
 	if (!t->limited || !t->outstanding)
 		return true;
-	return t->count < TRACK_MARKERS && t->outstanding + own.covers <= t->window &&
-	       t->outstanding_ns + marker_expect(t, call->handle, 1) <= t->bound_ns;
+	if (t->count == TRACK_MARKERS)
+		return false;
+	/* Of what waits for something behind it, as much again each time. */
+	if (queued <= t->least || queued <= t->parked)
+		return true;
+	return queued <= t->window && t->outstanding_ns + marker_expect(t, call->handle, 1) <= t->bound_ns;
 }
 
-/* How long to sleep before asking again whether the oldest has finished. */
+/* The oldest that is waited for. */
+static const struct track_marker *oldest(const struct track *t)
+{
+	for (unsigned i = 0; i < t->count; i++) {
+		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (m->launches && !m->parked)
+			return m;
+	}
+	return NULL;
+}
+
+/* How long to sleep before asking again whether it has finished. */
 static uint64_t patience(const struct track *t, uint64_t now)
 {
-	const struct track_marker *m = &t->ring[t->first];
-	uint64_t due, ns;
+	const struct track_marker *m = oldest(t);
+	uint64_t due = t->progress_ns, ns, most = MS / 2;
 
-	if (!t->count)
-		return 50 * US;
-	due = (m->begun_ns > t->last_end_ns ? m->begun_ns : t->last_end_ns) + m->expected_ns;
+	if (m)
+		due = (m->begun_ns > t->last_end_ns ? m->begun_ns : t->last_end_ns) + m->expected_ns;
 	ns = due > now ? (due - now) / 2 : (now - due) / 8;
-	return ns < 30 * US ? 30 * US : ns > MS / 2 ? MS / 2 : ns;
+	if (now > due + 100 * MS)
+		most = 2 * MS;
+	return ns < 30 * US ? 30 * US : ns > most ? most : ns;
 }
 
 static bool stuck(const struct track *t, uint64_t now)
 {
 	uint64_t longest = STUCK_NS;
 
-	for (unsigned i = 0; i < t->count; i++)
-		if (8 * t->ring[(t->first + i) % TRACK_MARKERS].expected_ns > longest)
-			longest = 8 * t->ring[(t->first + i) % TRACK_MARKERS].expected_ns;
+	for (unsigned i = 0; i < t->count; i++) {
+		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (m->launches && !m->parked && 8 * m->expected_ns > longest)
+			longest = 8 * m->expected_ns;
+	}
 	return now > t->progress_ns + longest;
+}
+
+/*
+ * Nothing that is queued has ended for long. It may be a long kernel; or it waits for what comes behind it,
+ * which would wait for it here. So it is no longer waited for. Where the quota is used up, and cannot come
+ * back because what is queued is billed, what comes behind goes as fast as the limit allows.
+ */
+static bool let_past(struct track *t, const struct act_call *call, uint64_t now)
+{
+	uint64_t expected = marker_expect(t, call->handle, 1);
+	bool late = stuck(t, now);
+
+	if (late && t->outstanding) {
+		arb_log(ARB_LOG_INFO, "%s: not waited for, because nothing queued has ended for %u ms",
+			t->device->uuid, (unsigned)((now - t->progress_ns) / MS));
+		marker_park(t);
+		t->progress_ns = now;
+	}
+	if (t->phase != TRACK_DRAIN || t->outstanding || !(t->parked || late) || now < t->pace_ns)
+		return false;
+	if (expected < 100 * US)
+		expected = 100 * US;
+	t->pace_ns = now + expected * 100 / (t->core_pct ? t->core_pct : 1);
+	t->loose = true;
+	return true;
+}
+
+/* If what is parked ends right after this one, it has waited for it. */
+static void note_need(struct track *t, const struct act_call *call)
+{
+	uint64_t span = 2 * marker_expect(t, call->handle, 1);
+
+	t->needed = t->parked + t->outstanding + own.covers;
+	t->needed_ns = track_now() + (span < 50 * MS ? 50 * MS : span);
 }
 
 static void admit(struct track *t, const struct act_call *call)
@@ -151,12 +207,8 @@ static void admit(struct track *t, const struct act_call *call)
 		}
 		if (t->phase == TRACK_IN && may_pass(t, call))
 			break;
-		if (stuck(t, now)) {
-			arb_log(ARB_LOG_INFO, "%s: let through, because nothing queued has ended for %u ms",
-				t->device->uuid, (unsigned)((now - t->progress_ns) / MS));
-			t->loose = true;
+		if (let_past(t, call, now))
 			break;
-		}
 		t->held = true;
 		t->waiters++;
 		track_unlock(t);
@@ -165,6 +217,8 @@ static void admit(struct track *t, const struct act_call *call)
 		t->waiters--;
 		slept = true;
 	}
+	if (t->parked)
+		note_need(t, call);
 }
 
 static bool per_thread(const struct act_call *call)

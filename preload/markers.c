@@ -201,18 +201,45 @@ static void finished(struct track *t, struct track_marker *m, uint64_t now)
 		end = m->begun_ns;
 	if (t->last_end_ns > begin)
 		begin = t->last_end_ns;
-	learn(t, m, end > begin ? end - begin : 0);
-	widen(t, m);
+	if (m->parked && now < t->needed_ns) {
+		/* It was waiting, which says nothing about how long it takes. */
+		if (t->least < t->needed)
+			t->least = t->needed < TRACK_MARKERS ? t->needed : TRACK_MARKERS;
+	} else {
+		learn(t, m, end > begin ? end - begin : 0);
+		widen(t, m);
+	}
 	if (end > t->last_end_ns)
 		t->last_end_ns = end;
 	t->progress_ns = now;
 }
 
-static void take_away(struct track *t, struct track_marker *m)
+static void put_aside(struct track *t, const struct track_marker *m)
 {
 	t->outstanding -= m->launches;
 	t->outstanding_ns -= m->expected_ns;
+}
+
+static void take_away(struct track *t, struct track_marker *m)
+{
+	if (m->parked)
+		t->parked -= m->launches;
+	else
+		put_aside(t, m);
 	m->launches = 0;
+}
+
+void marker_park(struct track *t)
+{
+	for (unsigned i = 0; i < t->count; i++) {
+		struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (!m->launches || m->parked)
+			continue;
+		put_aside(t, m);
+		t->parked += m->launches;
+		m->parked = true;
+	}
 }
 
 static void shorten(struct track *t)
@@ -221,6 +248,25 @@ static void shorten(struct track *t)
 		t->first = (t->first + 1) % TRACK_MARKERS;
 		t->count--;
 	}
+}
+
+/* Room behind one that does not end. */
+static void pack(struct track *t)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < t->count; i++) {
+		struct track_marker *from = &t->ring[(t->first + i) % TRACK_MARKERS];
+		struct track_marker *to = &t->ring[(t->first + n) % TRACK_MARKERS], m = *to;
+
+		if (!from->launches)
+			continue;
+		*to = *from;
+		if (from != to)
+			*from = m;
+		n++;
+	}
+	t->count = n;
 }
 
 bool marker_collect(struct track *t)
@@ -238,7 +284,7 @@ bool marker_collect(struct track *t)
 			continue;
 		r = query ? query(m->event) : CUDA_SUCCESS;
 		if (r == CUDA_ERROR_NOT_READY) {
-			left++;
+			left += !m->parked;
 			t->busy_ns = asked;
 			continue;
 		}
@@ -247,6 +293,8 @@ bool marker_collect(struct track *t)
 		take_away(t, m);
 	}
 	shorten(t);
+	if (t->count == TRACK_MARKERS)
+		pack(t);
 	return t->count == 0;
 }
 
@@ -275,6 +323,7 @@ bool marker_record(
 		return false;
 	m->begun_ns = begun_ns;
 	m->launches = launches;
+	m->parked = false;
 	m->handle = launches == 1 ? call->handle : 0;
 	m->expected_ns = marker_expect(t, m->handle, launches);
 	t->outstanding += launches;

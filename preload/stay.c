@@ -211,6 +211,7 @@ void stay_check(struct track *t, uint64_t now)
 	summary(t, &status, now);
 	t->turns = status.turns;
 	t->tail_pct = status.tail_pct;
+	t->core_pct = status.core_pct;
 	set_watch(t, &status, now);
 	if (t->phase == TRACK_OUT)
 		return;

@@ -40,6 +40,7 @@ struct track_marker {
 	uint64_t expected_ns; /* of GPU time */
 	uint64_t handle;      /* if it covers just one launch: of what */
 	uint32_t launches;
+	bool parked; /* overdue: perhaps it waits for what is launched behind it */
 };
 
 struct track_stream {
@@ -66,6 +67,12 @@ struct track {
 	uint64_t outstanding_ns;
 	uint32_t outstanding; /* launches, as far as they are covered by markers */
 	uint32_t window;      /* how many may be */
+	uint32_t parked;      /* launches that are no longer waited for */
+	uint32_t needed;      /* how many were queued when the last one was let past those */
+	uint64_t needed_ns;   /* if they end before, they have waited for it */
+	uint32_t least;       /* so many may be queued, because one has waited for the other */
+	uint64_t pace_ns;     /* without quota, when the next one may be let past them */
+	unsigned core_pct;    /* the limit */
 	uint32_t back;        /* how many have come back since that was changed */
 	uint64_t bound_ns;    /* and how much time they may take */
 	uint64_t launch_ns;   /* a launch takes, on average */
@@ -148,6 +155,8 @@ bool marker_record(
 void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ctx);
 /* The same beside others: when the GPU comes to it. */
 void marker_start(struct track *t, const struct act_call *call, CUcontext ctx);
+/* Nothing has ended for long: what is queued is not waited for any longer. */
+void marker_park(struct track *t);
 /* Takes away those that have finished. True if none is left. */
 bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);

@@ -137,6 +137,53 @@ static void cancels_a_thread_at_the_gate(void)
 	must_leave();
 }
 
+/* A kernel waits for a value that is written behind one that is launched later. */
+static void waits_for_what_comes_later(void)
+{
+	CUstream first, second;
+	CUdeviceptr flag;
+
+	host_context(0);
+	first = new_stream();
+	second = new_stream();
+	OK(cuMemAlloc_v2(&flag, 4));
+	OK(cuMemsetD32_v2(flag, 0, 1));
+	for (unsigned i = 1; i <= 20; i++) {
+		OK(cuStreamWaitValue32_v2(first, flag, i, CU_STREAM_WAIT_VALUE_GEQ));
+		host_launch(first, 1 + i % 3, 3000);
+		host_launch(second, 1, 3000);
+		OK(cuStreamWriteValue32_v2(second, flag, i, 0));
+		OK(cuCtxSynchronize());
+	}
+}
+
+/* A stream that waits for long must not lift the limit off the others, nor hold them up. */
+static void works_beside_a_stream_that_waits(void)
+{
+	CUstream first, second;
+	CUdeviceptr flag;
+	uint64_t began, end;
+	unsigned n = 0;
+
+	host_context(0);
+	first = new_stream();
+	second = new_stream();
+	OK(cuMemAlloc_v2(&flag, 4));
+	OK(cuMemsetD32_v2(flag, 0, 1));
+	OK(cuStreamWaitValue32_v2(first, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	host_launch(first, 1, 100);
+	began = t_now_ns();
+	end = began + 5000000000ull;
+	while (t_now_ns() < end) {
+		host_launch(second, 1, 3000);
+		n++;
+	}
+	OK(cuStreamWriteValue32_v2(second, flag, 1, 0));
+	OK(cuCtxSynchronize());
+	T_CHECK(n > 20, "%u launches in 5 s", n);
+	T_CHECK(n * 3000000ull < (t_now_ns() - began) / 2, "%u of 3 ms in 5 s, limited to 25 %%", n);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -144,5 +191,7 @@ const struct host_case host_gate_cases[] = {
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
+	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
+	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
 	{NULL, NULL, NULL, 0},
 };
