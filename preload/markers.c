@@ -128,15 +128,18 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 	__typeof__(cuStreamQuery) *query = legacy ? arb_real(cuStreamQuery) : arb_real(cuStreamQuery_ptsz);
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
 	uint64_t before = track_now(), after;
 	CUevent old = t->base;
 
 	if (t->base && (t->base_ctx != ctx || (t->base_good && before - t->base_since_ns < CALIBRATE_NS)))
 		return;
-	if (!record || !query || !create || query(call->stream) != CUDA_SUCCESS)
+	if (!record || !query || !create || !destroy || query(call->stream) != CUDA_SUCCESS)
 		return;
-	if (t->spare_ctx != ctx)
+	if (t->spare && t->spare_ctx != ctx) {
+		destroy(t->spare);
 		t->spare = NULL;
+	}
 	if (!t->spare && create(&t->spare, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
 		t->spare = NULL;
 		return;
@@ -165,11 +168,14 @@ void marker_start(struct track *t, const struct act_call *call, CUcontext ctx)
 {
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
 
-	if (!record || !create)
+	if (!record || !create || !destroy)
 		return;
-	if (t->start_ctx != ctx)
+	if (t->start && t->start_ctx != ctx) {
+		destroy(t->start);
 		t->start = NULL;
+	}
 	if (!t->start && create(&t->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
 		t->start = NULL;
 		return;
