@@ -254,7 +254,6 @@ uint64_t stay_due(const struct track *t)
 	return begun + t->outstanding_ns + credited * t->launch_ns + grace;
 }
 
-/* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
 static bool still_in(void *argument)
 {
 	const struct track *t = argument;
@@ -262,6 +261,7 @@ static bool still_in(void *argument)
 	return __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_IN && !tracker_exiting;
 }
 
+/* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
 void stay_enter(struct track *t, const struct act_call *call)
 {
 	struct gpuarb_work work = {.weight = t->weight.now};
@@ -270,11 +270,9 @@ void stay_enter(struct track *t, const struct act_call *call)
 	int r = gpuarb_client_enter(client, &work);
 
 	if (r == -EAGAIN) {
-		t->waiters++;
 		track_unlock(t);
 		r = gpuarb_client_wait(client, &work, WAIT_SLICE_NS);
 		track_lock(t);
-		t->waiters--;
 		/* Somebody else may have come and gone since: ask again, with the lock. */
 		if (r == 0 || r == -ETIMEDOUT || r == -ECANCELED)
 			return;
