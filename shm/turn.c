@@ -105,6 +105,16 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	return arb_policy_admit(&facts) ? ARB_REASON_NONE : ARB_REASON_QUEUE;
 }
 
+/* What the account has used in this window. */
+static uint64_t used_in_window(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return 0;
+	return arb_account_usage(&c->seg, snap, &acct, acct.wall, false) - acct.start;
+}
+
 /* The time spent refused, by reason, whenever the reason changes. */
 static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct arb_snap *snap)
 {
@@ -125,7 +135,7 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 	if (reason == ARB_REASON_QUOTA && !c->throttled_since) {
 		c->throttled_since = now;
 		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account,
-			snap->busy - snap->win_busy, (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
+			used_in_window(c, snap), (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
 	}
 	arb_store32(&s->reason, reason);
 }

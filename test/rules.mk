@@ -87,7 +87,8 @@ check-crash: $(CRASH) ## the same at every instruction (a quarter of an hour)
 endif
 
 # Threads, and everything again under the sanitizers, in build directories of their own.
-ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+# With the sanitizers the compiler no longer sees how large a number can be.
+ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -Wno-format-truncation
 TSAN := -O2 -g -fsanitize=thread
 
 $(BUILD)/test/threads_main: $(BUILD)/obj/test/threads_main.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a

@@ -403,8 +403,12 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	cr_assert(picture.clients[0].throttled_ns > 200000000);
 	gpuarb_client_close(c);
 	n = gpuarb_view_events(view, &position, events, 64);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		seen |= 1u << events[i].kind;
+		if (events[i].kind == ARB_EVENT_THROTTLED)
+			cr_assert(events[i].a >= 10 * U_MS && events[i].a <= 11 * U_MS,
+				"a tenth of the window was used: %lu", (unsigned long)events[i].a);
+	}
 	cr_assert(seen & 1u << ARB_EVENT_JOINED);
 	cr_assert(seen & 1u << ARB_EVENT_THROTTLED);
 	cr_assert(seen & 1u << ARB_EVENT_RESUMED);
