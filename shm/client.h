@@ -62,6 +62,7 @@ struct gpuarb_client {
 	uint64_t mem_held; /* counted for this process, by its own books */
 	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
+	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
 	struct arb_rules rules;
 
 	/* Admission; the last three under guard->adm. */

@@ -38,6 +38,7 @@ void arb_client_know_memory(struct gpuarb_client *c)
 	if (m->physical > PHYSICAL_MOST)
 		m->physical = 0;
 	c->mem_most = arb_memory_most(m);
+	arb_store32(&c->oversubscribes, m->oversubscribe);
 }
 
 void arb_client_memory_freed(struct gpuarb_client *c)
@@ -66,7 +67,7 @@ bool gpuarb_client_turn_began(struct gpuarb_client *c)
 
 bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 {
-	return __atomic_load_n(&c->rules.memory.oversubscribe, __ATOMIC_RELAXED);
+	return arb_load32(&c->oversubscribes);
 }
 
 int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *memory)

@@ -13,7 +13,7 @@ struct arb_memory_rules {
 	uint64_t physical;   /* bytes of the GPU; 0: not known */
 	uint64_t fixed;      /* left free beside the clients */
 	unsigned percent;    /* the same, on top of it */
-	uint64_t per_client; /* set aside for each that runs */
+	uint64_t per_client; /* set aside for each that has joined */
 	uint64_t context;    /* what a context counts */
 	uint64_t turn_ns;    /* fixed; 0: automatic */
 	uint64_t bytes_per_s;

@@ -41,11 +41,15 @@ static struct arb_memory_rules rules_of(const struct arb_residency *r)
 	return rules;
 }
 
+/* `n` of them would run. The contexts of the others are on the GPU as well: they do not move. */
 static bool fits(const struct arb_residency *r, uint64_t bytes, unsigned n)
 {
 	struct arb_memory_rules rules = rules_of(r);
+	unsigned joined = 0;
 
-	return arb_memory_fits(&rules, bytes, n);
+	for (uint32_t w = 0; w < r->seg->nwords; w++)
+		joined += (unsigned)__builtin_popcountll(arb_load64(&r->seg->header->taken[w]));
+	return arb_memory_fits(&rules, bytes, n > joined ? n : joined);
 }
 
 static bool runs(const struct arb_residency *r, uint32_t slot)
