@@ -88,6 +88,17 @@ static void do_without_sample(struct arb_task *t, struct arb_usage *u)
 	u->high = busy < 0 || arb_usage_pressure(u->high, (unsigned)busy, u->lines);
 }
 
+/* Among those who wait and those who hold leases now, with the pressure as it was found. */
+static uint32_t look_again(struct arb_task *t)
+{
+	t->leases = t->high && arb_queue_leases(t->c);
+	if (arb_queue_ahead(t, t->high))
+		return ARB_REASON_QUEUE;
+	return arb_admission_fits(t->me.want & ~ARB_WANT_BLOCKED, t->high, t->leases, t->highest)
+		       ? ARB_REASON_NONE
+		       : ARB_REASON_PRESSURE;
+}
+
 /* May it go, as far as pressure and classes are concerned? An enum arb_reason. */
 static uint32_t decide(struct arb_task *t)
 {
@@ -98,12 +109,8 @@ static uint32_t decide(struct arb_task *t)
 		do_without_sample(t, &u);
 	else if (__builtin_expect(arb_usage_settle(seg, &u), 0) && !u.high)
 		arb_sampler_wake_waiters(seg);
-	t->leases = u.high && arb_queue_leases(t->c);
-	if (arb_queue_ahead(t, u.high))
-		return ARB_REASON_QUEUE;
-	return arb_admission_fits(t->me.want & ~ARB_WANT_BLOCKED, u.high, t->leases, t->highest)
-		       ? ARB_REASON_NONE
-		       : ARB_REASON_PRESSURE;
+	t->high = u.high;
+	return look_again(t);
 }
 
 /* With the preload the launches themselves wait for their turn: what is asked here is whether there is quota,
@@ -164,7 +171,7 @@ static int attempt(struct arb_task *t)
 	set_leased(c, true);
 	/* Who came between the two looks can be seen now, or sees that there is a lease. */
 	if (!t->queued_inside)
-		r = (int)decide(t);
+		r = (int)look_again(t);
 	if (!r) {
 		r = enter_set(t);
 		t->queued_inside = r > 0 && !c->tracked;
@@ -376,18 +383,24 @@ int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
 	struct arb_usage_rules rules;
 	int r;
 
+	arb_lock_take(&c->guard->adm);
 	arb_lock_take(&c->guard->lock);
 	r = arb_client_ensure(c);
 	rules = c->rules.usage;
 	arb_lock_give(&c->guard->lock);
-	return r < 0 ? r : take_hint(c, &rules, hint);
+	if (r == 0)
+		r = take_hint(c, &rules, hint);
+	arb_lock_give(&c->guard->adm);
+	return r;
 }
 
 void arb_admission_cancel(struct gpuarb_client *c)
 {
+	arb_lock_take(&c->guard->adm);
 	/* Where launches wait in the queue of the set, that is none of our business. */
 	if (c->tracked)
 		arb_os_wake(&arb_client_slot(c)->wake);
 	else
 		gpuarb_client_cancel(c);
+	arb_lock_give(&c->guard->adm);
 }

@@ -300,6 +300,8 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 		arb_config_free(&config);
 		return arb_fail(err, -ENOMEM, "out of memory");
 	}
+	/* Whoever asks for leases reads the old one under this lock. */
+	arb_lock_take(&c->guard->adm);
 	arb_lock_take(&c->guard->lock);
 	if (alone && !c->seg.alone) {
 		/* What was in force, whoever set it, holds on. */
@@ -324,6 +326,7 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	arb_lock_give(&c->guard->lock);
 	arb_config_free(&config);
 	gpuarb_client_close(fresh);
+	arb_lock_give(&c->guard->adm);
 	return r;
 }
 

@@ -39,6 +39,7 @@ struct arb_task {
 	bool queued_inside; /* refused by the running set, after the class and the pressure let it pass */
 	uint32_t ahead;     /* the slot that goes first, or ARB_NONE */
 	uint32_t rank;
+	bool high;   /* the pressure as it was found */
 	bool leases; /* somebody holds one */
 };
 

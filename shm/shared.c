@@ -168,9 +168,9 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 			gpuarb_client_enter(c, NULL);
 		*next_ns = TEND_NS;
 	}
+	arb_lock_give(&c->guard->adm);
 	if (r == -ESTALE)
 		move_on(c);
-	arb_lock_give(&c->guard->adm);
 	arb_lock_take(&c->guard->lock);
 	grace = c->rules.grace_ns;
 	arb_lock_give(&c->guard->lock);
@@ -180,9 +180,15 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 
 void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
 {
-	arb_u32 *word = &c->seg.header->adm_wake;
+	arb_u32 *word;
+	uint32_t seen;
 
-	arb_os_futex_wait(word, arb_load32(word), ns);
+	arb_lock_take(&c->guard->adm);
+	word = &c->seg.header->adm_wake;
+	seen = arb_load32(word);
+	arb_lock_give(&c->guard->adm);
+	/* Unmapped by now, because the segment was replaced: then it does not sleep this time. */
+	arb_os_futex_wait(word, seen, ns);
 }
 
 const struct arb_shared_table arb_shared_own = ARB_SHARED_TABLE(own_client);
