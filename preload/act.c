@@ -70,7 +70,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 		streams_after(call, result);
 		/* Another context may be another GPU, on which there is no credit. */
 		if (category == CAT_CONTEXT && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
-			act_thread_get()->credit = 0;
+			act_thread_take_back(act_thread_get());
 	}
 	return arb_memory_after(call, result);
 }

@@ -42,6 +42,7 @@ struct act_thread {
 	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
 	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
 	uint32_t granted;         /* what the credit was when it was given */
+	uint64_t stay;            /* the stay in a running set that it was given in */
 } __attribute__((aligned(128)));
 
 /* Read by every thread with every call, hence written seldom. */

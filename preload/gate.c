@@ -257,7 +257,9 @@ void gate_before(struct act_call *call)
 		return;
 	}
 	saved = errno;
-	own.covers = 1 + (own.track == t && self->granted > self->credit ? self->granted - self->credit : 0);
+	own.covers = 1;
+	if (self->stay == __atomic_load_n(&t->stay, __ATOMIC_RELAXED) && self->granted > self->credit)
+		own.covers += self->granted - self->credit;
 	own.track = t;
 	self->granted = self->credit = 0;
 	if (!current || current(&own.ctx) != CUDA_SUCCESS)
@@ -319,6 +321,7 @@ void gate_after(struct act_call *call, CUresult result)
 			t->loose = true;
 		own.begun_ns = own.let_ns;
 		self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
+		self->stay = t->stay;
 		if (self->granted) {
 			t->loose = true;
 			if (t->phase == TRACK_IN)

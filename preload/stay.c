@@ -23,6 +23,9 @@
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
 
+/* Of all GPUs, so that no two have the same number. */
+static uint64_t stays;
+
 static void set_phase(struct track *t, enum track_phase phase)
 {
 	__atomic_store_n(&t->phase, phase, __ATOMIC_RELAXED);
@@ -54,7 +57,7 @@ static uint64_t all_seen(void)
 {
 	uint64_t calls, credited;
 
-	act_thread_gated(&calls, &credited);
+	act_thread_gated(0, &calls, &credited);
 	return calls;
 }
 
@@ -66,7 +69,7 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 {
 	uint64_t calls, credited, end;
 
-	act_thread_gated(&calls, &credited);
+	act_thread_gated(t->stay, &calls, &credited);
 	if (!t->launch_ns || !t->last_end_ns)
 		return t->busy_ns + (now - t->busy_ns) / 2;
 	end = t->last_end_ns + credited * t->launch_ns;
@@ -248,7 +251,7 @@ uint64_t stay_due(const struct track *t)
 		return t->busy_ns + LOOK_ALONE_NS;
 	if (!t->count && !t->loose)
 		return t->progress_ns + grace;
-	act_thread_gated(&calls, &credited);
+	act_thread_gated(t->stay, &calls, &credited);
 	begun = t->count && t->ring[t->first].begun_ns > t->last_end_ns ? t->ring[t->first].begun_ns
 									: t->last_end_ns;
 	return begun + t->outstanding_ns + credited * t->launch_ns + grace;
@@ -282,6 +285,7 @@ void stay_enter(struct track *t, const struct act_call *call)
 		return;
 	}
 	t->begin_ns = t->progress_ns = now;
+	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	t->quick = now - t->left_ns < QUICK_NS;
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
 	t->lead_ns = 0;

@@ -197,22 +197,22 @@ void act_thread_sum(uint64_t sum[CAT_COUNT])
 	add(sum, &crowd);
 }
 
-static uint64_t on_credit(const struct act_thread *t)
+static uint64_t on_credit(const struct act_thread *t, uint64_t stay)
 {
 	uint32_t granted = __atomic_load_n(&t->granted, __ATOMIC_RELAXED);
 	uint32_t left = __atomic_load_n(&t->credit, __ATOMIC_RELAXED);
 
-	return granted > left ? granted - left : 0;
+	return __atomic_load_n(&t->stay, __ATOMIC_RELAXED) == stay && granted > left ? granted - left : 0;
 }
 
-void act_thread_gated(uint64_t *calls, uint64_t *credited)
+void act_thread_gated(uint64_t stay, uint64_t *calls, uint64_t *credited)
 {
 	*calls = *credited = 0;
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++) {
 			for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
 				*calls += __atomic_load_n(&c->threads[i].seen[k], __ATOMIC_RELAXED);
-			*credited += on_credit(&c->threads[i]);
+			*credited += on_credit(&c->threads[i], stay);
 		}
 	for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
 		*calls += __atomic_load_n(&crowd.seen[k], __ATOMIC_RELAXED);

@@ -8,8 +8,16 @@
 struct act_thread *act_thread_get(void);
 /* Over all threads, also those that ended. */
 void act_thread_sum(uint64_t sum[CAT_COUNT]);
-/* Calls that gave the GPU work, and how many of them have passed since their threads were given credit. */
-void act_thread_gated(uint64_t *calls, uint64_t *credited);
+/* Calls that gave the GPU work, and how many of them have passed since their threads were given credit in
+ * this stay. */
+void act_thread_gated(uint64_t stay, uint64_t *calls, uint64_t *credited);
+
+/* No more credit; what has passed on it still counts. */
+static inline void act_thread_take_back(struct act_thread *self)
+{
+	self->granted = self->granted > self->credit ? self->granted - self->credit : 0;
+	self->credit = 0;
+}
 
 /* The program's first thread has ended, and others go on. */
 bool act_thread_main_left(void);

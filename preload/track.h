@@ -104,6 +104,7 @@ struct track {
 	uint64_t lead_ns;      /* from there to its first launch, as far as it is believed */
 	uint64_t lead_most_ns; /* as measured */
 	uint64_t usual_lead_ns;
+	uint64_t stay; /* which one it is */
 	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */

@@ -2,6 +2,9 @@
 #include "preload_host.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "sim/model.h"
 
@@ -184,6 +187,72 @@ static void works_beside_a_stream_that_waits(void)
 	T_CHECK(n * 3000000ull < (t_now_ns() - began) / 2, "%u of 3 ms in 5 s, limited to 25 %%", n);
 }
 
+static void posts(void *argument)
+{
+	__atomic_store_n((int *)argument, 1, __ATOMIC_RELEASE);
+}
+
+static void *idles(void *argument)
+{
+	OK(cuCtxSetCurrent(argument));
+	host_launch(NULL, 2000, 50);
+	OK(cuCtxSynchronize());
+	pthread_barrier_wait(&barrier);
+	pause();
+	return NULL;
+}
+
+static int company(void *argument)
+{
+	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	setenv("GPUARB_ACCOUNT", "company", 1);
+	host_context(0);
+	for (;;)
+		host_launch(NULL, 1, 100);
+	return 0;
+}
+
+static bool in_the_set(void)
+{
+	const struct gpuarb_picture *picture = host_picture(0);
+
+	for (unsigned i = 0; i < picture->nclients; i++)
+		if (picture->clients[i].pid == (unsigned)getpid())
+			return picture->clients[i].running;
+	return false;
+}
+
+/* What one thread was once given is no work of another, later. */
+static void has_a_thread_that_once_worked(void)
+{
+	int *now = t_shared(sizeof(*now));
+	pid_t pid = t_spawn(company, now, 20);
+	CUcontext context = host_context(0);
+	unsigned stayed = 0;
+	pthread_t thread;
+	CUstream stream;
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	T_CHECK(!pthread_create(&thread, NULL, idles, context), "no thread");
+	pthread_barrier_wait(&barrier);
+	stream = new_stream();
+	posts(now);
+	t_sleep_us(300000);
+	for (int i = 0; i < 20; i++) {
+		int done = 0;
+
+		host_launch(stream, 1, 1000);
+		OK(cuLaunchHostFunc(stream, posts, &done));
+		while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE))
+			t_sleep_us(100);
+		t_sleep_us(50000);
+		stayed += in_the_set();
+	}
+	kill(pid, SIGKILL);
+	T_CHECK(stayed < 10, "%u of 20 times it was in the set without work", stayed);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -193,5 +262,6 @@ const struct host_case host_gate_cases[] = {
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
 	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
+	{"has a thread that once worked", has_a_thread_that_once_worked, NULL, 0},
 	{NULL, NULL, NULL, 0},
 };
