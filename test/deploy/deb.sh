@@ -10,8 +10,8 @@ say() {
 	bad=$((bad + 1))
 }
 shopt -s nullglob
-packages=("$build"/deb/gpuarb_*.deb "$build"/deb/libgpuarb1_*.deb "$build"/deb/libgpuarb-dev_*.deb)
-[ "${#packages[@]}" = 3 ] || { say "there are ${#packages[@]} packages, not 3"; exit 1; }
+packages=("$build"/deb/gpuarb_*.deb "$build"/deb/libgpuarb1_*.deb "$build"/deb/libgpuarb-dev_*.deb "$build"/deb/python3-gpuarb_*.deb)
+[ "${#packages[@]}" = 4 ] || { say "there are ${#packages[@]} packages, not 4"; exit 1; }
 
 lintian --allow-root --fail-on error "$build"/deb/*.changes >"$build/deb/lintian" 2>&1 || say "lintian: $(cat "$build/deb/lintian")"
 work=$(mktemp -d /tmp/gpuarb-deb-XXXXXX) || exit 1
@@ -38,10 +38,12 @@ gpuarb-node --gpu GPU-deb >/packages/log || echo "gpuarb-node fails"
 printf '#include <gpuarb/control.h>\n#include <stdio.h>\nint main(void) { char n[4][ARB_UUID_BYTES]; struct gpuarb_error e; printf("%%d %%s", gpuarb_control_list(NULL, n, 4, &e), n[0]); return 0; }\n' >/packages/p.c
 cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
 [ "$(/packages/p)" = "1 GPU-deb" ] || echo "a program with libgpuarb1 says $(/packages/p)"
+/usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-deb")' || echo "the Python module does not work"
+[ -s /usr/share/man/man3/gpuarb.3.gz ] || echo "the library has no man page"
 dpkg -i /packages/*.deb >/packages/log 2>&1 || echo "they cannot be installed over themselves"
 [ -s /dev/shm/gpuarb/state/GPU-deb ] || echo "an upgrade has removed a segment"
-dpkg --purge gpuarb libgpuarb-dev libgpuarb1 >/packages/log 2>&1 || echo "they cannot be removed: $(tail -n 5 /packages/log)"
-left=$(find / -xdev -path /packages -prune -o \( -name '*gpuarb*' -not -path '/dev/*' -not -path '/proc/*' -not -path '/tmp/*' -newer /packages/begin \) -print)
+dpkg --purge gpuarb python3-gpuarb libgpuarb-dev libgpuarb1 >/packages/log 2>&1 || echo "they cannot be removed: $(tail -n 5 /packages/log)"
+left=$(find /etc /usr /var -xdev -name '*gpuarb*' -newer /packages/begin)
 [ -z "$left" ] || echo "what stays: $left"
 END
 }

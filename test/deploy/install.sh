@@ -23,7 +23,8 @@ prefix=$root/opt/g
 for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi \
 	lib/gpuarb/libgpuarb-preload.so lib/some/libgpuarb.so.1 lib/some/libgpuarb.so lib/some/libgpuarb.a \
 	lib/some/pkgconfig/gpuarb.pc include/gpuarb/client.h lib/systemd/system/gpuarb-watchdog.service \
-	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/doc/gpuarb/deploy.md; do
+	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/man/man3/gpuarb.3 \
+	lib/python3/dist-packages/gpuarb.py include/gpuarb.h share/doc/gpuarb/deploy.md; do
 	[ -e "$prefix/$file" ] || say "there is no $file"
 done
 for tool in "$prefix"/bin/gpuarb-*; do

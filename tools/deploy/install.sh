@@ -1,11 +1,11 @@
 #!/bin/sh
 # Installs what BUILD holds, or takes away what an installation put there: one table for both.
-# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR UNITDIR ZSHDIR in the environment
+# Usage: install.sh install|uninstall|list   with BUILD VERSION DESTDIR PREFIX LIBDIR SYSCONFDIR UNITDIR ZSHDIR PYTHONDIR in the environment
 set -eu
 cd "$(dirname "$0")/../.."
 what=${1:-}
 : "${BUILD:=build}" "${VERSION:?}" "${DESTDIR:=}" "${PREFIX:=/usr/local}" "${LIBDIR:=$PREFIX/lib}" "${SYSCONFDIR:=/etc}"
-: "${UNITDIR:=$PREFIX/lib/systemd/system}" "${ZSHDIR:=$PREFIX/share/zsh/site-functions}"
+: "${UNITDIR:=$PREFIX/lib/systemd/system}" "${ZSHDIR:=$PREFIX/share/zsh/site-functions}" "${PYTHONDIR:=$PREFIX/lib/python3/dist-packages}"
 case "$PREFIX$LIBDIR$SYSCONFDIR" in
 *[!A-Za-z0-9/._+-]*)
 	echo "install: PREFIX, LIBDIR and SYSCONFDIR may hold letters, digits and / . _ + - only" >&2
@@ -70,6 +70,8 @@ everything() {
 	for page in tools/gpuarb-*.1; do
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done
+	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
+	put 644 tools/python/gpuarb.py "$PYTHONDIR/gpuarb.py"
 	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
 	put 644 tools/python/gpuarb.py "$PKGLIB/python/gpuarb.py"
 

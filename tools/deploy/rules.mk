@@ -4,6 +4,8 @@ LIBDIR     ?= $(PREFIX)/lib
 SYSCONFDIR ?= /etc
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
 ZSHDIR     ?= $(PREFIX)/share/zsh/site-functions
+# Where `python3 -c "import sys; print(sys.path)"` finds it.
+PYTHONDIR  ?= $(PREFIX)/lib/python3/dist-packages
 DESTDIR    ?=
 # One place says it: what `--version` prints.
 VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
@@ -12,7 +14,8 @@ VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cl
 PRODUCT := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
 
 INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
-	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" ZSHDIR="$(ZSHDIR)" tools/deploy/install.sh
+	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" ZSHDIR="$(ZSHDIR)" PYTHONDIR="$(PYTHONDIR)" \
+	tools/deploy/install.sh
 
 .PHONY: install uninstall product
 product: $(PRODUCT)
@@ -56,9 +59,9 @@ check-containers: $(TRIAL) deps-containers ## an unmodified image under two limi
 
 .PHONY: deb check-deb deps-deb
 deps-deb:
-	@test/install-deps.sh dpkg-dev debhelper lintian fakeroot pkg-config libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev
+	@test/install-deps.sh dpkg-dev debhelper dh-python python3 lintian fakeroot pkg-config libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev
 
-deb: deps-deb ## build the Debian packages gpuarb, libgpuarb1 and libgpuarb-dev into build/deb
+deb: deps-deb ## build the Debian packages gpuarb, libgpuarb1, libgpuarb-dev, python3-gpuarb into build/deb
 	@tools/deploy/deb.sh $(BUILD) $(VERSION)
 
 check-deb: deb ## lintian, and install, use and remove them in a copy of this system
