@@ -5,15 +5,14 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-skip() {
-	echo "boot: not tried, $*"
-	exit 0
-}
-command -v systemd-nspawn >/dev/null || skip "there is no systemd-nspawn here"
+what=boot
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
+needs systemd-nspawn
 [ "$(id -u)" = 0 ] || skip "it needs root"
 if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
-	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private "$0" "$build"
+	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private test/deploy/boot.sh "$build"
 fi
 work=$(mktemp -d /tmp/gpuarb-boot-XXXXXX) || exit 1
 # shellcheck disable=SC2317,SC2329

@@ -4,32 +4,16 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-skip() {
-	echo "containers: not tried, $*"
-	exit 0
-}
-for program in podman runc jq unshare; do
-	command -v $program >/dev/null || skip "there is no $program here"
-done
+what=containers
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
+needs podman runc jq unshare
 [ "$(id -u)" = 0 ] || skip "it needs root, for mounts of its own"
 # A /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
 if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
-	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private "$0" "$build"
+	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private test/deploy/containers.sh "$build"
 fi
-bad=0
-say() {
-	echo "containers: $*" >&2
-	bad=$((bad + 1))
-}
-until_true() { # SECONDS COMMAND...
-	local tries=$(($1 * 10))
-	shift
-	while ! "$@"; do
-		[ $((tries -= 1)) -gt 0 ] || return 1
-		sleep 0.1
-	done
-}
 
 work=$(mktemp -d /tmp/gpuarb-containers-XXXXXX) && chmod 755 "$work" || exit 1
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
@@ -118,18 +102,15 @@ sleep 1
 books >"$work/before"
 sleep "${CONTAINER_SECONDS:-6}"
 books >"$work/after"
-got() { # COMMAND: hundredths of a percent of the GPU's time
-	jq -n --slurpfile a "$work/before" --slurpfile b "$work/after" --arg command "$1" '
-		def sum(r): [r.devices[0].processes[] | select(.command == $command) | .device_ns] | add // 0;
-		(sum($b[0]) - sum($a[0])) * 10000 / ($b[0].devices[0].now_ns - $a[0].devices[0].now_ns) | round'
+got() { # COMMAND
+	# shellcheck disable=SC2016
+	share "$work/before" "$work/after" '.command == $command' --arg command "$1"
 }
 for expected in left:30:1 right:50:2; do
 	IFS=: read -r name limit processes <<<"$expected"
 	attained=$(got "$name")
-	printf 'containers: %-6s limit %d, %d process(es), attained %d.%02d %%\n' "$name" "$limit" "$processes" \
-		$((attained / 100)) $((attained % 100))
-	# Wide, because the machine may be busy; without a limit it would be far outside.
-	[ "$attained" -gt $((limit * 100 + 300)) ] || [ "$attained" -lt $((limit * 65)) ] && say "$name got $attained hundredths of a percent"
+	echo "containers: $name: limit $limit, $processes process(es), attained $(percent "$attained")"
+	near "$attained" "$limit" || say "$name got $(percent "$attained")"
 done
 
 # Who looks from outside sees which container it is, and may change its limit by that name.
@@ -158,21 +139,28 @@ until_true 10 gone || say "gpuarb-top still shows processes of the killed contai
 pod kill --signal KILL left >/dev/null
 until_true 10 on_gpu 0 || say "a container is still on the GPU"
 
+# What the client itself says that it got, in hundredths of a percent; nothing, and it is far too much.
+said_share() {
+	local got
+	got=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
+	echo "${got:-99999}"
+}
+
 # A program that is started with an empty environment is reached by /etc/ld.so.preload.
 node gpuarb-cdi --ld-so-preload --percents 20 --output /run/cdi/gpuarb.json || say "gpuarb-cdi --ld-so-preload failed"
 # shellcheck disable=SC2086
 run --rm $nvidia --device gpuarb.dev/gpu=0-20 client /bin/sh -c \
 	'exec /bin/env -u LD_PRELOAD /bin/left --kernel-us=50 --duration=3' >"$work/said" 2>&1 || say "the container failed: $(cat "$work/said")"
-attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
-[ "${attained:-10000}" -le 2500 ] || say "by /etc/ld.so.preload it got $attained hundredths of a percent, not at most 20"
+attained=$(said_share)
+[ "$attained" -le 2500 ] || say "by /etc/ld.so.preload it got $(percent "$attained"), not at most 20"
 
 # Without CDI, by flags; two processes of the container share one budget.
 flags=$("$build/gpuarb-run" --core 40 --print-container-flags) || say "gpuarb-run prints no flags"
 # shellcheck disable=SC2086
 run --rm $nvidia $flags client /bin/left --kernel-us=50 --duration=3 --processes=2 >"$work/said" 2>&1 || say "a container by flags fails: $(cat "$work/said")"
-attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
-printf 'containers: by flags: limit 40, 2 processes, attained %d.%02d %%\n' $((attained / 100)) $((attained % 100))
-[ "${attained:-10000}" -le 4500 ] || say "by flags it got $attained hundredths of a percent, not at most 40"
+attained=$(said_share)
+echo "containers: by flags: limit 40, 2 processes, attained $(percent "$attained")"
+[ "$attained" -le 4500 ] || say "by flags it got $(percent "$attained"), not at most 40"
 
 # A pod as the kustomize component makes it, with its volumes as the kubelet makes them: a link that is moved when an
 # annotation changes.
@@ -191,8 +179,8 @@ own_share() { # hundredths of a percent that the one process on the GPU gets in 
 }
 expect_share() { # WHAT LIMIT
 	attained=$(own_share)
-	printf 'containers: a pod, %s: attained %d.%02d %%\n' "$1" $((attained / 100)) $((attained % 100))
-	[ "$attained" -gt $(($2 * 100 + 300)) ] || [ "$attained" -lt $(($2 * 65)) ] && say "a pod, $1, got $attained hundredths of a percent"
+	echo "containers: a pod, $1: attained $(percent "$attained")"
+	near "$attained" "$2" || say "a pod, $1, got $(percent "$attained")"
 }
 if kubectl kustomize --help >/dev/null 2>&1 && python3 -c 'import yaml' 2>/dev/null; then
 	mkdir -p "$work/kustomize" "$work/pod"
@@ -233,8 +221,8 @@ guest client /bin/left --kernel-us=50 --duration=1 >"$work/said" 2>&1 || say "a 
 grep -q "cannot open /dev/shm/gpuarb/state/$uuid: Permission denied" "$work/said" || say "a guest that may not join is told: $(cat "$work/said")"
 chmod 666 "$GPUARB_DIR/state/$uuid"
 guest client /bin/left --kernel-us=50 --duration=3 >"$work/said" 2>&1 || say "a guest that may join fails: $(cat "$work/said")"
-attained=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
-[ "${attained:-10000}" -le 2500 ] || say "a guest got $attained hundredths of a percent, not at most 20"
+attained=$(said_share)
+[ "$attained" -le 2500 ] || say "a guest got $(percent "$attained"), not at most 20"
 said=$(guest -v "$GPUARB_DIR/control:/control-of-host/control:rw" client /bin/gpuarb-set --dir /control-of-host --gpu "$uuid" policy=exclusive 2>&1) &&
 	say "a guest has changed the policy"
 grep -q "only who may write /control-of-host/control may do that (Permission denied)" <<<"$said" || say "a guest that sets is told: $said"

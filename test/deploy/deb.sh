@@ -4,11 +4,9 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-bad=0
-say() {
-	echo "deb: $*" >&2
-	bad=$((bad + 1))
-}
+what=deb
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
 shopt -s nullglob
 packages=("$build"/deb/gpuarb_*.deb "$build"/deb/libgpuarb1_*.deb "$build"/deb/libgpuarb-dev_*.deb "$build"/deb/python3-gpuarb_*.deb)
 [ "${#packages[@]}" = 4 ] || { say "there are ${#packages[@]} packages, not 4"; exit 1; }

@@ -5,18 +5,13 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
+what=kubernetes
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
 files=$PWD/tools/deploy/kubernetes
-bad=0
-say() {
-	echo "kubernetes: $*" >&2
-	bad=$((bad + 1))
-}
 work=$(mktemp -d /tmp/gpuarb-kubernetes-XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
-python3 -c 'import yaml' 2>/dev/null || {
-	echo "kubernetes: not tried, there is no python3-yaml here"
-	exit 0
-}
+python3 -c 'import yaml' 2>/dev/null || skip "there is no python3-yaml here"
 find "$files" test/k8s -name '*.yaml' >"$work/list"
 python3 - "$work/list" <<'END' || say "there is a file that is not YAML"
 import sys, yaml

@@ -4,26 +4,10 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-skip() {
-	echo "prometheus: not tried, $*"
-	exit 0
-}
-for program in prometheus prometheus-node-exporter promtool jq; do
-	command -v $program >/dev/null || skip "there is no $program here"
-done
-bad=0
-say() {
-	echo "prometheus: $*" >&2
-	bad=$((bad + 1))
-}
-until_true() { # SECONDS COMMAND...
-	local tries=$(($1 * 10))
-	shift
-	while ! "$@"; do
-		[ $((tries -= 1)) -gt 0 ] || return 1
-		sleep 0.1
-	done
-}
+what=prometheus
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
+needs prometheus prometheus-node-exporter promtool jq
 work=$(mktemp -d /tmp/gpuarb-prometheus-XXXXXX) || exit 1
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
 started=()
@@ -40,11 +24,6 @@ doc=$work/usr/share/doc/gpuarb/prometheus
 # The files that people copy.
 cp "$doc/gpuarb.rules.yml" "$work/"
 promtool check rules "$work/gpuarb.rules.yml" >"$work/said" 2>&1 || say "$(cat "$work/said")"
-free_port() {
-	local port=$((20000 + RANDOM % 20000))
-	while (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done
-	echo $port
-}
 exporter=$(free_port)
 server=$(free_port)
 sed -e "s/localhost:9100/127.0.0.1:$exporter/" -e 's/15s/1s/' "$doc/prometheus.yml" >"$work/prometheus.yml"

@@ -4,16 +4,11 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-[ "$(id -u)" = 0 ] || {
-	echo "rights: not tried, only root can become other users"
-	exit 0
-}
-bad=0
+what=rights
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
+[ "$(id -u)" = 0 ] || skip "only root can become other users"
 tried=0
-say() {
-	echo "rights: $*" >&2
-	bad=$((bad + 1))
-}
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
 trap 'rm -rf "$shm"' EXIT
 # Other users may not be able to look into the directory of the build.

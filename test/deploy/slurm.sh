@@ -4,29 +4,12 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
-skip() {
-	echo "slurm: not tried, $*"
-	exit 0
-}
-for program in slurmctld slurmd munged srun jq; do
-	command -v $program >/dev/null || skip "there is no $program here"
-done
+what=slurm
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
+needs slurmctld slurmd munged srun jq
 [ "$(id -u)" = 0 ] || skip "only root can start slurmd"
-bad=0
-say() {
-	echo "slurm: $*" >&2
-	bad=$((bad + 1))
-}
 
-# until_true SECONDS COMMAND...: whether it came true in that time
-until_true() {
-	local tries=$(($1 * 10))
-	shift
-	while ! "$@"; do
-		[ $((tries -= 1)) -gt 0 ] || return 1
-		sleep 0.1
-	done
-}
 nothing_queued() { [ -z "$(squeue -h 2>/dev/null)" ]; }
 ended() { [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]; }
 idle() { [ "$(sinfo -h -o %t 2>/dev/null)" = idle ]; }
@@ -65,11 +48,6 @@ RUN=$work/run
 export LD_LIBRARY_PATH=$build/sim GPUSIM_DIR=$GPUSIM_DIR
 END
 host=$(hostname -s)
-free_port() { # two in a row that nobody listens on
-	local port=$((20000 + RANDOM % 20000))
-	while (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done
-	echo $port
-}
 cat >"$SLURM_CONF" <<END
 ClusterName=gpuarb
 SlurmctldHost=$host(127.0.0.1)
@@ -159,18 +137,15 @@ books >"$work/after"
 
 # got NAME: hundredths of a percent of the GPU's time
 got() {
-	jq -n --slurpfile a "$work/before" --slurpfile b "$work/after" --argjson pids "[$(paste -sd, "$work/out/$1.pids")]" '
-		def sum(r): [r.devices[0].processes[] | select(.pid as $p | $pids | index($p)) | .device_ns] | add // 0;
-		(sum($b[0]) - sum($a[0])) * 10000 / ($b[0].devices[0].now_ns - $a[0].devices[0].now_ns) | round'
+	# shellcheck disable=SC2016
+	share "$work/before" "$work/after" '.pid as $p | $pids | index($p)' --argjson pids "[$(paste -sd, "$work/out/$1.pids")]"
 }
 printf 'slurm: %-8s %6s %8s %9s\n' job shards tasks attained
 for expected in small:2:1 middle:3:1 double:5:2; do
 	IFS=: read -r name shards tasks <<<"$expected"
 	attained=$(got "$name")
-	printf 'slurm: %-8s %6d %8d %7d.%02d %%\n' "$name" "$shards" "$tasks" $((attained / 100)) $((attained % 100))
-	# Wide, because the machine may be busy; a task without a limit would be far outside.
-	[ "$attained" -gt $((shards * 1000 + 300)) ] || [ "$attained" -lt $((shards * 650)) ] &&
-		say "$name has $shards shards of ten and got $attained hundredths of a percent"
+	printf 'slurm: %-8s %6d %8d %9s\n' "$name" "$shards" "$tasks" "$(percent "$attained")"
+	near "$attained" $((shards * 10)) || say "$name has $shards shards of ten and got $(percent "$attained")"
 done
 
 # Limits hold for who is there, whoever else is: kill one with its task, cancel one, let the third end.

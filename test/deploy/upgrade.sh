@@ -5,11 +5,9 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 old=$(readlink -f "$1") new=$(readlink -f "$2")
-bad=0
-say() {
-	echo "upgrade: $*" >&2
-	bad=$((bad + 1))
-}
+what=upgrade
+# shellcheck source=test/deploy/common.sh
+. test/deploy/common.sh
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
 # shellcheck disable=SC2317,SC2329
 finish() {

@@ -1,0 +1,55 @@
+# Sourced by the tests of this directory, which say first who they are: what=slurm.
+# shellcheck shell=bash
+bad=0
+
+say() {
+	echo "${what:?}: $*" >&2
+	bad=$((bad + 1))
+}
+
+# Where something cannot be tried that is no failure, but it is said.
+skip() {
+	echo "${what:?}: not tried, $*"
+	exit 0
+}
+
+needs() { # PROGRAM...
+	local program
+	for program; do
+		command -v "$program" >/dev/null || skip "there is no $program here"
+	done
+}
+
+until_true() { # SECONDS COMMAND...: whether it came true in that time
+	local tries=$(($1 * 10))
+	shift
+	while ! "$@"; do
+		[ $((tries -= 1)) -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+
+free_port() { # one that nobody listens on
+	local port=$((20000 + RANDOM % 20000))
+	while (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done
+	echo $port
+}
+
+# share BEFORE AFTER CONDITION [JQ-ARGUMENT...]: what the processes for which the condition holds got of the simulated
+# GPU between two reports, in hundredths of a percent of its time
+share() {
+	local before=$1 after=$2 condition=$3
+	shift 3
+	jq -n --slurpfile a "$before" --slurpfile b "$after" "$@" "
+		def sum(r): [r.devices[0].processes[] | select($condition) | .device_ns] | add // 0;
+		(sum(\$b[0]) - sum(\$a[0])) * 10000 / (\$b[0].devices[0].now_ns - \$a[0].devices[0].now_ns) | round"
+}
+
+# Wide, because the machine may be busy; without a limit it would be far outside.
+near() { # HUNDREDTHS LIMIT-IN-PERCENT
+	[ "$1" -le $(($2 * 100 + 300)) ] && [ "$1" -ge $(($2 * 65)) ]
+}
+
+percent() { # HUNDREDTHS
+	printf '%d.%02d %%' $(($1 / 100)) $(($1 % 100))
+}
