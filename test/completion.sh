@@ -62,6 +62,8 @@ expect exclusive gpuarb-run --policy = ex
 expect web gpuarb-set --account w
 expect web gpuarb-set --account = w
 expect web gpuarb-top --explain ""
+expect default gpuarb-run --class de
+expect fallback gpuarb-run --or f
 expect auto gpuarb-run --gpu a
 expect throttled gpuarb-top --sort th
 expect chmod gpuarb-run --core 5 -- chmo
@@ -79,6 +81,7 @@ if command -v fish >/dev/null; then
 	fish_offers "gpuarb-set policy=f" policy=fair
 	fish_offers "gpuarb-run --policy ex" exclusive
 	fish_offers "gpuarb-top --explain w" web
+	fish_offers "gpuarb-run --class de" default
 	fish_offers "gpuarb-run -- chmo" chmod
 fi
 if command -v zsh >/dev/null; then
@@ -104,6 +107,7 @@ if command -v zsh >/dev/null; then
 	zsh_offers "gpuarb-set --acc" "gpuarb-set --account"
 	zsh_offers "gpuarb-set policy=exc" "policy=exclusive"
 	zsh_offers "gpuarb-top --explain we" "--explain web"
+	zsh_offers "gpuarb-run --class de" "--class default"
 fi
 
 [ "$bad" = 0 ] || exit 1

@@ -20,11 +20,13 @@ _gpuarb_gpus() {
 	ls "$(_gpuarb_dir)/state" 2>/dev/null
 }
 
-# The table is for people; the accounts' names are the ones in front of a "state".
-_gpuarb_accounts() {
+# Names out of the JSON, by how deep they stand: accounts 10, classes of tasks 12.
+_gpuarb_names() {
 	gpuarb-top --dir "$(_gpuarb_dir)" --json 2>/dev/null |
-		sed -nE '/^          "name": "/{s/.*: "(.*)",$/\1/;p}'
+		sed -nE "/^ {$1}\"name\": \"/{s/.*: \"(.*)\",\$/\\1/;p}" | sort -u
 }
+
+_gpuarb_accounts() { _gpuarb_names 10; }
 
 _gpuarb_choices() { # of a key
 	gpuarb-set --complete 2>/dev/null | awk -F'\t' -v key="$1" '$1 == key {gsub(/\|/, "\n", $2); print $2}'
@@ -62,6 +64,8 @@ _gpuarb() {
 	fi
 	case ${tool##*/}:$prev in
 	*:--account | *:-a | gpuarb-top:--explain | gpuarb-top:-e) words=$(_gpuarb_accounts) ;;
+	*:--class | *:--no-class | gpuarb-run:-C | gpuarb-set:-c | gpuarb-set:-C) words=$(_gpuarb_names 12) ;;
+	gpuarb-run:--or | gpuarb-run:-O) words="skip fallback" ;;
 	gpuarb-run:--gpu | gpuarb-run:-g) words="auto $(_gpuarb_gpus)" ;;
 	*:--gpu | *:-g) words=$(_gpuarb_gpus) ;;
 	gpuarb-run:--policy | gpuarb-run:-P) words=$(_gpuarb_choices policy) ;;

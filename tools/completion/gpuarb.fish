@@ -11,6 +11,10 @@ function __gpuarb_accounts
     gpuarb-top --json 2>/dev/null | sed -nE '/^          "name": "/{s/.*: "(.*)",$/\1/;p}'
 end
 
+function __gpuarb_classes
+    gpuarb-top --json 2>/dev/null | sed -nE '/^            "name": "/{s/.*: "(.*)",$/\1/;p}' | sort -u
+end
+
 function __gpuarb_choices
     gpuarb-set --complete 2>/dev/null | awk -F'\t' -v key=$argv[1] '$1 == key {gsub(/\|/, "\n", $2); print $2}'
 end
@@ -44,9 +48,13 @@ end
 
 complete -c gpuarb-run -l gpu -s g -x -a auto
 complete -c gpuarb-run -l policy -s P -x -a '(__gpuarb_choices policy)'
+complete -c gpuarb-run -l class -s C -x -a '(__gpuarb_classes)'
+complete -c gpuarb-run -l or -s O -x -a 'skip fallback'
 complete -c gpuarb-run -l account -s a -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-run -n 'contains -- -- (commandline -opc)' -f -a '(__gpuarb_rest)'
 complete -c gpuarb-run -n 'not contains -- -- (commandline -opc)' -f -a '(__fish_complete_command)'
+complete -c gpuarb-set -l class -s c -x -a '(__gpuarb_classes)'
+complete -c gpuarb-set -l no-class -s C -x -a '(__gpuarb_classes)'
 complete -c gpuarb-set -l account -s a -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-set -l pid -s p -x -a '(__fish_complete_pids)'
 complete -c gpuarb-set -f -a '(__gpuarb_keys)'
