@@ -405,7 +405,7 @@ static void run(const char *name, void (*fn)(void), const char *quota)
 	printf("memory: %s\n", name);
 }
 
-/* A GPU of 1 GiB on which nothing is set aside, and turns of 100 ms. */
+/* A GPU of 1 GiB on which nothing is set aside, and turns of 200 ms. */
 static void more_than_there_is(void)
 {
 	setenv("GPUARB_CONTEXT_MB", "0", 1);
@@ -418,7 +418,7 @@ static void more_than_there_is(void)
 	run("more than there is", pm_oversubscribe, NULL);
 	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
 	setenv("GPUARB_SWITCH_TIME", "fixed", 1);
-	setenv("GPUARB_SWITCH_FIXED_MS", "100", 1);
+	setenv("GPUARB_SWITCH_FIXED_MS", "200", 1);
 	run("turns", pm_turns, NULL);
 	setenv("GPUARB_PREFETCH", "on", 1);
 	run("turns, fetched back at once", pm_turns, NULL);

@@ -9,9 +9,9 @@
 
 #include "sim/model.h"
 
-#define TURN_NS   100000000ull
+#define TURN_NS   200000000ull
 #define MINE      (768 * MIB)
-#define LAUNCHES  150
+#define LAUNCHES  300
 #define KERNEL_NS 1000000ull
 
 static void set(const char *key, const char *value)

@@ -61,25 +61,30 @@ static void expect(const char *arguments, int status, const char *sentence)
 	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
 }
 
-static void let_go(const char *name)
+static void let_go(void)
 {
 	char path[256];
 
-	snprintf(path, sizeof(path), "%s/%s", dir.path, name);
+	snprintf(path, sizeof(path), "%s/stop", dir.path);
 	fclose(fopen(path, "w"));
 }
 
 /* A program that says where it is, and stays until it is let go. */
-static FILE *stays(const char *arguments, const char *stop, char line[512])
+static FILE *start_stays(const char *arguments)
 {
 	char all[1024];
-	FILE *pipe;
 
 	snprintf(all, sizeof(all),
-		"%s sh -c 'echo $CUDA_VISIBLE_DEVICES; while [ -d %s ] && [ ! -e %s/%s ]; do sleep 0.05; "
+		"%s sh -c 'echo $CUDA_VISIBLE_DEVICES; while [ -d %s ] && [ ! -e %s/stop ]; do sleep 0.05; "
 		"done'",
-		arguments, dir.path, dir.path, stop);
-	pipe = start(all);
+		arguments, dir.path, dir.path);
+	return start(all);
+}
+
+static FILE *stays(const char *arguments, char line[512])
+{
+	FILE *pipe = start_stays(arguments);
+
 	first_line(pipe, line);
 	return pipe;
 }
@@ -87,14 +92,14 @@ static FILE *stays(const char *arguments, const char *stop, char line[512])
 Test(place, what_goes_beyond_the_gpu_is_refused_as_long_as_the_other_runs)
 {
 	char line[512];
-	FILE *first = stays("--gpu 0 --mem 10Gi --account training", "stop", line);
+	FILE *first = stays("--gpu 0 --mem 10Gi --account training", line);
 
 	expect("--gpu 0 --mem 7Gi --account web true", 1,
 		"cannot promise 7Gi to web: 10Gi of 16Gi is promised (training has 10Gi)");
 	expect("--gpu 0 --mem 6Gi --account web true", 0, "");
 	expect("--gpu 1 --mem 16Gi --account web true", 0, "");
 	expect("--gpu 0 --mem 20Gi true", 1, "more than the 16Gi it may promise");
-	let_go("stop");
+	let_go();
 	pclose(first);
 	expect("--gpu 0 --mem 16Gi --account web true", 0, "");
 }
@@ -102,7 +107,7 @@ Test(place, what_goes_beyond_the_gpu_is_refused_as_long_as_the_other_runs)
 Test(place, who_waits_gets_it_when_the_other_ends)
 {
 	char line[512];
-	FILE *first = stays("--gpu 0 --mem 10Gi --account a", "stop", line), *second;
+	FILE *first = stays("--gpu 0 --mem 10Gi --account a", line), *second;
 
 	expect("--gpu 0 --mem 8Gi --wait=0 --account b true", 1, "waited 0 s in vain: ");
 	second = start("--gpu 0 --mem 8Gi --wait --account b echo there");
@@ -110,7 +115,7 @@ Test(place, who_waits_gets_it_when_the_other_ends)
 	cr_assert(strstr(line, "waiting: ") && strstr(line, "a has 10Gi"), "%s", line);
 	/* Behind one who waits, though there would be room. */
 	expect("--gpu 0 --mem 1Gi --account c true", 1, "b waits for 8Gi");
-	let_go("stop");
+	let_go();
 	first_line(second, line);
 	cr_assert_str_eq(line, "there\n");
 	pclose(second);
@@ -120,18 +125,18 @@ Test(place, who_waits_gets_it_when_the_other_ends)
 Test(place, auto_takes_the_gpu_with_the_most_room_and_two_do_not_take_the_same)
 {
 	char a[512], b[512], c[512];
-	FILE *first = start("--gpu auto --mem 9Gi sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 2'"), *third,
-	     *second = start("--gpu auto --mem 9Gi sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 2'");
+	FILE *first = start_stays("--gpu auto --mem 9Gi"), *second = start_stays("--gpu auto --mem 9Gi"),
+	     *third;
 
 	first_line(first, a);
 	first_line(second, b);
 	cr_assert_str_neq(a, b, "both on %s", a);
 	cr_assert(strstr(a, "GPU-00000000") && strstr(b, "GPU-00000000"), "%s %s", a, b);
 	expect("--gpu auto --mem 9Gi true", 1, "cannot promise 9Gi");
-	third = stays("--gpu auto --mem 5Gi", "stop", c);
+	third = stays("--gpu auto --mem 5Gi", c);
 	expect("--gpu auto --mem 7Gi sh -c 'echo $CUDA_VISIBLE_DEVICES'", 0,
 		strstr(c, "0a") ? "0000b" : "0000a");
-	let_go("stop");
+	let_go();
 	pclose(third);
 	pclose(first);
 	pclose(second);
@@ -140,14 +145,14 @@ Test(place, auto_takes_the_gpu_with_the_most_room_and_two_do_not_take_the_same)
 Test(place, without_quotas_the_shares_decide)
 {
 	char a[512], b[512];
-	FILE *first = stays("--gpu auto --core 30", "stop", a), *second;
+	FILE *first = stays("--gpu auto --core 30", a), *second;
 
-	second = stays("--gpu auto --core 20", "stop", b);
+	second = stays("--gpu auto --core 20", b);
 	cr_assert_str_neq(a, b, "both on %s", a);
 	/* 30 here, 20 there. */
 	expect("--gpu auto --core 50 sh -c 'echo $CUDA_VISIBLE_DEVICES'", 0, b);
 	expect("--gpu auto --dry-run true", 0, b);
-	let_go("stop");
+	let_go();
 	pclose(first);
 	pclose(second);
 }
