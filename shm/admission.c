@@ -20,6 +20,7 @@
 #define SLEEP_NS      ARB_QUEUE_SLEEP_NS
 #define BUSY_LEAST_NS (20 * MS)
 #define KICK_NS       (50 * MS)
+#define LONGEST_MS    (366 * 86400000ll)
 
 void arb_admission_settle_classes(struct gpuarb_client *c)
 {
@@ -308,6 +309,13 @@ static int take_hint(
 	return 1;
 }
 
+static uint64_t wait_time(const struct gpuarb_request *request, const struct arb_class_rules *rules)
+{
+	int64_t ms = request && request->max_wait_ms ? request->max_wait_ms : (int64_t)rules->max_wait_ms;
+
+	return ms < 0 ? 0 : (uint64_t)(ms < LONGEST_MS ? ms : LONGEST_MS) * MS;
+}
+
 int arb_admission_acquire(
 	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease)
 {
@@ -317,24 +325,24 @@ int arb_admission_acquire(
 
 	if (request && request->task_class)
 		t.name = request->task_class;
-	lease->birth = 0;
-	lease->reason = GPUARB_WHY_NONE;
-	lease->waited_ns = 0;
 	if (!*t.name)
 		return -ENOENT;
 	arb_lock_take(&c->guard->adm);
 	r = prepare(&t);
+	/* It would never be released. */
+	if (r == 0 && lease->birth && lease->birth == c->guard->counted && c->guard->leases)
+		r = -EALREADY;
 	if (r < 0)
 		goto out;
+	lease->birth = 0;
+	lease->reason = GPUARB_WHY_NONE;
+	lease->waited_ns = 0;
 	t.now_ns = t.began_ns = t.me.since_ns = arb_os_now_ns();
 	if (request && (request->hint.input_ms || request->hint.hold_ms))
 		take_hint(c, &t.usage, &request->hint);
 	r = attempt(&t);
 	if (__builtin_expect(r > 0, 0)) {
-		max_wait_ns = request && request->max_wait_ms ? (uint64_t)request->max_wait_ms * MS
-							      : t.rules.max_wait_ms * MS;
-		if (request && request->max_wait_ms < 0)
-			max_wait_ns = 0;
+		max_wait_ns = wait_time(request, &t.rules);
 		if (t.rules.skip)
 			r = refuse(&t, (uint32_t)r, lease, GPUARB_SKIP);
 		else

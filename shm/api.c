@@ -156,6 +156,8 @@ static int explain(int r, const struct gpuarb_request *request)
 			"there is no task class '%.60s'; add [class NAME] to arbiter.conf or use "
 			"gpuarb-set --class",
 			request && request->task_class ? request->task_class : "");
+	if (r == -EALREADY)
+		return arb_fail(&last, r, "this lease is held already; a task needs one of its own");
 	if (r == -ECANCELED)
 		return arb_fail(&last, r, "the wait was cancelled");
 	return arb_fail(&last, r, "cannot use the segment: %s", strerror(-r));

@@ -53,7 +53,7 @@ void lease_join_hold(struct world *w)
 
 void lease_acquire(struct world *w)
 {
-	struct gpuarb_lease lease;
+	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
 
 	MUST(ask(w->v, NULL, 0, &lease));
 }

@@ -142,6 +142,7 @@ Test(admission, a_lease_is_a_place_in_the_running_set)
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	cr_assert(leased(a) && runs(a));
 	cr_assert_eq(acquire(a, NULL, &lb), GPUARB_OK);
+	cr_assert_eq(acquire(a, NULL, &lb), -EALREADY, "it would never be released");
 	cr_assert_eq(a->guard->leases, 2, "counted here, one place for both");
 	cr_assert_eq(arb_admission_release(a, &la), 0);
 	cr_assert(leased(a) && runs(a));
@@ -151,6 +152,12 @@ Test(admission, a_lease_is_a_place_in_the_running_set)
 	cr_assert_not(leased(a) || runs(a));
 	cr_assert_eq(f.nslept, 0);
 	done();
+}
+
+static void pressure_ends(void)
+{
+	f.while_asleep = NULL;
+	sample(50);
 }
 
 Test(admission, under_pressure_a_high_class_waits_as_long_as_it_may)
@@ -166,6 +173,9 @@ Test(admission, under_pressure_a_high_class_waits_as_long_as_it_may)
 	cr_assert_eq(la.waited_ns, 37 * MS, "its request says so");
 	cr_assert_eq(acquire_for(a, "asr", GPUARB_NO_WAIT, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.waited_ns, 0);
+	f.while_asleep = pressure_ends;
+	cr_assert_eq(acquire_for(a, "asr", INT64_MAX, &la), GPUARB_OK, "for as long as can be said");
+	arb_admission_release(a, &la);
 	cr_assert_eq(a->guard->leases, 0);
 	arb_admission_release(c, &lc);
 	done();
@@ -196,12 +206,6 @@ Test(admission, a_class_may_pass_under_pressure)
 	arb_admission_release(a, &la);
 	arb_admission_release(c, &lc);
 	done();
-}
-
-static void pressure_ends(void)
-{
-	f.while_asleep = NULL;
-	sample(50);
 }
 
 Test(admission, whoever_waits_goes_when_the_pressure_ends)
