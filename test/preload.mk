@@ -144,3 +144,17 @@ CHECK += check-preload-limits
 .PHONY: check-preload-limits
 check-preload-limits: $(ALL) ## limits on unmodified programs, their end, their death, their graphs, no segment at all
 	@test/preload_limits.sh $(BUILD)
+
+# Everything at once, at random.
+STRESS_GATE         := $(PRELOAD_TEST)/stress
+STRESS_GATE_SECONDS ?= 12
+CHECK               += check-preload-stress
+
+$(STRESS_GATE): $(patsubst %,$(BUILD)/obj/test/%.o,preload_stress preload_stress_program harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
+
+.PHONY: check-preload-stress
+check-preload-stress: $(ALL) $(STRESS_GATE) ## random programs under limits that change, stopped and killed (STRESS_GATE_SECONDS=12)
+	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(STRESS_GATE) --seconds $(STRESS_GATE_SECONDS)
