@@ -1,0 +1,209 @@
+/* Leases and the running set: its policies and quotas, the preload, cancelled and silent waiters, viewers. */
+#include "unit_admission.h"
+
+TestSuite(admission_set, .init = open_dir, .fini = close_dir);
+
+static int low_result;
+
+Test(admission_set, one_at_a_time_where_the_policy_says_so)
+{
+	three();
+	sample(10);
+	set("policy", "exclusive");
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	cr_assert_eq(acquire_for(b, "nmt", 40, &lb), GPUARB_TIMEOUT);
+	cr_assert_eq(lb.reason, GPUARB_QUEUE);
+	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_SKIP);
+	cr_assert_eq(lb.reason, GPUARB_QUEUE);
+	cr_assert_not(leased(b) || runs(b));
+	arb_admission_release(a, &la);
+	cr_assert_eq(acquire(b, "nmt", &lb), GPUARB_OK);
+	arb_admission_release(b, &lb);
+	done();
+}
+
+static void a_releases_at_the_last_moment(void)
+{
+	f.while_asleep = NULL;
+	arb_admission_release(a, &la);
+	u_clock_ns += 40 * MS;
+}
+
+static void a_releases_and_b_is_cancelled(void)
+{
+	f.while_asleep = NULL;
+	arb_admission_release(a, &la);
+	__atomic_store_n(&lb.cancelled, 1, __ATOMIC_SEQ_CST);
+}
+
+Test(admission_set, what_comes_at_the_last_moment_is_taken_or_given_back)
+{
+	three();
+	sample(10);
+	set("policy", "exclusive");
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	f.while_asleep = a_releases_at_the_last_moment;
+	cr_assert_eq(acquire_for(b, "asr", 40, &lb), GPUARB_OK);
+	arb_admission_release(b, &lb);
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	f.while_asleep = a_releases_and_b_is_cancelled;
+	cr_assert_eq(acquire_for(b, "asr", 40, &lb), -ECANCELED);
+	cr_assert_not(leased(b) || runs(b));
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK, "nobody is in its way");
+	arb_admission_release(c, &lc);
+	done();
+}
+
+static int order[4], norder;
+
+static void a_releases(void)
+{
+	f.while_asleep = NULL;
+	arb_admission_release(a, &la);
+}
+
+static void b_comes_with_a_higher_class(void)
+{
+	f.while_asleep = a_releases;
+	low_result = acquire_for(b, "asr", 100, &lb);
+	order[norder++] = 2;
+	f.while_asleep = NULL;
+	arb_admission_release(b, &lb);
+}
+
+Test(admission_set, the_set_goes_by_classes_too_however_long_one_has_waited)
+{
+	three();
+	sample(10);
+	set("policy", "exclusive");
+	set("max_wait_ms", "5");
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	/* c waits first and for longer than max_wait_ms; b comes later with a higher class. */
+	f.while_asleep = b_comes_with_a_higher_class;
+	u_clock_ns += MS;
+	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
+	order[norder++] = 3;
+	cr_assert_eq(low_result, GPUARB_OK);
+	cr_assert(order[0] == 2 && order[1] == 3);
+	arb_admission_release(c, &lc);
+	done();
+}
+
+static void a_low_one_with_quota_goes(void)
+{
+	f.while_asleep = NULL;
+	low_result = acquire_for(b, "repair", GPUARB_NO_WAIT, &lb);
+	arb_admission_release(b, &lb);
+}
+
+Test(admission_set, without_quota_it_waits_and_is_in_nobodys_way)
+{
+	a = client("limited", 10);
+	b = client("b", 0);
+	c = client("c", 0);
+	sample(10);
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	u_clock_ns += 50 * MS;
+	arb_admission_release(a, &la);
+	f.while_asleep = a_low_one_with_quota_goes;
+	cr_assert_eq(acquire_for(a, "asr", 20, &la), GPUARB_TIMEOUT);
+	cr_assert_eq(la.reason, GPUARB_QUOTA);
+	cr_assert_eq(low_result, GPUARB_OK);
+	cr_assert_eq(acquire_for(a, "asr", 2000, &la), GPUARB_OK, "when its debt is paid");
+	arb_admission_release(a, &la);
+	done();
+}
+
+Test(admission_set, a_tracked_client_is_not_put_into_the_set)
+{
+	three();
+	sample(10);
+	a->tracked = true;
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	cr_assert(leased(a));
+	cr_assert_not(runs(a));
+	cr_assert_eq(arb_load32(&a->seg.slots[a->me.slot].priority), 90, "its launches wait by the class");
+	set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
+	cr_assert_eq(acquire(a, "repair", &lb), GPUARB_SKIP, "it would have to wait");
+	cr_assert_eq(acquire(a, "nmt", &lb), GPUARB_OK, "its launches do that");
+	arb_admission_release(a, &la);
+	arb_admission_release(a, &lb);
+	cr_assert_eq(arb_load32(&a->seg.slots[a->me.slot].priority), 50);
+	gpuarb_client_leave(b, 0);
+	done();
+}
+
+static void cancelled(void)
+{
+	f.while_asleep = NULL;
+	__atomic_store_n(&la.cancelled, 1, __ATOMIC_SEQ_CST);
+	arb_admission_cancel(a);
+}
+
+Test(admission_set, a_wait_can_be_cancelled)
+{
+	three();
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
+	sample(100);
+	f.while_asleep = cancelled;
+	cr_assert_eq(acquire(a, "asr", &la), -ECANCELED);
+	cr_assert_eq(f.nslept, 1);
+	la = (struct gpuarb_lease)GPUARB_LEASE_INIT;
+	arb_admission_release(c, &lc);
+	/* In the queue of the running set as well. */
+	sample(10);
+	set("policy", "exclusive");
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
+	f.while_asleep = cancelled;
+	cr_assert_eq(acquire(a, "asr", &la), -ECANCELED);
+	arb_admission_release(c, &lc);
+	done();
+}
+
+Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
+{
+	three();
+	sample(10);
+	/* b stands in the queue, stopped. */
+	arb_store32(&b->seg.slots[b->me.slot].adm_want, 2 | 90 << ARB_WANT_PRIORITY_SHIFT);
+	arb_store64(&b->seg.slots[b->me.slot].adm_since_ns, u_clock_ns);
+	arb_store64(&b->seg.slots[b->me.slot].heartbeat_ns, u_clock_ns);
+	arb_bit_set(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	cr_assert_eq(acquire_for(a, "nmt", 100, &la), GPUARB_TIMEOUT);
+	cr_assert_eq(la.reason, GPUARB_QUEUE);
+	cr_assert_eq(acquire_for(a, "nmt", 600, &la), GPUARB_OK, "after grace_ms");
+	arb_admission_release(a, &la);
+	arb_bit_clear(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	done();
+}
+
+Test(admission_set, a_viewer_sees_it)
+{
+	static struct gpuarb_picture p;
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+
+	three();
+	sample(88);
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	u_clock_ns += 300 * MS;
+	arb_store32(&b->seg.slots[b->me.slot].adm_want, 3 | 80 << ARB_WANT_PRIORITY_SHIFT);
+	arb_bit_set(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_view_read(view, &p), 0);
+	cr_assert(p.admission.high_pressure && p.admission.usage_known && p.admission.sampled);
+	cr_assert_eq(p.admission.usage_hundredths, 8800);
+	cr_assert_eq(p.admission.sample_age_ns / MS, 300);
+	cr_assert_eq(p.admission.high_water, 85);
+	cr_assert_eq(p.admission.queue_len, 1);
+	cr_assert_eq(p.admission.leases, 1);
+	cr_assert_eq(p.admission.nclasses, 5);
+	cr_assert_str_eq(p.admission.classes[2].name, "nmt");
+	cr_assert_eq(p.admission.classes[2].waiting, 1);
+	cr_assert_eq(p.admission.classes[1].waiting, 0);
+	gpuarb_view_close(view);
+	arb_bit_clear(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	arb_admission_release(a, &la);
+	done();
+}
