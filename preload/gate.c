@@ -24,6 +24,8 @@
 #define CREDIT_LEAST  16   /* with fewer queued, none is given */
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
+/* The same in a program that has put something into its streams that waits. */
+#define STUCK_SOON_NS (100 * MS)
 
 /* Between gate_before and gate_after, and from one long way to the next. */
 static __thread struct {
@@ -126,10 +128,22 @@ static uint64_t patience(const struct track *t, uint64_t now)
 	return ns < 30 * US ? 30 * US : ns > most ? most : ns;
 }
 
+static bool may_wait(void)
+{
+	uint64_t seen[CAT_COUNT];
+
+	act_thread_sum(seen);
+	return seen[CAT_HOSTFN] + seen[CAT_MEMOP] + seen[CAT_INTEROP] > 0;
+}
+
 static bool stuck(const struct track *t, uint64_t now)
 {
-	uint64_t longest = STUCK_NS;
+	uint64_t longest = STUCK_SOON_NS;
 
+	if (now <= t->progress_ns + longest)
+		return false;
+	if (!may_wait())
+		longest = STUCK_NS;
 	for (unsigned i = 0; i < t->count; i++) {
 		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
 
