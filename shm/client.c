@@ -170,7 +170,7 @@ static int attach(struct gpuarb_client *c)
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
 {
 	if (id->container[0])
-		snprintf(name, ARB_NAME_BYTES, "container-%.12s", id->container);
+		snprintf(name, ARB_NAME_BYTES, "%.12s", id->container);
 	else
 		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
 }

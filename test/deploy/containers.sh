@@ -117,16 +117,16 @@ done
 left=$(cut -c1-12 "$work/left.id") right=$(cut -c1-12 "$work/right.id")
 "$build/gpuarb-top" --json --once >"$work/top" || say "gpuarb-top failed"
 seen() { # ID: processes of its account, all of them known to be in it
-	jq --arg id "$1" '[.gpus[].accounts[] | select(.name == "container-" + $id) | .processes[] |
+	jq --arg id "$1" '[.gpus[].accounts[] | select(.name == $id) | .processes[] |
 		select(.container | startswith($id))] | length' "$work/top"
 }
 [ "$(seen "$left")" = 1 ] || say "gpuarb-top sees $(seen "$left") processes of container $left, not 1"
 [ "$(seen "$right")" = 2 ] || say "gpuarb-top sees $(seen "$right") processes of container $right, not 2"
-"$build/gpuarb-set" --account "container-$left" core=10 || say "the limit of a container cannot be changed"
-"$build/gpuarb-set" --show | grep -q "account container-$left: core=10" || say "gpuarb-set does not show the container's limit"
+"$build/gpuarb-set" --account "$left" core=10 || say "the limit of a container cannot be changed"
+"$build/gpuarb-set" --show | grep -q "account $left: core=10" || say "gpuarb-set does not show the container's limit"
 
 # root in a container may join, but not set: its control directory is read-only.
-said=$(pod exec left /bin/gpuarb-set --account "container-$left" core=100 2>&1) && say "a container has changed its own limit"
+said=$(pod exec left /bin/gpuarb-set --account "$left" core=100 2>&1) && say "a container has changed its own limit"
 grep -q "only who may write /dev/shm/gpuarb/control may do that (Read-only file system)" <<<"$said" || say "a container that sets is told: $said"
 
 # One is killed: its place and its memory are free, the other goes on.
