@@ -16,7 +16,7 @@
 
 /* Fetched at a time, and how much of it may be under way: what is lost if the turn ends meanwhile. */
 #define CHUNK  (64ull << 20)
-#define FLIGHT 4
+#define FLIGHT 8
 
 /* Managed memory larger than the GPU needs one that faults; older ones would refuse it. */
 static bool faults(CUdevice ordinal)
