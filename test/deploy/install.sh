@@ -33,6 +33,7 @@ for tool in "$prefix"/bin/gpuarb-*; do
 	[ -s "$prefix/share/bash-completion/completions/$(basename "$tool")" ] || say "$(basename "$tool") has no completion"
 	"$tool" --help >/dev/null || say "$(basename "$tool") --help fails"
 done
+[ -x "$prefix/share/doc/gpuarb/kubernetes/setup-nodes" ] || say "setup-nodes cannot be run"
 left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"
 wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build got into: $wrong"
 

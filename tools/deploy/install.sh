@@ -111,7 +111,9 @@ everything() {
 	done
 	fill 755 tools/deploy/prometheus/export "$PKGLIB/export"
 	for file in $(cd tools/deploy && find kubernetes prometheus -type f ! -name export | sort); do
-		put 644 "tools/deploy/$file" "$DOC/$file"
+		mode=644
+		[ -x "tools/deploy/$file" ] && mode=755
+		put "$mode" "tools/deploy/$file" "$DOC/$file"
 	done
 
 	put 644 arbiter.conf.example "$DOC/arbiter.conf.example"
