@@ -113,7 +113,7 @@ everything() {
 	for file in $(cd tools/deploy && find kubernetes prometheus -type f ! -name export | sort); do
 		mode=644
 		[ -x "tools/deploy/$file" ] && mode=755
-		put "$mode" "tools/deploy/$file" "$DOC/$file"
+		fill "$mode" "tools/deploy/$file" "$DOC/$file"
 	done
 
 	put 644 arbiter.conf.example "$DOC/arbiter.conf.example"
