@@ -338,8 +338,7 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 	c->wait_left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
 	/* A short wait is one of many, one right behind the other. */
 	if (result != -ETIMEDOUT || waited_ns >= EVENT_NS)
-		arb_events_write(
-			&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
+		arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
 	return result;
 }
 
@@ -421,13 +420,20 @@ static void stroll(struct gpuarb_client *c)
 static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
+	struct arb_order order = {now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
+	uint32_t next;
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
 		struct arb_residency r = residency(c, snap, now_ns);
 
 		return arb_residency_over(&r, c->me.slot);
 	}
-	return c->turns && snap->any_waiting &&
+	if (!c->turns || !snap->any_waiting)
+		return false;
+	/* Whoever counts for more does not wait for the end of a turn. */
+	next = arb_wait_choose(&c->seg, snap, &order);
+	return (next != ARB_NONE && arb_load32(&c->seg.slots[next].priority) >
+					    arb_load32(&c->seg.slots[c->me.slot].priority)) ||
 	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - length) >= 0;
 }
 

@@ -111,6 +111,19 @@ Test(turns, one_is_a_slice_where_it_is_fair)
 	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
 }
 
+Test(turns, one_ends_at_once_for_who_counts_for_more)
+{
+	set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "the same priority");
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 90), 0);
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 10), 0);
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "less");
+}
+
 Test(turns, all_at_once_has_none)
 {
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
