@@ -253,6 +253,51 @@ static void has_a_thread_that_once_worked(void)
 	T_CHECK(stayed < 10, "%u of 20 times it was in the set without work", stayed);
 }
 
+static void *launches_until_it_cannot(void *argument)
+{
+	CUfunction function;
+	CUmodule module;
+	unsigned us = 100000;
+	void *params[] = {&us};
+
+	OK(cuCtxSetCurrent(argument));
+	OK(cuModuleLoadData(&module, "any"));
+	OK(cuModuleGetFunction(&function, module, "gpusim_spin"));
+	while (cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL) == CUDA_SUCCESS)
+		;
+	return NULL;
+}
+
+/* At 1 % each of these kernels is paid for by 10 s without the GPU. Nothing else waits for that. */
+static void does_other_things_without_quota(void)
+{
+	CUcontext context = host_context(0), other;
+	uint64_t began;
+	pthread_t thread;
+	CUstream stream;
+	CUdeviceptr p;
+
+	T_CHECK(!pthread_create(&thread, NULL, launches_until_it_cannot, context), "no thread");
+	t_sleep_us(500000);
+	began = t_now_ns();
+	for (int i = 0; i < 5; i++) {
+		other = host_context(0);
+		stream = new_stream();
+		OK(cuMemAlloc_v2(&p, 1 << 20));
+		OK(cuStreamSynchronize(stream));
+		OK(cuMemFree_v2(p));
+		OK(cuStreamDestroy_v2(stream));
+		OK(cuCtxDestroy_v2(other));
+	}
+	OK(cuCtxSetCurrent(context));
+	OK(cuCtxSynchronize());
+	OK(cuCtxDestroy_v2(context));
+	T_CHECK(t_now_ns() - began < 5000000000ull, "it took %llu ms",
+		(unsigned long long)(t_now_ns() - began) / 1000000);
+	/* And the end, while that thread is still at the gate. */
+	exit(4);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -263,5 +308,6 @@ const struct host_case host_gate_cases[] = {
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
 	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
 	{"has a thread that once worked", has_a_thread_that_once_worked, NULL, 0},
+	{"does other things without quota", does_other_things_without_quota, "1", 4},
 	{NULL, NULL, NULL, 0},
 };
