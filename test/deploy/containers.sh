@@ -20,8 +20,12 @@ shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
 # shellcheck disable=SC2317,SC2329
 finish() {
 	pod rm --force --all --time 0 >/dev/null 2>&1
-	rm -rf "$work/storage" "$work" "$shm"
+	umount /run/cdi 2>/dev/null
+	[ -z "$made" ] || rmdir /run/cdi
+	rm -rf "$work" "$shm"
 }
+made=
+[ -d /run/cdi ] || made=yes
 trap finish EXIT
 mkdir -p /run/cdi "$work/cdi" "$work/image" "$shm/gpu"
 mount --bind "$work/cdi" /run/cdi || exit 1
