@@ -219,7 +219,7 @@ void stay_check(struct track *t, uint64_t now)
 	if (t->phase == TRACK_OUT)
 		return;
 	/* Taken out for not being heard of: what is queued runs all the same. */
-	if (!status.running && gpuarb_client_enter(t->device->client, NULL) < 0) {
+	if (!status.running && gpuarb_client_resume(t->device->client) < 0) {
 		set_phase(t, TRACK_OUT);
 		return;
 	}

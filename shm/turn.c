@@ -169,7 +169,9 @@ static void begin_turn(struct gpuarb_client *c, const struct arb_snap *snap)
 	c->turn_fresh |= arb_residency_enter(&r, c->me.slot);
 }
 
-static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool queue, struct arb_snap *snap)
+/* `runs`: it is on the GPU already, whatever quota and policy say. */
+static int enter(
+	struct gpuarb_client *c, const struct gpuarb_work *work, bool queue, bool runs, struct arb_snap *snap)
 {
 	uint64_t begin = work ? work->begin_ns : 0;
 	uint32_t weight = work && work->weight ? work->weight : ARB_WEIGHT_ONE;
@@ -181,6 +183,7 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 	for (int tries = 0; tries < 1000; tries++) {
 		struct arb_move *move = arb_client_move(c, begin);
 		struct arb_account_snap acct;
+		arb_admit_fn *admit;
 
 		move->weight = weight > ARB_WEIGHT_ONE ? ARB_WEIGHT_ONE : weight;
 		move->queue = queue;
@@ -189,7 +192,11 @@ static int enter(struct gpuarb_client *c, const struct gpuarb_work *work, bool q
 		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and
 		 * evicts. */
 		arb_store64(&arb_client_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
+		admit = move->admit;
+		if (runs)
+			move->admit = NULL;
 		r = arb_running_enter(&c->me, move, snap);
+		move->admit = admit;
 		wake_next(c, move);
 		if (__builtin_expect(r == 0, 1)) {
 			struct arb_slot *s = arb_client_slot(c);
@@ -226,7 +233,18 @@ int gpuarb_client_enter(struct gpuarb_client *c, const struct gpuarb_work *work)
 	int r;
 
 	arb_lock_take(&c->guard->lock);
-	r = enter(c, work, false, &snap);
+	r = enter(c, work, false, false, &snap);
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_resume(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	int r;
+
+	arb_lock_take(&c->guard->lock);
+	r = enter(c, NULL, false, true, &snap);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -358,7 +376,7 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 			break;
 		/* WAKE: the word first, then the decision; a wake-up in between changes the word. */
 		seen = arb_load32_acquire(&arb_client_slot(c)->wake);
-		r = enter(c, work, true, &snap);
+		r = enter(c, work, true, false, &snap);
 		if (r != -EAGAIN)
 			break;
 		now = c->move.now / ARB_TICKS_PER_NS;

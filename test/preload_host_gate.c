@@ -298,6 +298,41 @@ static void does_other_things_without_quota(void)
 	exit(4);
 }
 
+static int stops_its_parent(void *argument)
+{
+	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	t_sleep_us(100000);
+	kill(getppid(), SIGSTOP);
+	t_sleep_us(900000); /* longer than the grace */
+	kill(getppid(), SIGCONT);
+	return 0;
+}
+
+/* It loses its place, and comes back with a kernel that has run on: that is billed, quota or not. */
+static void is_stopped_while_a_kernel_runs(void)
+{
+	int *now = t_shared(sizeof(*now)), *beside = t_shared(sizeof(*beside));
+	pid_t stopper = t_spawn(stops_its_parent, now, 20), pid = t_spawn(company, beside, 20);
+	uint64_t used = 0;
+
+	host_context(0);
+	posts(beside);
+	t_sleep_us(300000);
+	host_launch(NULL, 1, 1500000);
+	posts(now);
+	OK(cuCtxSynchronize());
+	T_CHECK(t_wait(stopper) == 0, "the stopper");
+	t_sleep_us(100000);
+	for (unsigned i = 0; i < host_picture(0)->nclients; i++)
+		if (host_picture(0)->clients[i].pid == (unsigned)getpid()) {
+			T_CHECK(host_picture(0)->clients[i].evictions == 1, "it was not taken out");
+			used = host_picture(0)->clients[i].used_ns;
+		}
+	kill(pid, SIGKILL);
+	T_CHECK(used > 1500000000ull / 2, "%llu ns of 1.5 s are billed", (unsigned long long)used);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -309,5 +344,6 @@ const struct host_case host_gate_cases[] = {
 	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
 	{"has a thread that once worked", has_a_thread_that_once_worked, NULL, 0},
 	{"does other things without quota", does_other_things_without_quota, "1", 4},
+	{"is stopped while a kernel runs", is_stopped_while_a_kernel_runs, "10", 0},
 	{NULL, NULL, NULL, 0},
 };

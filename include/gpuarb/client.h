@@ -33,11 +33,11 @@ struct gpuarb_options {
 	/* GPUARB_ACCOUNT, else an account of this process's own; "@container": one for all processes of the
 	 * container that it is in, named after it */
 	const char *account;
-	unsigned core_pct;       /* 1..100 */
-	uint64_t mem_bytes;      /* quota of the account */
-	unsigned priority;       /* 1..100, higher goes first */
-	bool ignore_env;         /* for programs with raised privileges */
-	bool threads;            /* several threads use it all the time: none of them is preferred */
+	unsigned core_pct;  /* 1..100 */
+	uint64_t mem_bytes; /* quota of the account */
+	unsigned priority;  /* 1..100, higher goes first */
+	bool ignore_env;    /* for programs with raised privileges */
+	bool threads;       /* several threads use it all the time: none of them is preferred */
 	int *lock_fd; /* where to put a descriptor that holds the client's place as well, also after exec() */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
 };
@@ -65,8 +65,9 @@ GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 
 /*
- * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked child
- * gets one of its own. tracked: whoever opens it enters and leaves the running set as work comes and goes.
+ * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked
+ * child gets one of its own. tracked: whoever opens it enters and leaves the running set as work comes and
+ * goes.
  */
 GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked,
 	struct gpuarb_client **client, struct gpuarb_error *err);
@@ -88,6 +89,10 @@ GPUARB_API int gpuarb_client_enter(struct gpuarb_client *client, const struct gp
 /* The same, waiting up to max_wait_ns for its turn or for quota: -ETIMEDOUT after that. */
 GPUARB_API int gpuarb_client_wait(
 	struct gpuarb_client *client, const struct gpuarb_work *work, uint64_t max_wait_ns);
+
+/* Back into the set, for one that was taken out of it while its work ran on: whatever quota and policy say.
+ */
+GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 
 /* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run.
  */
