@@ -6,7 +6,9 @@ set -u
 build=$(readlink -f "$1")
 command -v tmux >/dev/null || { echo "demo: skipped: there is no tmux here"; exit 77; }
 work=$(mktemp -d) || exit 1
-tmux() { command tmux -L "gpuarb-demo-$$" -f /dev/null "$@"; }
+# A server that was told to end is there for a moment longer: each round has its own.
+round=1
+tmux() { command tmux -L "gpuarb-demo-$$-$round" -f /dev/null "$@"; }
 trap 'tmux kill-server 2>/dev/null; rm -rf "$work"' EXIT
 bad=0
 say() {
@@ -49,6 +51,7 @@ done
 tmux kill-server
 [ -e "$dir" ] && say "$dir is left"
 
+round=2
 start
 await 30 'Three unmodified programs'
 await 30 '^ACCOUNT +LIMIT'
