@@ -12,8 +12,7 @@
 #include "memory.h"
 #include "threads.h"
 
-#define LOOK_NS       (3 * MS)
-#define LOOK_ALONE_NS (4 * MS)
+#define LOOK_NS       (4 * MS)
 #define LOOK_FIRST_NS (500 * US)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
@@ -230,7 +229,7 @@ void stay_check(struct track *t, uint64_t now)
 	} else if (r == 0 && t->phase == TRACK_DRAIN) {
 		set_phase(t, TRACK_IN);
 	}
-	next = status.others ? LOOK_NS : LOOK_ALONE_NS;
+	next = LOOK_NS;
 	if (status.look_ns)
 		next = status.look_ns;
 	else if (t->phase == TRACK_IN && t->limited && status.left_ns < next)
@@ -248,7 +247,7 @@ uint64_t stay_due(const struct track *t)
 	if (t->phase == TRACK_OUT || t->waiters)
 		return UINT64_MAX;
 	if (!t->watched)
-		return t->busy_ns + LOOK_ALONE_NS;
+		return t->busy_ns + LOOK_NS;
 	if (!t->count && !t->loose)
 		return t->progress_ns + grace;
 	act_thread_gated(t->stay, &calls, &credited);
