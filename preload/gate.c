@@ -215,6 +215,7 @@ static void admit(struct track *t, const struct act_call *call)
 						       none && own.covers == 1))
 			stay_leave_if_idle(t);
 		if (t->phase == TRACK_OUT) {
+			own.covers = 1; /* what passed on credit has ended */
 			stay_enter(t, call);
 			entered = t->phase == TRACK_IN;
 			continue;
