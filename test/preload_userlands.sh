@@ -25,18 +25,16 @@ clean() {
 }
 trap clean EXIT
 
-# An end-of-life suite moves to the archive one day.
+# From MIRROR if there is one, else from where debootstrap looks by itself.
 make_root() { # SUITE PACKAGE,...
 	root="$roots/$1"
 	[ ! -e "$root/.complete" ] || return 0
 	rm -rf "$root"
-	for mirror in http://deb.debian.org/debian http://archive.debian.org/debian; do
-		if debootstrap --variant=minbase --include=python3-minimal,$2 "$1" "$root" "$mirror" >"$roots/$1.log" 2>&1; then
-			: >"$root/.complete"
-			return 0
-		fi
-		rm -rf "$root"
-	done
+	if debootstrap --variant=minbase --include=python3-minimal,$2 "$1" "$root" ${MIRROR:+"$MIRROR"} >"$roots/$1.log" 2>&1; then
+		: >"$root/.complete"
+		return 0
+	fi
+	rm -rf "$root"
 	return 1
 }
 
