@@ -1,7 +1,7 @@
 /* Leases: who goes, who waits and how long, who is passed over. */
 #include "unit_admission.h"
 
-TestSuite(admission, .init = open_dir, .fini = close_dir);
+TestSuite(admission, .init = open_dir, .fini = u_end);
 
 Test(admission, a_lease_is_a_place_in_the_running_set)
 {
@@ -18,13 +18,13 @@ Test(admission, a_lease_is_a_place_in_the_running_set)
 	cr_assert_eq(a->guard->leases, 1);
 	cr_assert_eq(arb_admission_release(a, &lb), 0);
 	cr_assert_not(leased(a) || runs(a));
-	cr_assert_eq(f.nslept, 0);
+	cr_assert_eq(u_futex.nslept, 0);
 	done();
 }
 
 static void pressure_ends(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	sample(50);
 }
 
@@ -36,12 +36,12 @@ Test(admission, under_pressure_a_high_class_waits_as_long_as_it_may)
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.reason, GPUARB_GPU_USAGE_HIGH);
 	cr_assert_eq(la.waited_ns, 1000 * MS, "its class says so");
-	f.slept_ns = 0;
+	u_futex.slept_ns = 0;
 	cr_assert_eq(acquire_for(a, "asr", 37, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.waited_ns, 37 * MS, "its request says so");
 	cr_assert_eq(acquire_for(a, "asr", GPUARB_NO_WAIT, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.waited_ns, 0);
-	f.while_asleep = pressure_ends;
+	u_futex.while_asleep = pressure_ends;
 	cr_assert_eq(acquire_for(a, "asr", INT64_MAX, &la), GPUARB_OK, "for as long as can be said");
 	arb_admission_release(a, &la);
 	cr_assert_eq(a->guard->leases, 0);
@@ -53,11 +53,11 @@ Test(admission, a_low_class_is_skipped_at_once_and_never_queues)
 {
 	three();
 	sample(90);
-	f.nwoken = 0;
+	u_futex.nwoken = 0;
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP);
 	cr_assert_eq(la.reason, GPUARB_GPU_USAGE_HIGH);
 	cr_assert_eq(acquire_for(a, "repair", 5000, &la), GPUARB_SKIP, "however long it would wait");
-	cr_assert_eq(f.nslept, 0);
+	cr_assert_eq(u_futex.nslept, 0);
 	cr_assert_eq(arb_load32(&a->seg.slots[a->me.slot].adm_want), 0, "it never stood there");
 	sample(10);
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_OK);
@@ -81,10 +81,10 @@ Test(admission, whoever_waits_goes_when_the_pressure_ends)
 	three();
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
 	sample(90);
-	f.while_asleep = pressure_ends;
+	u_futex.while_asleep = pressure_ends;
 	cr_assert_eq(acquire(a, "nmt", &la), GPUARB_OK);
-	cr_assert_eq(f.nslept, 1);
-	cr_assert_eq(f.slept_ns, 0, "it was woken");
+	cr_assert_eq(u_futex.nslept, 1);
+	cr_assert_eq(u_futex.slept_ns, 0, "it was woken");
 	arb_admission_release(a, &la);
 	arb_admission_release(c, &lc);
 	done();
@@ -95,7 +95,7 @@ static int low_result, low_skip;
 /* The high one is on the way to its futex, or asleep: it waits. */
 static void low_tries_when_the_pressure_is_over(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	sample(50);
 	low_result = acquire_for(b, "nmt", GPUARB_NO_WAIT, &lb);
 	low_skip = acquire(b, "repair", &lc);
@@ -106,7 +106,7 @@ Test(admission, a_low_class_does_not_go_while_a_high_one_that_fits_waits)
 	three();
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
 	sample(90);
-	f.while_asleep = low_tries_when_the_pressure_is_over;
+	u_futex.while_asleep = low_tries_when_the_pressure_is_over;
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	cr_assert_eq(low_result, GPUARB_TIMEOUT);
 	cr_assert_eq(lb.reason, GPUARB_QUEUE);
@@ -117,7 +117,7 @@ Test(admission, a_low_class_does_not_go_while_a_high_one_that_fits_waits)
 
 static void high_tries_when_the_pressure_is_over(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	sample(50);
 	low_result = acquire_for(b, "asr", GPUARB_NO_WAIT, &lb);
 }
@@ -127,7 +127,7 @@ Test(admission, a_high_class_goes_before_a_low_one_that_waits)
 	three();
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
 	sample(90);
-	f.while_asleep = high_tries_when_the_pressure_is_over;
+	u_futex.while_asleep = high_tries_when_the_pressure_is_over;
 	cr_assert_eq(acquire(a, "nmt", &la), GPUARB_OK);
 	cr_assert_eq(low_result, GPUARB_OK);
 	done();
@@ -149,10 +149,10 @@ Test(admission, without_leases_the_highest_class_goes_in_spite_of_the_pressure)
 
 static void the_lease_is_released(void)
 {
-	f.while_asleep = NULL;
-	f.nwoken = 0;
+	u_futex.while_asleep = NULL;
+	u_futex.nwoken = 0;
 	arb_admission_release(a, &la);
-	cr_assert_eq(f.nwoken, 1, "the one who waits for it");
+	cr_assert_eq(u_futex.nwoken, 1, "the one who waits for it");
 }
 
 Test(admission, the_last_lease_wakes_the_highest_class)
@@ -160,16 +160,16 @@ Test(admission, the_last_lease_wakes_the_highest_class)
 	three();
 	sample(100);
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
-	f.while_asleep = the_lease_is_released;
+	u_futex.while_asleep = the_lease_is_released;
 	cr_assert_eq(acquire(b, "asr", &lb), GPUARB_OK);
-	cr_assert_eq(f.nslept, 1);
+	cr_assert_eq(u_futex.nslept, 1);
 	arb_admission_release(b, &lb);
 	done();
 }
 
 static void another_of_the_class_comes(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	low_result = acquire(b, "nmt", &lb);
 	cr_assert_eq(lb.waited_ns, 0, "it is told at once");
 }
@@ -178,7 +178,7 @@ Test(admission, a_full_queue_takes_nobody_in)
 {
 	three();
 	sample(100);
-	f.while_asleep = another_of_the_class_comes;
+	u_futex.while_asleep = another_of_the_class_comes;
 	cr_assert_eq(acquire(a, "nmt", &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.reason, GPUARB_GPU_USAGE_HIGH);
 	cr_assert_eq(low_result, GPUARB_TIMEOUT);
@@ -235,9 +235,9 @@ Test(admission, water_lines_change_while_everything_runs)
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
 	sample(88);
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP);
-	set("high_water", "95");
+	u_set("high_water", "95");
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP, "88 is not yet below the low line");
-	set("low_water", "90");
+	u_set("low_water", "90");
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_OK);
 	arb_admission_release(a, &la);
 	arb_admission_release(c, &lc);
@@ -271,12 +271,12 @@ Test(admission, a_long_task_raises_the_lines_for_a_while)
 Test(admission, without_a_sample_the_busy_clock_is_asked)
 {
 	three();
-	set("cache_ttl_ms", "2000");
+	u_set("cache_ttl_ms", "2000");
 	sample(100);
 	u_clock_ns += 3000 * MS;
-	f.nwoken = 0;
+	u_futex.nwoken = 0;
 	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_OK, "nobody runs, nobody has run in this window");
-	cr_assert_eq(f.nwoken, 1, "whoever samples is woken");
+	cr_assert_eq(u_futex.nwoken, 1, "whoever samples is woken");
 	/* 60 ms in the set of the 70 since the window began. */
 	u_clock_ns += 60 * MS;
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP);

@@ -1,77 +1,19 @@
-/* For unit tests of leases: three clients in one process, a clock and a futex by hand. */
+/* For unit tests of leases: three clients in one process, with task classes. */
 #ifndef TEST_UNIT_ADMISSION_H
 #define TEST_UNIT_ADMISSION_H
 
-#include "unit.h"
+#include "unit_clients.h"
 
 #include "../shm/admission.h"
-#include "../shm/client.h"
-#include "gpuarb/control.h"
-
-#define MS 1000000ull
-
-static struct {
-	int nslept, nwoken;
-	uint64_t slept_ns;
-	void (*while_asleep)(void);
-} f;
-
-static int fake_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
-{
-	f.nslept++;
-	cr_assert(f.nslept < 100000, "sleeps for ever");
-	if (f.while_asleep)
-		f.while_asleep();
-	if (arb_load32(word) != value)
-		return 0;
-	f.slept_ns += timeout_ns;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static int fake_wake(arb_u32 *word)
-{
-	(void)word;
-	f.nwoken++;
-	return 0;
-}
-
-static const struct arb_os_hooks hooks = {u_now, fake_wait, fake_wake};
 
 static inline void open_dir(void)
 {
-	t_dir_make(&u_dir, "usage_sample_ms = 800\n"
-			   "cache_ttl_ms = 600000\n"
-			   "[class asr]\npriority = 90\nmax_wait_ms = 1000\n"
-			   "[class nmt]\npriority = 80\nmax_wait_ms = 300\nqueue_limit = 1\n"
-			   "[class tts]\npriority = 70\nunder_pressure = pass\n"
-			   "[class repair]\npriority = 10\nmode = skip\n");
-	memset(&f, 0, sizeof(f));
-	arb_os_hooks = &hooks;
-}
-
-static inline void close_dir(void)
-{
-	t_dir_remove(&u_dir);
-}
-
-static inline struct gpuarb_client *client(const char *account, unsigned core_pct)
-{
-	struct gpuarb_options o = t_options(&u_dir, account);
-	struct gpuarb_client *c;
-	struct gpuarb_error err = {0};
-
-	o.core_pct = core_pct;
-	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
-	return c;
-}
-
-static inline void set(const char *key, const char *value)
-{
-	struct gpuarb_change change = {NULL, key, value};
-	struct gpuarb_error err = {0};
-
-	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
+	u_begin("usage_sample_ms = 800\n"
+		"cache_ttl_ms = 600000\n"
+		"[class asr]\npriority = 90\nmax_wait_ms = 1000\n"
+		"[class nmt]\npriority = 80\nmax_wait_ms = 300\nqueue_limit = 1\n"
+		"[class tts]\npriority = 70\nunder_pressure = pass\n"
+		"[class repair]\npriority = 10\nmode = skip\n");
 }
 
 static inline void set_class(const char *name, const char *key, const char *value)
@@ -107,9 +49,9 @@ static inline int acquire(struct gpuarb_client *who, const char *name, struct gp
 
 static inline void three(void)
 {
-	a = client("a", 0);
-	b = client("b", 0);
-	c = client("c", 0);
+	a = u_client("a", 0);
+	b = u_client("b", 0);
+	c = u_client("c", 0);
 }
 
 static inline void done(void)

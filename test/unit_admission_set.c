@@ -1,7 +1,7 @@
 /* Leases and the running set: its policies and quotas, the preload, cancelled and silent waiters, viewers. */
 #include "unit_admission.h"
 
-TestSuite(admission_set, .init = open_dir, .fini = close_dir);
+TestSuite(admission_set, .init = open_dir, .fini = u_end);
 
 static int low_result;
 
@@ -9,7 +9,7 @@ Test(admission_set, one_at_a_time_where_the_policy_says_so)
 {
 	three();
 	sample(10);
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	cr_assert_eq(acquire_for(b, "nmt", 40, &lb), GPUARB_TIMEOUT);
 	cr_assert_eq(lb.reason, GPUARB_QUEUE);
@@ -24,14 +24,14 @@ Test(admission_set, one_at_a_time_where_the_policy_says_so)
 
 static void a_releases_at_the_last_moment(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	arb_admission_release(a, &la);
 	u_clock_ns += 40 * MS;
 }
 
 static void a_releases_and_b_is_cancelled(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	arb_admission_release(a, &la);
 	__atomic_store_n(&lb.cancelled, 1, __ATOMIC_SEQ_CST);
 }
@@ -40,13 +40,13 @@ Test(admission_set, what_comes_at_the_last_moment_is_taken_or_given_back)
 {
 	three();
 	sample(10);
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
-	f.while_asleep = a_releases_at_the_last_moment;
+	u_futex.while_asleep = a_releases_at_the_last_moment;
 	cr_assert_eq(acquire_for(b, "asr", 40, &lb), GPUARB_OK);
 	arb_admission_release(b, &lb);
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
-	f.while_asleep = a_releases_and_b_is_cancelled;
+	u_futex.while_asleep = a_releases_and_b_is_cancelled;
 	cr_assert_eq(acquire_for(b, "asr", 40, &lb), -ECANCELED);
 	cr_assert_not(leased(b) || runs(b));
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK, "nobody is in its way");
@@ -58,16 +58,16 @@ static int order[4], norder;
 
 static void a_releases(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	arb_admission_release(a, &la);
 }
 
 static void b_comes_with_a_higher_class(void)
 {
-	f.while_asleep = a_releases;
+	u_futex.while_asleep = a_releases;
 	low_result = acquire_for(b, "asr", 100, &lb);
 	order[norder++] = 2;
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	arb_admission_release(b, &lb);
 }
 
@@ -75,11 +75,11 @@ Test(admission_set, the_set_goes_by_classes_too_however_long_one_has_waited)
 {
 	three();
 	sample(10);
-	set("policy", "exclusive");
-	set("max_wait_ms", "5");
+	u_set("policy", "exclusive");
+	u_set("max_wait_ms", "5");
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	/* c waits first and for longer than max_wait_ms; b comes later with a higher class. */
-	f.while_asleep = b_comes_with_a_higher_class;
+	u_futex.while_asleep = b_comes_with_a_higher_class;
 	u_clock_ns += MS;
 	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
 	order[norder++] = 3;
@@ -91,21 +91,21 @@ Test(admission_set, the_set_goes_by_classes_too_however_long_one_has_waited)
 
 static void a_low_one_with_quota_goes(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	low_result = acquire_for(b, "repair", GPUARB_NO_WAIT, &lb);
 	arb_admission_release(b, &lb);
 }
 
 Test(admission_set, without_quota_it_waits_and_is_in_nobodys_way)
 {
-	a = client("limited", 10);
-	b = client("b", 0);
-	c = client("c", 0);
+	a = u_client("limited", 10);
+	b = u_client("b", 0);
+	c = u_client("c", 0);
 	sample(10);
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	u_clock_ns += 50 * MS;
 	arb_admission_release(a, &la);
-	f.while_asleep = a_low_one_with_quota_goes;
+	u_futex.while_asleep = a_low_one_with_quota_goes;
 	cr_assert_eq(acquire_for(a, "asr", 20, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(la.reason, GPUARB_QUOTA);
 	cr_assert_eq(low_result, GPUARB_OK);
@@ -123,7 +123,7 @@ Test(admission_set, a_tracked_client_is_not_put_into_the_set)
 	cr_assert(leased(a));
 	cr_assert_not(runs(a));
 	cr_assert_eq(arb_load32(&a->seg.slots[a->me.slot].priority), 90, "its launches wait by the class");
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
 	cr_assert_eq(acquire(a, "repair", &lb), GPUARB_SKIP, "it would have to wait");
 	cr_assert_eq(acquire(a, "nmt", &lb), GPUARB_OK, "its launches do that");
@@ -136,7 +136,7 @@ Test(admission_set, a_tracked_client_is_not_put_into_the_set)
 
 static void cancelled(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	__atomic_store_n(&la.cancelled, 1, __ATOMIC_SEQ_CST);
 	arb_admission_cancel(a);
 }
@@ -146,16 +146,16 @@ Test(admission_set, a_wait_can_be_cancelled)
 	three();
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
 	sample(100);
-	f.while_asleep = cancelled;
+	u_futex.while_asleep = cancelled;
 	cr_assert_eq(acquire(a, "asr", &la), -ECANCELED);
-	cr_assert_eq(f.nslept, 1);
+	cr_assert_eq(u_futex.nslept, 1);
 	la = (struct gpuarb_lease)GPUARB_LEASE_INIT;
 	arb_admission_release(c, &lc);
 	/* In the queue of the running set as well. */
 	sample(10);
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
-	f.while_asleep = cancelled;
+	u_futex.while_asleep = cancelled;
 	cr_assert_eq(acquire(a, "asr", &la), -ECANCELED);
 	arb_admission_release(c, &lc);
 	done();

@@ -1,95 +1,34 @@
 /* Clients with a clock and a futex by hand: who is woken, who sleeps how long, what a limit does. */
-#include "unit.h"
+#include "unit_clients.h"
 
-#include "../shm/client.h"
 #include "../shm/events.h"
-#include "gpuarb/control.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct {
-	arb_u32 *woken[64];
-	int nwoken;
-	uint64_t slept_ns[64];
-	int nslept;
-	void (*while_asleep)(void);
-} f;
-
-static int fake_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
-{
-	f.slept_ns[f.nslept++ % 64] = timeout_ns;
-	cr_assert(f.nslept < 5000, "sleeps for ever");
-	if (f.while_asleep)
-		f.while_asleep();
-	if (arb_load32(word) != value)
-		return 0;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static int fake_wake(arb_u32 *word)
-{
-	f.woken[f.nwoken++ % 64] = word;
-	return 0;
-}
-
-static const struct arb_os_hooks hooks = {u_now, fake_wait, fake_wake};
-
-static void open_dir(void)
-{
-	t_dir_make(&u_dir, NULL);
-	memset(&f, 0, sizeof(f));
-	arb_os_hooks = &hooks;
-}
-
-static void close_dir(void)
-{
-	t_dir_remove(&u_dir);
-}
-
-TestSuite(client, .init = open_dir, .fini = close_dir);
-
-static struct gpuarb_client *client(const char *account, unsigned core_pct)
-{
-	struct gpuarb_options o = t_options(&u_dir, account);
-	struct gpuarb_client *c;
-	struct gpuarb_error err = {0};
-
-	o.core_pct = core_pct;
-	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
-	return c;
-}
-
-static void set(const char *account, const char *key, const char *value)
-{
-	struct gpuarb_change change = {account, key, value};
-	struct gpuarb_error err = {0};
-
-	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
-}
+TestSuite(client, .init = u_begin_default, .fini = u_end);
 
 static struct gpuarb_client *holder, *waiter;
 
 static void holder_leaves(void)
 {
-	f.while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
 }
 
 Test(client, a_leaver_wakes_the_waiter_it_reserved_the_place_for)
 {
-	holder = client("a", 0);
-	waiter = client("b", 0);
-	set(NULL, "policy", "exclusive");
+	holder = u_client("a", 0);
+	waiter = u_client("b", 0);
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	f.nwoken = 0;
-	f.while_asleep = holder_leaves;
+	u_futex.nwoken = 0;
+	u_futex.while_asleep = holder_leaves;
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
-	cr_assert_eq(f.nslept, 1);
-	cr_assert_eq(f.slept_ns[0], 5000000, "the first in the queue looks every 5 ms");
-	cr_assert_eq(f.nwoken, 1);
-	cr_assert_eq(f.woken[0], &holder->seg.slots[waiter->me.slot].wake, "its own word");
+	cr_assert_eq(u_futex.nslept, 1);
+	cr_assert_eq(u_futex.first_timeout_ns, 5000000, "the first in the queue looks every 5 ms");
+	cr_assert_eq(u_futex.nwoken, 1);
+	cr_assert_eq(u_futex.first_woken, &holder->seg.slots[waiter->me.slot].wake, "its own word");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
 	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
 	gpuarb_client_close(holder);
@@ -100,18 +39,18 @@ Test(client, a_wait_ends_with_its_time_and_leaves_the_queue)
 {
 	struct gpuarb_client_status status;
 
-	holder = client("a", 0);
-	waiter = client("b", 0);
-	set(NULL, "policy", "exclusive");
-	set(NULL, "grace_ms", "600000");
+	holder = u_client("a", 0);
+	waiter = u_client("b", 0);
+	u_set("policy", "exclusive");
+	u_set("grace_ms", "600000");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 25000000), -ETIMEDOUT);
 	cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
 	cr_assert_eq(status.waited_ns, 25000000);
 	cr_assert_eq(status.reason, ARB_REASON_QUEUE);
-	f.nwoken = 0;
+	u_futex.nwoken = 0;
 	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
-	cr_assert_eq(f.nwoken, 0, "nobody waits any more");
+	cr_assert_eq(u_futex.nwoken, 0, "nobody waits any more");
 	gpuarb_client_close(holder);
 	gpuarb_client_close(waiter);
 }
@@ -123,11 +62,11 @@ static void cancel(void)
 
 Test(client, a_wait_can_be_cancelled)
 {
-	holder = client("a", 0);
-	waiter = client("b", 0);
-	set(NULL, "policy", "exclusive");
+	holder = u_client("a", 0);
+	waiter = u_client("b", 0);
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	f.while_asleep = cancel;
+	u_futex.while_asleep = cancel;
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), -ECANCELED);
 	gpuarb_client_close(holder);
 	gpuarb_client_close(waiter);
@@ -137,10 +76,10 @@ Test(client, a_silent_holder_loses_its_place_to_the_waiter)
 {
 	struct gpuarb_client_status status;
 
-	holder = client("a", 0);
-	waiter = client("b", 0);
-	set(NULL, "policy", "exclusive");
-	set(NULL, "grace_ms", "100");
+	holder = u_client("a", 0);
+	waiter = u_client("b", 0);
+	u_set("policy", "exclusive");
+	u_set("grace_ms", "100");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	/* The holder is alive (its byte is held) but gives no sign of life while the clock runs. */
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
@@ -170,7 +109,7 @@ static void other_waits(void)
 		cr_assert(r == 0 || r == -EAGAIN, "it runs, or its turn is over: %d", r);
 	}
 	before = u_clock_ns;
-	f.while_asleep = holder_leaves;
+	u_futex.while_asleep = holder_leaves;
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
 	cr_assert_eq(u_clock_ns, before, "woken at once: the place was not kept for the one that is stopped");
 	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
@@ -180,12 +119,12 @@ static void other_waits(void)
 
 Test(client, a_stopped_waiter_does_not_hold_up_the_others)
 {
-	holder = client("a", 0);
-	waiter = client("b", 0);
-	stopped = client("c", 0);
-	set(NULL, "policy", "exclusive");
+	holder = u_client("a", 0);
+	waiter = u_client("b", 0);
+	stopped = u_client("c", 0);
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	f.while_asleep = other_waits;
+	u_futex.while_asleep = other_waits;
 	cr_assert_eq(gpuarb_client_wait(stopped, NULL, 10000000000), 0, "when it goes on it has its turn");
 	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
 	gpuarb_client_close(holder);
@@ -225,7 +164,7 @@ Test(client, a_limit_holds_over_many_windows)
 		uint64_t used;
 
 		snprintf(name, sizeof(name), "limit-%u", pct);
-		c = client(name, pct);
+		c = u_client(name, pct);
 		used = saturate(c, 10000, 700);
 		cr_assert(used <= pct * 100000000ull + 2000000 && used >= pct * 100000000ull - 10000000,
 			"%u %%: %.3f", pct, (double)used / 1e8);
@@ -236,18 +175,18 @@ Test(client, a_limit_holds_over_many_windows)
 
 Test(client, a_changed_limit_wakes_and_holds_at_once)
 {
-	struct gpuarb_client *c = client("web", 20);
+	struct gpuarb_client *c = u_client("web", 20);
 	struct gpuarb_client_status status;
 	uint64_t used;
 
 	saturate(c, 950, 500);
-	set("web", "core", "80");
+	u_limit("web", "core", "80");
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 80, "an administrator's word stands above the client's own");
 	cr_assert(status.left_ns > 0, "there is quota again in this very window");
 	used = saturate(c, 5000, 500);
 	cr_assert(used >= 3950000000ull && used <= 4050000000ull, "%lu", (unsigned long)used);
-	set("web", "core", NULL);
+	u_limit("web", "core", NULL);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 20, "and gone when it is taken back");
 	gpuarb_client_close(c);
@@ -255,19 +194,19 @@ Test(client, a_changed_limit_wakes_and_holds_at_once)
 
 Test(client, limits_wait_for_an_account_that_comes_later)
 {
-	struct gpuarb_client *first = client("first", 0), *c;
+	struct gpuarb_client *first = u_client("first", 0), *c;
 	struct gpuarb_client_status status;
 
-	set("later", "core", "35");
-	set("later", "mem", "1Ki");
-	c = client("later", 90);
+	u_limit("later", "core", "35");
+	u_limit("later", "mem", "1Ki");
+	c = u_client("later", 90);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 35);
 	cr_assert_eq(status.mem_limit, 1024);
 	cr_assert_eq(gpuarb_client_mem_reserve(c, 1025), -ENOMEM);
 	cr_assert_eq(gpuarb_client_mem_reserve(c, 1024), 0);
 	gpuarb_client_close(c);
-	c = client("later", 0);
+	c = u_client("later", 0);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 35, "they outlive it");
 	cr_assert_eq(status.mem_used, 0);
@@ -277,7 +216,7 @@ Test(client, limits_wait_for_an_account_that_comes_later)
 
 Test(client, limits_that_exceed_the_gpu_are_scaled_for_the_active_alone)
 {
-	struct gpuarb_client *a = client("a", 80), *b = client("b", 80);
+	struct gpuarb_client *a = u_client("a", 80), *b = u_client("b", 80);
 	struct gpuarb_client_status status;
 
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
@@ -299,7 +238,7 @@ Test(client, limits_that_exceed_the_gpu_are_scaled_for_the_active_alone)
 
 Test(client, a_forked_child_is_active_from_its_first_launch_on)
 {
-	struct gpuarb_client *c = client(NULL, 40);
+	struct gpuarb_client *c = u_client(NULL, 40);
 	int status;
 	pid_t pid;
 
@@ -322,11 +261,11 @@ Test(client, priority_decides_who_is_next)
 	struct arb_snap s;
 
 	for (int i = 0; i < 3; i++)
-		c[i] = client(i == 0 ? "x" : i == 1 ? "low" : "high", 0);
-	set(NULL, "policy", "exclusive");
-	set(NULL, "grace_ms", "600000");
-	set("low", "priority", "10");
-	set("high", "priority", "90");
+		c[i] = u_client(i == 0 ? "x" : i == 1 ? "low" : "high", 0);
+	u_set("policy", "exclusive");
+	u_set("grace_ms", "600000");
+	u_limit("low", "priority", "10");
+	u_limit("high", "priority", "90");
 	cr_assert_eq(gpuarb_client_enter(c[0], NULL), 0);
 	/* Both stand in the queue; `low` came first. */
 	for (int i = 1; i < 3; i++) {
@@ -346,7 +285,7 @@ Test(client, what_does_not_belong_to_an_account_is_not_read_as_if_it_did)
 	struct gpuarb_error err = {0};
 	char text[64];
 
-	set("web", "priority", "70");
+	u_limit("web", "priority", "70");
 	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "priority", text, sizeof(text), &err), 0);
 	cr_assert_str_eq(text, "70");
 	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "web", "window_ms", text, sizeof(text), &err),
@@ -356,7 +295,7 @@ Test(client, what_does_not_belong_to_an_account_is_not_read_as_if_it_did)
 
 Test(client, changes_come_together_or_not_at_all)
 {
-	struct gpuarb_client *c = client("web", 0);
+	struct gpuarb_client *c = u_client("web", 0);
 	struct gpuarb_change changes[] = {{NULL, "window_ms", "200"}, {"web", "core", "30"},
 		{NULL, "policy", "fair"}, {NULL, "windw_ms", "5"}};
 	struct gpuarb_error err = {0};
@@ -380,7 +319,7 @@ Test(client, changes_come_together_or_not_at_all)
 
 Test(client, everything_that_happened_is_in_the_black_box)
 {
-	struct gpuarb_client *c = client("web", 10);
+	struct gpuarb_client *c = u_client("web", 10);
 	struct gpuarb_view *view;
 	struct gpuarb_event events[64];
 	struct gpuarb_error err = {0};
@@ -420,7 +359,7 @@ Test(client, everything_that_happened_is_in_the_black_box)
 
 Test(client, what_it_saw_is_shown)
 {
-	struct gpuarb_client *c = client("web", 10);
+	struct gpuarb_client *c = u_client("web", 10);
 	uint64_t counters[ARB_COUNTERS + 4];
 	static struct gpuarb_picture picture;
 	struct gpuarb_error err = {0};
@@ -435,7 +374,7 @@ Test(client, what_it_saw_is_shown)
 		cr_assert_eq(picture.clients[0].counter[i], 100 + i);
 	gpuarb_client_close(c);
 	/* Whoever comes next begins with none. */
-	c = client("web", 10);
+	c = u_client("web", 10);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
 	cr_assert_eq(picture.clients[0].counter[0], 0);
 	gpuarb_view_close(view);
@@ -452,9 +391,9 @@ Test(client, a_reservation_that_nobody_made_is_passed)
 	} garbage[] = {{"for no slot at all", 5000, ~0ull}, {"for a slot that does not wait", 7, ~0ull},
 		{"for one that waits, for ever", 1, ~0ull}};
 
-	set(NULL, "policy", "exclusive");
+	u_set("policy", "exclusive");
 	for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
-		struct gpuarb_client *c = client("a", 0), *w = client("b", 0);
+		struct gpuarb_client *c = u_client("a", 0), *w = u_client("b", 0);
 		struct arb_record *r;
 		uint64_t head;
 
@@ -467,7 +406,7 @@ Test(client, a_reservation_that_nobody_made_is_passed)
 		arb_store64(&r->reserved, garbage[i].slot + 1);
 		arb_store64(&r->reserved_until, garbage[i].until_ns);
 		arb_store64(&r->shape, arb_load64(&r->shape) | ARB_SHAPE_RESERVED | ARB_SHAPE_WAITING);
-		f.nslept = 0;
+		u_futex.nslept = 0;
 		cr_assert_eq(gpuarb_client_wait(c, NULL, 1000000000), 0, "%s", garbage[i].what);
 		gpuarb_client_close(w);
 		gpuarb_client_close(c);
@@ -476,11 +415,11 @@ Test(client, a_reservation_that_nobody_made_is_passed)
 
 Test(client, a_control_segment_that_is_replaced_is_followed)
 {
-	struct gpuarb_client *c = client("web", 0);
+	struct gpuarb_client *c = u_client("web", 0);
 	struct gpuarb_client_status status;
 	char path[PATH_MAX];
 
-	set("web", "core", "40");
+	u_limit("web", "core", "40");
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 40);
 	t_path(&u_dir, "control", path);
@@ -489,7 +428,7 @@ Test(client, a_control_segment_that_is_replaced_is_followed)
 	cr_assert_eq(gpuarb_client_tick(c), 0);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 40, "removed: what was set last goes on");
-	set("web", "core", "70");
+	u_limit("web", "core", "70");
 	u_clock_ns += 2000000000;
 	cr_assert_eq(gpuarb_client_tick(c), 0);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
@@ -499,14 +438,14 @@ Test(client, a_control_segment_that_is_replaced_is_followed)
 
 Test(client, what_a_member_asked_for_goes_with_the_last_member)
 {
-	struct gpuarb_client *a = client("job", 30), *b = client("job", 0);
+	struct gpuarb_client *a = u_client("job", 30), *b = u_client("job", 0);
 	struct gpuarb_client_status status;
 
 	gpuarb_client_close(a);
 	cr_assert_eq(gpuarb_client_status(b, &status), 0);
 	cr_assert_eq(status.core_pct, 30, "the account is still there");
 	gpuarb_client_close(b);
-	a = client("job", 0);
+	a = u_client("job", 0);
 	cr_assert_eq(gpuarb_client_status(a, &status), 0);
 	cr_assert_eq(status.core_pct, 100);
 	gpuarb_client_close(a);
@@ -514,8 +453,8 @@ Test(client, what_a_member_asked_for_goes_with_the_last_member)
 
 Test(client, processes_of_one_container_share_an_account)
 {
-	struct gpuarb_client *one = client("@container", 30), *two = client("@container", 30);
-	struct gpuarb_client *own = client("", 0);
+	struct gpuarb_client *one = u_client("@container", 30), *two = u_client("@container", 30);
+	struct gpuarb_client *own = u_client("", 0);
 
 	cr_assert_str_eq(one->name, two->name);
 	cr_assert_eq(one->account, two->account);

@@ -1,12 +1,11 @@
 /* The limits file: what is understood, what is refused, and when a change is seen. */
-#include "unit.h"
+#include "unit_clients.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gpuarb/control.h"
 #include "limits_file.h"
 
 static char place[64];
@@ -308,24 +307,15 @@ static struct gpuarb_client_status status_of(struct gpuarb_client *c)
 	return status;
 }
 
-static void set(const char *key, const char *value)
-{
-	struct gpuarb_change change = {"pod", key, value};
-	struct gpuarb_error err = {0};
-
-	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
-}
-
 static void later(unsigned ms)
 {
-	u_clock_ns += ms * 1000000ull;
+	u_clock_ns += ms * MS;
 }
 
 static void open_both(void)
 {
 	make_place();
-	t_dir_make(&u_dir, NULL);
-	arb_os_hooks = &u_hooks;
+	u_begin(NULL);
 }
 
 static void close_both(void)
@@ -377,14 +367,14 @@ Test(follow, what_an_administrator_set_stands_above)
 
 	kubelet_writes("gpuarb.dev/core-limit=\"40\"\ngpuarb.dev/memory-limit=\"4Mi\"");
 	c = client("annotations", 0, 0);
-	set("core", "30");
+	u_limit("pod", "core", "30");
 	cr_assert_eq(status_of(c).core_pct, 30);
 	kubelet_writes("gpuarb.dev/core-limit=\"90\"\ngpuarb.dev/memory-limit=\"8Mi\"");
 	later(100);
 	cr_assert_eq(gpuarb_client_tick(c), 0);
 	cr_assert_eq(status_of(c).core_pct, 30);
 	cr_assert_eq(status_of(c).mem_limit, 8 << 20, "what he did not set follows");
-	set("core", NULL);
+	u_limit("pod", "core", NULL);
 	cr_assert_eq(status_of(c).core_pct, 90, "taken back: the file's counts");
 	gpuarb_client_close(c);
 }
@@ -411,22 +401,14 @@ Test(follow, trouble_is_told_once_whoever_looked_first)
 	gpuarb_client_close(c);
 }
 
-static int wait_and_swap(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
+static void kubelet_swaps(void)
 {
-	static bool done;
-
-	if (!done)
-		kubelet_writes("100");
-	done = true;
-	if (arb_load32(word) != value)
-		return 0;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
+	u_futex.while_asleep = NULL;
+	kubelet_writes("100");
 }
 
 Test(follow, one_that_sleeps_without_quota_is_let_go_by_a_new_file)
 {
-	static const struct arb_os_hooks hooks = {.now_ns = u_now, .futex_wait = wait_and_swap};
 	struct gpuarb_client *c;
 	uint64_t began;
 
@@ -436,10 +418,9 @@ Test(follow, one_that_sleeps_without_quota_is_let_go_by_a_new_file)
 	later(500);
 	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
 	cr_assert_eq(gpuarb_client_enter(c, NULL), -EAGAIN, "in debt for a long time");
-	arb_os_hooks = &hooks;
+	u_futex.while_asleep = kubelet_swaps;
 	began = u_clock_ns;
 	cr_assert_eq(gpuarb_client_wait(c, NULL, 30000000000ull), 0);
 	cr_assert_leq(u_clock_ns - began, 100000000ull, "%llu ns", (unsigned long long)(u_clock_ns - began));
-	arb_os_hooks = &u_hooks;
 	gpuarb_client_close(c);
 }

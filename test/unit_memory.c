@@ -1,48 +1,19 @@
 /* Turns at the GPU's memory, with a clock and a futex by hand: who fits, who waits how long, who must go. */
-#include "unit.h"
+#include "unit_clients.h"
 
-#include "../shm/client.h"
 #include "../shm/memory.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB  (1ull << 20)
-#define GIB  (1ull << 30)
-#define SEC  1000000000ull
-#define MSEC 1000000ull
-
-static void (*while_asleep)(void);
-static int nslept, nwoken;
-
-static int fake_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
-{
-	cr_assert(nslept++ < 1000000, "sleeps for ever");
-	if (while_asleep)
-		while_asleep();
-	if (arb_load32(word) != value)
-		return 0;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static int fake_wake(arb_u32 *word)
-{
-	(void)word;
-	nwoken++;
-	return 0;
-}
-
-static const struct arb_os_hooks hooks = {u_now, fake_wait, fake_wake};
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+#define SEC 1000000000ull
 
 static void open_dir(void)
 {
-	t_dir_make(&u_dir,
-		"policy = memory\nphysical_memory_mb = 16384\ngrace_ms = 600000\nswitch_idle_ms = 200\n");
-	nslept = nwoken = 0;
-	while_asleep = NULL;
-	arb_os_hooks = &hooks;
+	u_begin("policy = memory\nphysical_memory_mb = 16384\ngrace_ms = 600000\nswitch_idle_ms = 200\n");
 }
 
 static struct gpuarb_client *opened[16];
@@ -50,10 +21,10 @@ static int nopened;
 
 static void close_dir(void)
 {
-	while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	while (nopened)
 		gpuarb_client_close(opened[--nopened]);
-	t_dir_remove(&u_dir);
+	u_end();
 }
 
 TestSuite(memory, .init = open_dir, .fini = close_dir, .timeout = 60);
@@ -93,7 +64,7 @@ static struct gpuarb_client *runs(uint64_t bytes)
 
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	busy[nbusy++] = c;
-	while_asleep = work_on;
+	u_futex.while_asleep = work_on;
 	return c;
 }
 
@@ -158,12 +129,12 @@ Test(memory, those_that_do_not_fit_take_turns_of_the_length_that_moving_takes)
 	struct gpuarb_client *a = runs(12 * GIB), *b = client(12 * GIB);
 	uint64_t ns = waits(b);
 
-	cr_assert(ns >= 60 * SEC && ns < 60 * SEC + 100 * MSEC, "%llu", (unsigned long long)ns);
+	cr_assert(ns >= 60 * SEC && ns < 60 * SEC + 100 * MS, "%llu", (unsigned long long)ns);
 	cr_assert_not(a->running);
 	cr_assert_eq(refused(a), ARB_REASON_MEMORY);
 	busy[nbusy++] = b;
 	ns = waits(a);
-	cr_assert(ns >= 60 * SEC && ns < 60 * SEC + 100 * MSEC, "%llu", (unsigned long long)ns);
+	cr_assert(ns >= 60 * SEC && ns < 60 * SEC + 100 * MS, "%llu", (unsigned long long)ns);
 }
 
 Test(memory, nobody_waits_in_vain_while_the_gpu_is_idle)
@@ -175,13 +146,13 @@ Test(memory, nobody_waits_in_vain_while_the_gpu_is_idle)
 	nbusy = 0;
 	gpuarb_client_leave(a, 0);
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
-	u_clock_ns += 199 * MSEC;
+	u_clock_ns += 199 * MS;
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	gpuarb_client_leave(a, 0);
 	/* For longer: its turn is over. */
 	ns = waits(b);
-	cr_assert(ns >= 200 * MSEC && ns < 300 * MSEC, "%llu", (unsigned long long)ns);
+	cr_assert(ns >= 200 * MS && ns < 300 * MS, "%llu", (unsigned long long)ns);
 	cr_assert_eq(refused(a), ARB_REASON_MEMORY);
 }
 
@@ -190,17 +161,17 @@ Test(memory, pauses_do_not_make_a_turn_longer)
 	struct gpuarb_client *a = runs(12 * GIB), *b = client(12 * GIB);
 	uint64_t began = u_clock_ns, ns;
 
-	while_asleep = NULL;
+	u_futex.while_asleep = NULL;
 	/* Nobody waits yet: it is let in again and again. */
 	for (int i = 0; i < 700; i++) {
 		gpuarb_client_leave(a, 0);
-		u_clock_ns += 100 * MSEC;
+		u_clock_ns += 100 * MS;
 		cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	}
 	cr_assert(u_clock_ns - began >= 70 * SEC);
-	while_asleep = work_on;
+	u_futex.while_asleep = work_on;
 	ns = waits(b);
-	cr_assert(ns < 100 * MSEC, "%llu", (unsigned long long)ns);
+	cr_assert(ns < 100 * MS, "%llu", (unsigned long long)ns);
 }
 
 Test(memory, who_frees_lets_the_next_one_in_at_once)
@@ -215,12 +186,12 @@ Test(memory, who_frees_lets_the_next_one_in_at_once)
 
 static void frees(void)
 {
-	int before = nwoken;
+	int before = u_futex.nwoken;
 
-	if (nslept != 3)
+	if (u_futex.nslept != 3)
 		return;
 	cr_assert_eq(gpuarb_client_mem_release(busy[0], 10 * GIB), 0);
-	cr_assert_gt(nwoken, before, "nobody was woken");
+	cr_assert_gt(u_futex.nwoken, before, "nobody was woken");
 }
 
 Test(memory, who_waits_is_woken_by_one_who_frees)
@@ -229,16 +200,16 @@ Test(memory, who_waits_is_woken_by_one_who_frees)
 
 	runs(12 * GIB);
 	b = client(12 * GIB);
-	while_asleep = frees;
+	u_futex.while_asleep = frees;
 	waits(b);
-	cr_assert_leq(nslept, 4);
+	cr_assert_leq(u_futex.nslept, 4);
 }
 
 Test(memory, one_that_allocates_until_all_do_not_fit_goes_if_it_came_last)
 {
 	struct gpuarb_client *a = runs(8 * GIB), *b;
 
-	u_clock_ns += MSEC;
+	u_clock_ns += MS;
 	b = runs(4 * GIB);
 	cr_assert_eq(gpuarb_client_tick(a), 0);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 4 * GIB), 0);
@@ -255,7 +226,7 @@ Test(memory, one_that_is_too_large_runs_alone)
 
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	busy[nbusy++] = a;
-	while_asleep = work_on;
+	u_futex.while_asleep = work_on;
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
 	waits(b);
 	busy[0] = b;
@@ -269,7 +240,7 @@ static struct gpuarb_client *large, *small, *tiny;
 
 static void try_to_pass(void)
 {
-	if (nslept == 100) {
+	if (u_futex.nslept == 100) {
 		cr_assert_eq(refused(small), ARB_REASON_MEMORY);
 		cr_assert_eq(gpuarb_client_enter(tiny, NULL), 0);
 	}
@@ -283,7 +254,7 @@ Test(memory, a_large_one_is_not_kept_out_by_small_ones)
 	large = client(12 * GIB);
 	small = client(3 * GIB);
 	tiny = client(GIB);
-	while_asleep = try_to_pass;
+	u_futex.while_asleep = try_to_pass;
 	cr_assert_lt(waits(large), 26 * SEC);
 	cr_assert(tiny->running, "it was in nobody's way");
 	cr_assert_not(busy[0]->running);
@@ -294,9 +265,9 @@ Test(memory, only_as_many_go_as_must)
 {
 	struct gpuarb_client *a = runs(4 * GIB), *b, *c, *d;
 
-	u_clock_ns += MSEC;
+	u_clock_ns += MS;
 	b = runs(4 * GIB);
-	u_clock_ns += MSEC;
+	u_clock_ns += MS;
 	c = runs(4 * GIB);
 	d = client(4 * GIB);
 	waits(d);
@@ -316,7 +287,7 @@ Test(memory, no_wait_is_for_ever)
 
 	runs(12 * GIB);
 	b = client(12 * GIB);
-	while_asleep = never_ends;
+	u_futex.while_asleep = never_ends;
 	cr_assert_lt(waits(b), 4000 * SEC);
 }
 
@@ -325,13 +296,13 @@ Test(memory, a_wait_that_is_repeated_is_one_wait)
 	struct gpuarb_client *a = runs(12 * GIB), *b = client(12 * GIB), *c;
 	uint64_t since = u_clock_ns;
 
-	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MSEC), -ETIMEDOUT);
-	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MSEC), -ETIMEDOUT);
+	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
+	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
 	cr_assert_eq(b->wait_from, since);
 	u_clock_ns += SEC;
 	c = client(GIB);
-	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MSEC), -ETIMEDOUT);
-	cr_assert_eq(b->wait_from, since + 1400 * MSEC, "it had stopped");
+	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
+	cr_assert_eq(b->wait_from, since + 1400 * MS, "it had stopped");
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	cr_assert(a->running);
 }
@@ -361,7 +332,7 @@ Test(memory, a_turn_begins_once)
 	cr_assert(gpuarb_client_turn_began(a));
 	cr_assert_not(gpuarb_client_turn_began(a));
 	gpuarb_client_leave(a, 0);
-	u_clock_ns += 10 * MSEC;
+	u_clock_ns += 10 * MS;
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	cr_assert_not(gpuarb_client_turn_began(a), "it had never ended");
 	gpuarb_client_leave(a, 0);

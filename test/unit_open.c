@@ -1,45 +1,11 @@
 /* A segment that is removed or replaced while clients run, and none at all: who goes on how. */
-#include "unit.h"
-
-#include "../shm/client.h"
-#include "gpuarb/control.h"
+#include "unit_clients.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int no_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
-{
-	(void)word, (void)value;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static const struct arb_os_hooks hooks = {.now_ns = u_now, .futex_wait = no_wait};
-
-static void open_dir(void)
-{
-	t_dir_make(&u_dir, NULL);
-	arb_os_hooks = &hooks;
-}
-
-static void close_dir(void)
-{
-	t_dir_remove(&u_dir);
-}
-
-TestSuite(open, .init = open_dir, .fini = close_dir);
-
-static struct gpuarb_client *client(const char *account, unsigned core_pct)
-{
-	struct gpuarb_options o = t_options(&u_dir, account);
-	struct gpuarb_client *c;
-	struct gpuarb_error err = {0};
-
-	o.core_pct = core_pct;
-	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
-	return c;
-}
+TestSuite(open, .init = u_begin_default, .fini = u_end);
 
 static struct gpuarb_client *alone(unsigned core_pct, uint64_t mem_bytes)
 {
@@ -98,7 +64,7 @@ static unsigned attained(struct gpuarb_client *c, unsigned ms)
 
 Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 {
-	struct gpuarb_client *c = client("web", 30), *other;
+	struct gpuarb_client *c = u_client("web", 30), *other;
 	struct gpuarb_client_status status;
 	struct gpuarb_error err = {0};
 	uint64_t used, limit;
@@ -108,7 +74,7 @@ Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 	cr_assert_eq(gpuarb_client_mem_release(c, 100), 0);
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	remove_state();
-	other = client("web", 0);
+	other = u_client("web", 0);
 	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "%s", err.text);
 	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "and once is enough");
 	cr_assert_eq(picture()->nclients, 2);
@@ -131,7 +97,7 @@ Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 
 Test(open, who_cannot_come_to_a_new_one_stays_in_the_old)
 {
-	struct gpuarb_client *c = client("web", 30), *other = client("web", 0);
+	struct gpuarb_client *c = u_client("web", 30), *other = u_client("web", 0);
 	struct gpuarb_error err = {0};
 	uint64_t used, limit;
 
@@ -187,7 +153,7 @@ Test(open, a_forked_child_is_alone_by_itself)
 
 Test(open, what_was_in_force_holds_on_when_the_segment_is_lost_for_good)
 {
-	struct gpuarb_client *c = client("web", 90);
+	struct gpuarb_client *c = u_client("web", 90);
 	struct gpuarb_change changes[2] = {{"web", "core", "20"}, {"web", "mem", "1000"}};
 	struct gpuarb_client_status status;
 	struct gpuarb_error err = {0};
@@ -217,7 +183,7 @@ Test(open, who_has_no_limit_runs_free)
 	cr_assert_null(c);
 	o.core_pct = 100;
 	cr_assert_eq(gpuarb_client_open_alone(&o, &c, &err), -ENOENT);
-	c = client("web", 0);
+	c = u_client("web", 0);
 	cr_assert_eq(gpuarb_client_rejoin(c, true, &err), -ENOENT);
 	cr_assert_not(gpuarb_client_is_alone(c));
 	gpuarb_client_close(c);
@@ -226,7 +192,7 @@ Test(open, who_has_no_limit_runs_free)
 Test(open, closed_refuses_whatever_else_is_wrong)
 {
 	struct gpuarb_options o = t_options(&u_dir, "web");
-	struct gpuarb_client *c, *live = client("web", 10);
+	struct gpuarb_client *c, *live = u_client("web", 10);
 	struct gpuarb_error err = {0};
 
 	o.core_pct = 25;

@@ -1,56 +1,17 @@
 /* Taking turns, with a clock by hand: when a turn ends, what a waiter keeps, what a stay says about others.
  */
-#include "unit.h"
+#include "unit_clients.h"
 
-#include "../shm/client.h"
 #include "../shm/policy.h"
-#include "gpuarb/control.h"
 
-#define MS 1000000ull
-
-static int no_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
-{
-	(void)word;
-	(void)value;
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static int no_wake(arb_u32 *word)
-{
-	(void)word;
-	return 0;
-}
-
-static const struct arb_os_hooks hooks = {u_now, no_wait, no_wake};
 static struct gpuarb_client *holder, *waiter;
-
-static struct gpuarb_client *client(const char *account, unsigned core_pct)
-{
-	struct gpuarb_options o = t_options(&u_dir, account);
-	struct gpuarb_client *c;
-	struct gpuarb_error err = {0};
-
-	o.core_pct = core_pct;
-	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
-	return c;
-}
-
-static void set(const char *key, const char *value)
-{
-	struct gpuarb_change change = {NULL, key, value};
-	struct gpuarb_error err = {0};
-
-	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
-}
 
 static void open_two(void)
 {
-	t_dir_make(&u_dir, NULL);
-	arb_os_hooks = &hooks;
-	holder = client("holder", 0);
-	waiter = client("waiter", 50);
-	set("grace_ms", "600000");
+	u_begin(NULL);
+	holder = u_client("holder", 0);
+	waiter = u_client("waiter", 50);
+	u_set("grace_ms", "600000");
 }
 
 static void close_two(void)
@@ -58,7 +19,7 @@ static void close_two(void)
 	cr_assert_eq(arb_check(&holder->seg, t_say, NULL), 0);
 	gpuarb_client_close(holder);
 	gpuarb_client_close(waiter);
-	t_dir_remove(&u_dir);
+	u_end();
 }
 
 TestSuite(turns, .init = open_two, .fini = close_two);
@@ -83,7 +44,7 @@ static uint64_t left(struct gpuarb_client *c)
 
 Test(turns, one_ends_when_others_wait_and_not_before)
 {
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	u_clock_ns += 250 * MS;
 	cr_assert_eq(gpuarb_client_tick(holder), 0, "nobody waits");
@@ -101,8 +62,8 @@ Test(turns, one_ends_when_others_wait_and_not_before)
 
 Test(turns, one_is_a_slice_where_it_is_fair)
 {
-	set("policy", "fair");
-	set("slice_ms", "10");
+	u_set("policy", "fair");
+	u_set("slice_ms", "10");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	queue_up(waiter);
 	u_clock_ns += 9 * MS;
@@ -113,7 +74,7 @@ Test(turns, one_is_a_slice_where_it_is_fair)
 
 Test(turns, one_ends_at_once_for_who_counts_for_more)
 {
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	queue_up(waiter);
 	u_clock_ns += 1 * MS;
@@ -136,7 +97,7 @@ Test(turns, a_waiter_keeps_what_it_could_not_use)
 {
 	uint64_t first;
 
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	queue_up(waiter);
 	first = left(waiter);
@@ -149,7 +110,7 @@ Test(turns, a_waiter_keeps_what_it_could_not_use)
 
 Test(turns, who_does_not_wait_saves_nothing)
 {
-	set("policy", "exclusive");
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	gpuarb_client_tick(waiter);
 	u_clock_ns += 1000 * MS;

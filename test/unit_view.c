@@ -1,37 +1,16 @@
 /* What an observer sees, with a clock by hand: numbers of this moment, not of the last transition. */
-#include "unit.h"
-
-#include "gpuarb/control.h"
-
-#define MS 1000000ull
+#include "unit_clients.h"
 
 static struct gpuarb_view *view;
 static struct gpuarb_picture picture;
 
-static void open_dir(void)
-{
-	t_dir_make(&u_dir, NULL);
-	arb_os_hooks = &u_hooks;
-}
-
 static void close_dir(void)
 {
 	gpuarb_view_close(view);
-	t_dir_remove(&u_dir);
+	u_end();
 }
 
-TestSuite(view, .init = open_dir, .fini = close_dir);
-
-static struct gpuarb_client *client(const char *account, unsigned core_pct)
-{
-	struct gpuarb_options o = t_options(&u_dir, account);
-	struct gpuarb_client *c;
-	struct gpuarb_error err = {0};
-
-	o.core_pct = core_pct;
-	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
-	return c;
-}
+TestSuite(view, .init = u_begin_default, .fini = close_dir);
 
 static const struct gpuarb_view_account *look(const char *account)
 {
@@ -51,7 +30,7 @@ static const struct gpuarb_view_account *look(const char *account)
 
 Test(view, time_goes_on_between_transitions)
 {
-	struct gpuarb_client *c = client("web", 100);
+	struct gpuarb_client *c = u_client("web", 100);
 	uint64_t before;
 
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
@@ -69,7 +48,7 @@ Test(view, time_goes_on_between_transitions)
 
 Test(view, an_account_that_did_not_roll_is_shown_as_if_it_had)
 {
-	struct gpuarb_client *c = client("web", 20), *other = client("other", 100);
+	struct gpuarb_client *c = u_client("web", 20), *other = u_client("other", 100);
 	uint64_t debt;
 
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
@@ -95,11 +74,10 @@ static int asleep;
 static bool looked;
 
 /* While one sleeps the next comes; when all do, somebody looks. Their waits are over then. */
-static int sleeps(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
+static void queue_grows(void)
 {
 	static const unsigned places[4] = {0, 3, 1, 2};
 
-	(void)word, (void)value;
 	if (!looked && asleep < 3) {
 		asleep++;
 		u_clock_ns += MS;
@@ -112,30 +90,19 @@ static int sleeps(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
 			cr_assert_eq(picture.clients[i].queue_place, places[picture.clients[i].slot],
 				"slot %u is at %u", picture.clients[i].slot, picture.clients[i].queue_place);
 	}
-	u_clock_ns += timeout_ns;
-	return -ETIMEDOUT;
-}
-
-static int wakes(arb_u32 *word)
-{
-	(void)word;
-	return 0;
 }
 
 Test(view, places_in_the_queue)
 {
-	static const struct arb_os_hooks hooks = {u_now, sleeps, wakes};
 	static const unsigned priorities[4] = {50, 10, 90, 50};
 	static const char *const names[4] = {"a", "b", "c", "d"};
-	struct gpuarb_change exclusive = {NULL, "policy", "exclusive"};
-	struct gpuarb_error err = {0};
 
-	arb_os_hooks = &hooks;
+	u_futex.while_asleep = queue_grows;
 	for (int i = 0; i < 4; i++) {
-		queue[i] = client(names[i], 100);
+		queue[i] = u_client(names[i], 100);
 		cr_assert_eq(gpuarb_client_set_limits(queue[i], 0, 0, priorities[i]), 0);
 	}
-	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &exclusive, 1, &err), 0, "%s", err.text);
+	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(queue[0], NULL), 0);
 	asleep = 1;
 	cr_assert_eq(gpuarb_client_wait(queue[1], NULL, 10 * MS), -ETIMEDOUT);
@@ -150,7 +117,7 @@ Test(view, places_in_the_queue)
 
 Test(view, events_find_the_names_of_those_who_left)
 {
-	struct gpuarb_client *c = client("web", 20), *stays = client("stays", 20);
+	struct gpuarb_client *c = u_client("web", 20), *stays = u_client("stays", 20);
 	char name[ARB_NAME_BYTES];
 	struct gpuarb_event events[8];
 	uint64_t position = 0;
