@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -78,18 +79,52 @@ pid_t t_spawn(int (*fn)(void *argument), void *argument, unsigned deadline_s)
 	return pid;
 }
 
+static int ended(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
 int t_wait(pid_t pid)
 {
 	int status;
 
 	while (waitpid(pid, &status, 0) != pid)
 		T_CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+	return ended(status);
 }
 
 int t_run(int (*fn)(void *argument), void *argument, unsigned deadline_s)
 {
 	return t_wait(t_spawn(fn, argument, deadline_s));
+}
+
+const char *t_build(void)
+{
+	const char *build = getenv("T_BUILD");
+
+	return build ? build : "build";
+}
+
+int t_shell(char *output, size_t size, const char *format, ...)
+{
+	char *command, *both, rest[4096];
+	va_list ap;
+	FILE *pipe;
+	size_t n;
+
+	va_start(ap, format);
+	T_CHECK(vasprintf(&command, format, ap) >= 0, "out of memory");
+	va_end(ap);
+	T_CHECK(asprintf(&both, "exec 2>&1; %s", command) >= 0, "out of memory");
+	pipe = popen(both, "re");
+	T_CHECK(pipe, "popen: %s", strerror(errno));
+	n = fread(output, 1, size - 1, pipe);
+	output[n] = '\0';
+	while (fread(rest, 1, sizeof(rest), pipe) > 0)
+		;
+	free(command);
+	free(both);
+	return ended(pclose(pipe));
 }
 
 struct gpuarb_options t_options(const struct t_dir *dir, const char *account)

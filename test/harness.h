@@ -45,6 +45,14 @@ int t_open(const struct t_dir *dir, const char *account, struct gpuarb_client **
 int t_set(const struct t_dir *dir, enum arb_key key, int64_t value);
 int t_set_limit(const struct t_dir *dir, const char *account, enum arb_key key, const int64_t *value);
 
+/* Where the programs under test were built. */
+const char *t_build(void);
+/*
+ * Runs a command of the shell. Returns its exit status, or -signal, and all that it printed, both streams
+ * together, up to `size`.
+ */
+__attribute__((format(printf, 3, 4))) int t_shell(char *output, size_t size, const char *format, ...);
+
 uint64_t t_now_ns(void);
 void t_sleep_us(unsigned us);
 

@@ -428,13 +428,12 @@ Test(leases, a_stopped_sampler_is_helped_out)
 
 static pid_t start_watchdog(void)
 {
-	const char *build = getenv("T_BUILD");
 	char path[PATH_MAX];
 	pid_t pid = fork();
 
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(path, sizeof(path), "%s/gpuarb-watchdog", build ? build : "build");
+		snprintf(path, sizeof(path), "%s/gpuarb-watchdog", t_build());
 		execl(path, path, "--quiet", "--dir", dir.path, (char *)NULL);
 		_exit(127);
 	}

@@ -30,6 +30,34 @@ static void forbid(const int *calls, unsigned count, unsigned how)
 		_exit(T_SKIP);
 }
 
+static int run_it(void *argument)
+{
+	void (**it)(void) = argument;
+
+	(*it)();
+	_exit(0);
+}
+
+/* In a child, so that whoever looks afterwards still may. It says that once, or nothing, and no more. */
+static void must_work(void (*it)(void), const char *sentence)
+{
+	int status = t_run(run_it, &it, 20);
+
+	if (status == T_SKIP)
+		_exit(T_SKIP);
+	T_CHECK(status == 0, "it did not work");
+	T_CHECK(host_lines("") == (sentence ? 1 : 0), "%u lines", host_lines(""));
+	T_CHECK(!sentence || host_lines(sentence) == 1, "not this line");
+}
+
+static void works_on(unsigned tenths)
+{
+	while (tenths--) {
+		t_sleep_us(100000);
+		host_work();
+	}
+}
+
 #define REFUSE (SECCOMP_RET_ERRNO | EPERM)
 
 static const int opening[] = {SYS_openat,
@@ -49,20 +77,11 @@ static void may_open_nothing(void)
 		OK(cuCtxCreate_v2(&context, 0, 0));
 		host_work();
 	}
-	_exit(0);
-}
-
-static int opens_nothing(void *argument)
-{
-	(void)argument;
-	may_open_nothing();
-	return 0;
 }
 
 static void may_open_nothing_and_says_so(void)
 {
-	T_CHECK(t_run(opens_nothing, NULL, 20) == 0, "it did not work");
-	T_CHECK(host_lines("preload: ") == 1, "%u lines", host_lines("preload: "));
+	must_work(may_open_nothing, "preload: ");
 }
 
 /* A filter that came after it joined. */
@@ -71,24 +90,12 @@ static void may_open_nothing_any_more(void)
 	host_context(0);
 	host_work();
 	forbid(opening, sizeof(opening) / sizeof(*opening), REFUSE);
-	for (int i = 0; i < 15; i++) {
-		t_sleep_us(100000);
-		host_work();
-	}
-	_exit(0);
-}
-
-static int opens_nothing_later(void *argument)
-{
-	(void)argument;
-	may_open_nothing_any_more();
-	return 0;
+	works_on(15);
 }
 
 static void may_open_nothing_any_more_and_is_silent(void)
 {
-	T_CHECK(t_run(opens_nothing_later, NULL, 20) == 0, "it did not work");
-	T_CHECK(host_lines("") == 0, "%u lines", host_lines(""));
+	must_work(may_open_nothing_any_more, NULL);
 }
 
 /* It is killed for what it does not need to do. */
@@ -145,20 +152,11 @@ static void has_no_descriptor_left(void)
 	T_CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
 	host_context(0);
 	host_work();
-	_exit(0);
-}
-
-static int no_descriptor(void *argument)
-{
-	(void)argument;
-	has_no_descriptor_left();
-	return 0;
 }
 
 static void has_no_descriptor_and_says_so(void)
 {
-	T_CHECK(t_run(no_descriptor, NULL, 20) == 0, "it did not work");
-	T_CHECK(host_lines("as if it were alone") == 1 && host_lines("") == 1, "%u lines", host_lines(""));
+	must_work(has_no_descriptor_left, "as if it were alone");
 }
 
 static void has_no_descriptor_left_later(void)
@@ -170,10 +168,7 @@ static void has_no_descriptor_left_later(void)
 	T_CHECK(!getrlimit(RLIMIT_NOFILE, &before), "getrlimit");
 	limit.rlim_max = before.rlim_max;
 	T_CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
-	for (int i = 0; i < 15; i++) {
-		t_sleep_us(100000);
-		host_work();
-	}
+	works_on(15);
 	T_CHECK(!setrlimit(RLIMIT_NOFILE, &before), "setrlimit");
 	T_CHECK(host_clients(0) == 1 && host_lines("") == 0, "%u lines", host_lines(""));
 }
@@ -203,24 +198,17 @@ static void change_root(void)
 	T_CHECK(!chdir(path) && !rmdir(path) && !chroot("."), "chroot");
 }
 
-static int works_in_an_empty_root(void *argument)
+static void works_in_an_empty_root(void)
 {
-	(void)argument;
 	OK(cuInit(0));
 	change_root();
 	host_context(0);
 	host_work();
-	_exit(0);
 }
 
 static void is_in_an_empty_root(void)
 {
-	int status = t_run(works_in_an_empty_root, NULL, 20);
-
-	if (status == T_SKIP)
-		_exit(T_SKIP);
-	T_CHECK(status == 0, "it did not work");
-	T_CHECK(host_lines("as if it were alone") == 1 && host_lines("") == 1, "%u lines", host_lines(""));
+	must_work(works_in_an_empty_root, "as if it were alone");
 }
 
 static int goes_to_an_empty_root(void *argument)
@@ -229,10 +217,7 @@ static int goes_to_an_empty_root(void *argument)
 	host_context(0);
 	host_work();
 	change_root();
-	for (int i = 0; i < 25; i++) {
-		t_sleep_us(100000);
-		host_work();
-	}
+	works_on(25);
 	pause();
 	return 0;
 }

@@ -227,7 +227,6 @@ static int observer(void *argument)
 static int tools(void *argument)
 {
 	static struct gpuarb_picture picture;
-	const char *build = getenv("T_BUILD");
 	char command[PATH_MAX + 128];
 	struct gpuarb_event events[64];
 	struct gpuarb_view *view;
@@ -236,7 +235,7 @@ static int tools(void *argument)
 	(void)argument;
 	snprintf(command, sizeof(command),
 		"tool=%s/gpuarb-watchdog; test ! -x $tool || $tool --once --dir %s >/dev/null 2>&1",
-		build ? build : "build", dir.path);
+		t_build(), dir.path);
 	while (!arb_load32(&board->stop)) {
 		uint64_t position = 0;
 		int r, status;

@@ -33,12 +33,10 @@ TestSuite(place, .init = begin, .fini = end, .timeout = 60);
 
 static FILE *start(const char *arguments)
 {
-	const char *build = getenv("T_BUILD");
 	char command[1024];
 	FILE *pipe;
 
-	snprintf(command, sizeof(command), "exec %s/gpuarb-run --sim %s 2>&1", build ? build : "build",
-		arguments);
+	snprintf(command, sizeof(command), "exec %s/gpuarb-run --sim %s 2>&1", t_build(), arguments);
 	pipe = popen(command, "r");
 	cr_assert(pipe);
 	return pipe;
@@ -52,12 +50,10 @@ static void first_line(FILE *pipe, char line[512])
 
 static void expect(const char *arguments, int status, const char *sentence)
 {
-	FILE *pipe = start(arguments);
 	char out[4096];
-	size_t n = fread(out, 1, sizeof(out) - 1, pipe);
 
-	out[n] = '\0';
-	cr_assert_eq(WEXITSTATUS(pclose(pipe)), status, "%s: %s", arguments, out);
+	cr_assert_eq(t_shell(out, sizeof(out), "exec %s/gpuarb-run --sim %s", t_build(), arguments), status,
+		"%s: %s", arguments, out);
 	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
 }
 

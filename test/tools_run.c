@@ -6,22 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness.h"
+
 /* Runs it behind `before` (variables); returns the exit status and what was printed, both streams together.
  */
 static int run(const char *before, const char *arguments, char *output, size_t size)
 {
-	const char *build = getenv("T_BUILD");
-	char command[1024];
-	size_t n;
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "%s %s/gpuarb-run %s 2>&1", before, build ? build : "build",
-		arguments);
-	pipe = popen(command, "r");
-	cr_assert(pipe);
-	n = fread(output, 1, size - 1, pipe);
-	output[n] = '\0';
-	return WEXITSTATUS(pclose(pipe));
+	return t_shell(output, size, "%s %s/gpuarb-run %s", before, t_build(), arguments);
 }
 
 static void expect(const char *before, const char *arguments, int status, const char *sentence)
@@ -115,14 +106,12 @@ Test(run, a_gpu_is_known_by_number_or_uuid_or_not_at_all)
 
 Test(run, a_policy_is_for_the_first_on_a_gpu)
 {
-	const char *build = getenv("T_BUILD");
 	char place[] = "/dev/shm/gpuarb-run-XXXXXX", before[128], command[512];
 
 	cr_assert(mkdtemp(place));
 	snprintf(before, sizeof(before), "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place, place);
 	expect("", "--policy Fair --dry-run true", 0, "GPUARB_POLICY=Fair");
-	snprintf(
-		command, sizeof(command), "--sim --policy fair -- %s/simload -n 10", build ? build : "build");
+	snprintf(command, sizeof(command), "--sim --policy fair -- %s/simload -n 10", t_build());
 	expect(before, command, 0, "");
 	expect(before, "--policy FAIR true", 0, "");
 	expect(before, "--policy exclusive true", 1,
@@ -135,7 +124,6 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 /* On a file system of its own, too small. */
 Test(run, no_room_for_the_segments_is_said_before)
 {
-	const char *build = getenv("T_BUILD");
 	char command[768];
 	int r;
 
@@ -144,7 +132,7 @@ Test(run, no_room_for_the_segments_is_said_before)
 		"GPUARB_CONF=/dev/null %s/gpuarb-run --dir /mnt/gpuarb true 2>&1 | "
 		"grep -q \"no room in /mnt/gpuarb: the segments of a GPU take .* and 64 KiB are free\"' "
 		"2>/dev/null",
-		build ? build : "build");
+		t_build());
 	r = WEXITSTATUS(system(command));
 	if (r == 77 || (r != 0 && system("unshare -rm true 2>/dev/null") != 0)) {
 		printf("skipped: no room: file systems cannot be mounted here\n");
@@ -168,14 +156,13 @@ Test(run, mistakes_get_a_sentence)
 
 Test(run, without_the_library_nothing_is_started)
 {
-	const char *build = getenv("T_BUILD");
 	char command[512], place[] = "/tmp/gpuarb-run-XXXXXX";
 
 	cr_assert(mkdtemp(place));
 	snprintf(command, sizeof(command),
 		"cp %s/gpuarb-run %s && ! %s/gpuarb-run true 2>%s/said && grep -q 'there is no "
 		"libgpuarb-preload.so' %s/said",
-		build ? build : "build", place, place, place, place);
+		t_build(), place, place, place, place);
 	cr_assert_eq(system(command), 0);
 	snprintf(command, sizeof(command), "rm -r %s", place);
 	cr_assert_eq(system(command), 0);

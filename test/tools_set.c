@@ -32,19 +32,8 @@ TestSuite(set, .init = make_dir, .fini = remove_dir, .timeout = 60);
 /* Runs it on this directory's GPU; returns the exit status and what it printed, both streams together. */
 static int run(const char *arguments, char *output, size_t size)
 {
-	const char *build = getenv("T_BUILD");
-	char command[1024];
-	size_t n;
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "GPUARB_CONF=%s %s/gpuarb-set --dir %s %s%s 2>&1", dir.conf,
-		build ? build : "build", dir.path, strstr(arguments, "--gpu") ? "" : "--gpu " T_GPU " ",
-		arguments);
-	pipe = popen(command, "r");
-	cr_assert(pipe);
-	n = fread(output, 1, size - 1, pipe);
-	output[n] = '\0';
-	return WEXITSTATUS(pclose(pipe));
+	return t_shell(output, size, "GPUARB_CONF=%s %s/gpuarb-set --dir %s %s%s", dir.conf, t_build(),
+		dir.path, strstr(arguments, "--gpu") ? "" : "--gpu " T_GPU " ", arguments);
 }
 
 static void expect(const char *arguments, int status, const char *sentence)

@@ -28,18 +28,7 @@ TestSuite(watchdog, .init = make_dir, .fini = remove_dir, .timeout = 60);
 /* Runs the tool; returns its exit status and what it printed, both streams together. */
 static int run(const char *arguments, char *output, size_t size)
 {
-	const char *build = getenv("T_BUILD");
-	char command[512];
-	size_t n;
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "%s/%s --dir %s %s 2>&1", build ? build : "build", TOOL, dir.path,
-		arguments);
-	pipe = popen(command, "r");
-	cr_assert(pipe);
-	n = fread(output, 1, size - 1, pipe);
-	output[n] = '\0';
-	return WEXITSTATUS(pclose(pipe));
+	return t_shell(output, size, "%s/%s --dir %s %s", t_build(), TOOL, dir.path, arguments);
 }
 
 /* Holds memory and the lease until it is killed. */
@@ -87,13 +76,12 @@ Test(watchdog, a_dead_client_is_reclaimed_and_reported)
 /* Becomes the tool, in a loop; what it complains of goes into a pipe if there is one. */
 static int loop(void *argument)
 {
-	const char *build = getenv("T_BUILD");
 	int *ends = argument;
 	char path[256];
 
 	if (ends)
 		dup2(ends[1], STDERR_FILENO);
-	snprintf(path, sizeof(path), "%s/%s", build ? build : "build", TOOL);
+	snprintf(path, sizeof(path), "%s/%s", t_build(), TOOL);
 	execl(path, TOOL, "--dir", dir.path, "--interval", "10", "--quiet", (char *)NULL);
 	return 1;
 }

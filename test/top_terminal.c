@@ -18,16 +18,7 @@ static char screen[1 << 16], tmux[256];
 /* One command of tmux; what it prints is in `screen`. */
 static int ask_tmux(const char *arguments)
 {
-	char command[2048];
-	size_t n;
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "%s %s 2>&1", tmux, arguments);
-	pipe = popen(command, "r");
-	cr_assert(pipe);
-	n = fread(screen, 1, sizeof(screen) - 1, pipe);
-	screen[n] = '\0';
-	return WEXITSTATUS(pclose(pipe));
+	return t_shell(screen, sizeof(screen), "%s %s", tmux, arguments);
 }
 
 static void make_world(void)
@@ -55,13 +46,12 @@ TestSuite(terminal, .init = make_world, .fini = end_world, .timeout = 120);
 /* Starts it in a terminal of that size, behind `before`; the exit status is shown when it ends. */
 static void start(int width, int height, const char *before, const char *arguments)
 {
-	const char *build = getenv("T_BUILD");
 	char here[PATH_MAX], command[PATH_MAX + 1024];
 	static int servers;
 
 	/* A server of its own each time: one that is ending would be asked otherwise. */
 	snprintf(tmux, sizeof(tmux), "tmux -u -f /dev/null -S %s/tmux%d", dir.path, servers++);
-	cr_assert(realpath(build ? build : "build", here));
+	cr_assert(realpath(t_build(), here));
 	snprintf(command, sizeof(command),
 		"new-session -d -x %d -y %d \"%s %s/gpuarb-top --dir %s -i 200 %s; echo status \\$?; sleep "
 		"100\"",

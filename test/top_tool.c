@@ -39,18 +39,8 @@ static char out[1 << 20];
 /* Runs it; returns the exit status, and what it printed, both streams together, in `out`. */
 static int run_to(const char *arguments, const char *where)
 {
-	const char *build = getenv("T_BUILD");
-	char command[1024];
-	size_t n;
-	FILE *pipe;
-
-	snprintf(command, sizeof(command), "%s/gpuarb-top --dir %s %s 2>&1 </dev/null %s",
-		build ? build : "build", dir.path, arguments, where);
-	pipe = popen(command, "r");
-	cr_assert(pipe);
-	n = fread(out, 1, sizeof(out) - 1, pipe);
-	out[n] = '\0';
-	return WEXITSTATUS(pclose(pipe));
+	return t_shell(out, sizeof(out), "%s/gpuarb-top --dir %s %s </dev/null %s", t_build(), dir.path,
+		arguments, where);
 }
 
 static int run(const char *arguments)
@@ -200,14 +190,13 @@ Test(top, json)
 Test(top, metrics)
 {
 	struct gpuarb_client *a = throttled("web", 10);
-	const char *build = getenv("T_BUILD");
 	char command[512];
 
 	expect("--prom", 0, "\ngpuarb_account_limit_ratio{gpu=\"GPU-test\",account=\"web\"} 0.100000\n");
 	cr_assert(strstr(out, "\ngpuarb_gpu_conservation_error_seconds{gpu=\"GPU-test\"} 0\n"), "%s", out);
 	if (system("command -v promtool >/dev/null 2>&1") == 0) {
 		snprintf(command, sizeof(command), "%s/gpuarb-top --dir %s --prom | promtool check metrics",
-			build ? build : "build", dir.path);
+			t_build(), dir.path);
 		cr_assert_eq(system(command), 0);
 	} else {
 		printf("skipped: promtool check metrics: there is no promtool (package prometheus)\n");
