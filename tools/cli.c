@@ -2,9 +2,12 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
 {
@@ -17,6 +20,23 @@ void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags,
 	argp_parse(parser, argc, argv, flags, NULL, input);
 }
 
+int cli_option(int key, char *text, struct argp_state *state, const char **dir, const char **gpu)
+{
+	switch (key) {
+	case 'd':
+		*dir = text;
+		return 0;
+	case 'g':
+		*gpu = text;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "there is nothing to do with '%s'", text);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 void die(const char *format, ...)
 {
 	va_list ap;
@@ -27,6 +47,30 @@ void die(const char *format, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	exit(1);
+}
+
+void cli_own_directory(char *path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+
+	path[n > 0 ? n : 0] = '\0';
+	if (strrchr(path, '/'))
+		*strrchr(path, '/') = '\0';
+}
+
+const char *cli_library(const char *hint)
+{
+	static const char *const places[] = {"", "/../lib/gpuarb", "/../lib"};
+	static char path[PATH_MAX];
+	char own[PATH_MAX - 64];
+
+	cli_own_directory(own, sizeof(own));
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s/libgpuarb-preload.so", own, places[i]);
+		if (access(path, R_OK) == 0)
+			return path;
+	}
+	die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb%s", own, hint);
 }
 
 long cli_number(const char *option, const char *text, long least, long most)

@@ -9,12 +9,33 @@
 #endif
 
 struct argp;
+struct argp_state;
 
 /* argp_parse with --version, and 2 for mistakes in usage. */
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input);
 
+/* For a tool's table of options: what all of them have. */
+#define CLI_OPTION_DIR(group)                                                                                \
+	{                                                                                                    \
+		"dir", 'd', "DIR", 0,                                                                        \
+			"Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", group       \
+	}
+
+/* For all that a tool's own parser leaves: --dir, a --gpu, and arguments with which there is nothing to do.
+ */
+int cli_option(int key, char *text, struct argp_state *state, const char **dir, const char **gpu);
+
 /* "program: sentence" on stderr, then exit(1). */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
+
+/* The directory of this program, without a slash at its end. */
+void cli_own_directory(char *path, size_t size);
+
+/* The library to be preloaded: beside this program, as in a build directory, or where `make install` puts it.
+ * Without one, ends with a sentence and the hint. */
+const char *cli_library(const char *hint);
+/* Where it is inside a container, whatever it is called outside. */
+#define CLI_LIBRARY_INSIDE "/usr/lib/gpuarb/libgpuarb-preload.so"
 
 /* A number with its range; the sentence names the option if it is none. */
 long cli_number(const char *option, const char *text, long least, long most);

@@ -19,12 +19,12 @@
 
 #include "cli.h"
 #include "config.h"
+#include "control.h"
 #include "nvml.h"
 #include "segment.h"
 
 #define KIND "gpuarb.dev/gpu"
 /* Where things are inside the container, whatever they are called outside. */
-#define INSIDE_LIBRARY "/usr/lib/gpuarb/libgpuarb-preload.so"
 #define INSIDE_DIR     ARB_DIR_DEFAULT
 #define INSIDE_PRELOAD "/etc/ld.so.preload"
 
@@ -36,24 +36,15 @@ struct options {
 	bool file_preload;
 };
 
-/* Beside this program, or where `make install` puts it. */
-static const char *find_library(void)
+/* With the name that it has on this machine for good. */
+static const char *own_library(void)
 {
-	static const char *const places[] = {"", "/../lib/gpuarb"};
-	static char found[PATH_MAX], path[PATH_MAX];
-	char own[PATH_MAX - 64];
-	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+	static char found[PATH_MAX];
+	const char *path = cli_library("; name it with --library");
 
-	own[n > 0 ? n : 0] = '\0';
-	if (strrchr(own, '/'))
-		*strrchr(own, '/') = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(path, sizeof(path), "%s%s/libgpuarb-preload.so", own, places[i]);
-		if (realpath(path, found))
-			return found;
-	}
-	die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb; name it with --library",
-		own);
+	if (!realpath(path, found))
+		die("%s: %s", path, strerror(errno));
+	return found;
 }
 
 /* Every container is made with these paths: one that is not there would let none of them start. */
@@ -104,8 +95,8 @@ static const char *preload_file(const char *library)
 
 	snprintf(path, sizeof(path), "%.*s/ld.so.preload", (int)(strrchr(library, '/') - library), library);
 	file = fopen(path, "re");
-	if (!file || !fgets(line, sizeof(line), file) || strcmp(line, INSIDE_LIBRARY "\n"))
-		die("%s must exist and hold the one line " INSIDE_LIBRARY, path);
+	if (!file || !fgets(line, sizeof(line), file) || strcmp(line, CLI_LIBRARY_INSIDE "\n"))
+		die("%s must exist and hold the one line " CLI_LIBRARY_INSIDE, path);
 	fclose(file);
 	return path;
 }
@@ -116,7 +107,7 @@ static json_t *common(const struct options *o)
 	json_t *env = must(json_array()), *mounts = must(json_array());
 	char path[PATH_MAX];
 
-	add(mounts, mount(o->library, INSIDE_LIBRARY, "ro", NULL));
+	add(mounts, mount(o->library, CLI_LIBRARY_INSIDE, "ro", NULL));
 	snprintf(path, sizeof(path), "%s/state", o->dir);
 	must_exist(path, "the directory");
 	add(mounts, mount(path, INSIDE_DIR "/state", "rw", "noexec"));
@@ -126,7 +117,7 @@ static json_t *common(const struct options *o)
 	if (o->file_preload)
 		add(mounts, mount(preload_file(o->library), INSIDE_PRELOAD, "ro", "noexec"));
 	else
-		add(env, variable("LD_PRELOAD", INSIDE_LIBRARY));
+		add(env, variable("LD_PRELOAD", CLI_LIBRARY_INSIDE));
 	add(env, variable("GPUARB_DIR", INSIDE_DIR));
 	add(env, variable("GPUARB_ACCOUNT", o->account));
 	return must(json_pack("{s: o, s: o}", "env", env, "mounts", mounts));
@@ -240,7 +231,7 @@ static const struct argp_option option_table[] = {
 	{"percents", 'p', "LIST", 0, "Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)",
 		0},
 	{"gpu", 'g', "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	CLI_OPTION_DIR(0),
 	{"library", 'l', "FILE", 0, "The preloaded library on this machine (default: the one installed)", 0},
 	{"ld-so-preload", 'f', NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
 	{"account", 'a', "NAME", 0, "Account of the containers (default: @container, one for each of them)",
@@ -267,9 +258,6 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		snprintf(o->gpus[o->ngpus++].uuid, sizeof(o->gpus[0].uuid), "%s", text);
 		return 0;
-	case 'd':
-		o->dir = text;
-		return 0;
 	case 'l':
 		o->library = text;
 		return 0;
@@ -285,15 +273,10 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case 'G':
 		o->group = text;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there is nothing to do with '%s'", text);
-		return EINVAL;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, text, state, &o->dir, NULL);
 	}
 }
-
-const char *argp_program_version = "gpuarb-cdi " GPUARB_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -310,8 +293,7 @@ int main(int argc, char **argv)
 	json_t *json;
 
 	memset(o.percent + 1, true, 100);
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	cli_parse(&parser, argc, argv, 0, &o);
 	if (!o.ngpus) {
 		o.ngpus = nvml_list(o.gpus, &why);
 		if (o.ngpus < 0)
@@ -319,12 +301,9 @@ int main(int argc, char **argv)
 		if (o.ngpus == 0)
 			die("NVML finds no GPU");
 	}
-	if (!o.dir)
-		o.dir = secure_getenv("GPUARB_DIR");
-	if (!o.dir || !*o.dir)
-		o.dir = ARB_DIR_DEFAULT;
+	o.dir = arb_control_dir(o.dir);
 	if (!o.library)
-		o.library = find_library();
+		o.library = own_library();
 	must_exist(o.library, "the library");
 	json = spec(&o);
 	write_spec(&o, json);

@@ -17,6 +17,7 @@
 
 #include "cli.h"
 #include "config.h"
+#include "control.h"
 #include "nvml.h"
 #include "segment.h"
 #include "settings.h"
@@ -100,7 +101,7 @@ static void make(const struct options *o, const char *dir, const char *gpu, cons
 
 static const struct argp_option option_table[] = {
 	{"gpu", 'g', "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	CLI_OPTION_DIR(0),
 	{"replace", 'r', NULL, 0, "Replace segments of another version that nobody uses any more", 0},
 	{"list", 'l', NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
@@ -116,24 +117,16 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		o->gpu[o->gpus++] = text;
 		return 0;
-	case 'd':
-		o->dir = text;
-		return 0;
 	case 'r':
 		o->replace = true;
 		return 0;
 	case 'l':
 		o->list = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there is nothing to do with '%s'", text);
-		return EINVAL;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, text, state, &o->dir, NULL);
 	}
 }
-
-const char *argp_program_version = "gpuarb-node " GPUARB_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -150,11 +143,10 @@ int main(int argc, char **argv)
 	struct options o = {0};
 	struct arb_config config;
 	struct gpuarb_error err = {0};
-	const char *why, *dir;
+	const char *why;
 	int n;
 
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	cli_parse(&parser, argc, argv, 0, &o);
 	if (o.list || !o.gpus) {
 		n = nvml_list(gpus, &why);
 		if (n < 0)
@@ -171,9 +163,8 @@ int main(int argc, char **argv)
 	}
 	if (arb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
-	dir = o.dir ? o.dir : secure_getenv("GPUARB_DIR");
 	for (int i = 0; i < o.gpus; i++)
-		make(&o, dir && *dir ? dir : ARB_DIR_DEFAULT, o.gpu[i], &config);
+		make(&o, arb_control_dir(o.dir), o.gpu[i], &config);
 	arb_config_free(&config);
 	return 0;
 }

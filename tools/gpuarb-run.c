@@ -16,37 +16,10 @@
 #include "run_class.h"
 #include "run_place.h"
 
-#define LIBRARY "libgpuarb-preload.so"
-
 /* What would be set, where nothing is to be run. */
 static FILE *printed;
 static char *text;
 static size_t size;
-
-/* The directory of this program, without a slash at its end. */
-static void own_directory(char *path, size_t room)
-{
-	ssize_t n = readlink("/proc/self/exe", path, room - 1);
-
-	path[n > 0 ? n : 0] = '\0';
-	if (strrchr(path, '/'))
-		*strrchr(path, '/') = '\0';
-}
-
-/* Beside this program, as in a build directory, or where `make install` puts it. */
-static void find_library(char *path, size_t room)
-{
-	static const char *const places[] = {"", "/../lib/gpuarb", "/../lib"};
-	char own[PATH_MAX - 64];
-
-	own_directory(own, sizeof(own));
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(path, room, "%s%s/" LIBRARY, own, places[i]);
-		if (access(path, R_OK) == 0)
-			return;
-	}
-	die("there is no " LIBRARY " beside %s or in its ../lib/gpuarb", own);
-}
 
 void run_print(const char *format, ...)
 {
@@ -141,7 +114,7 @@ static void simulate(const struct run_options *o)
 {
 	char own[PATH_MAX - 64], path[PATH_MAX], driver[PATH_MAX + 32];
 
-	own_directory(own, sizeof(own));
+	cli_own_directory(own, sizeof(own));
 	snprintf(path, sizeof(path), "%s/sim", own);
 	snprintf(driver, sizeof(driver), "%s/libcuda.so.1", path);
 	if (access(driver, R_OK) != 0)
@@ -158,7 +131,7 @@ static void find_place(struct run_options *o, const char *name)
 	static struct run_place place;
 	char own[PATH_MAX - 64], libraries[PATH_MAX];
 
-	own_directory(own, sizeof(own));
+	cli_own_directory(own, sizeof(own));
 	snprintf(libraries, sizeof(libraries), "%s/sim", own);
 	/* A promise lives as long as the program that it is for; a container's would end with us. */
 	place = (struct run_place){.gpu = o->gpu,
@@ -191,7 +164,7 @@ static const struct argp_option option_table[] = {
 		0},
 	{"wait", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	CLI_OPTION_DIR(0),
 	{"sim", 's', NULL, 0, "On the simulated GPU that is built beside this program", 0},
 	{"dry-run", 'n', NULL, 0, "Print what would be set in the environment, and run nothing", 0},
 	{"print-container-flags", 'f', NULL, 0,
@@ -223,14 +196,8 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	case 'a':
 		o->account = value;
 		return 0;
-	case 'g':
-		o->gpu = value;
-		return 0;
 	case 'w':
 		o->wait_s = value ? (double)cli_number("--wait", value, 0, 31536000) : 1e9;
-		return 0;
-	case 'd':
-		o->dir = value;
 		return 0;
 	case 's':
 		o->sim = true;
@@ -250,7 +217,7 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 			argp_error(state, "--print-container-flags runs nothing: no program, and no --sim");
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, value, state, &o->dir, &o->gpu);
 	}
 }
 
@@ -267,9 +234,8 @@ int main(int argc, char **argv)
 		"lease, "
 		"1 anything else.",
 		children, NULL, NULL};
-	char library[PATH_MAX];
 	struct run_options o = {.wait_s = -1};
-	const char *name;
+	const char *name, *library;
 
 	cli_parse(&parser, argc, argv, ARGP_IN_ORDER, &o);
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
@@ -277,7 +243,7 @@ int main(int argc, char **argv)
 	limit(&o, ARB_KEY_PRIORITY, "--priority", o.priority);
 	limit(&o, ARB_KEY_POLICY, "--policy", o.policy);
 	name = account(&o);
-	find_library(library, sizeof(library));
+	library = cli_library("");
 	if (o.sim)
 		simulate(&o);
 	if (o.gpu)

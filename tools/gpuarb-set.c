@@ -188,7 +188,7 @@ static const struct argp_option option_table[] = {
 		"The GPU, by its number, its UUID or the beginning of that (default: the only one that has a "
 		"segment)",
 		0},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	CLI_OPTION_DIR(0),
 	{"account", 'a', "NAME", 0, "Limits of this account; it need not exist yet", 0},
 	{"pid", 'p', "PID", 0, "Limits of the account of this process", 0},
 	{"all", 'A', NULL, 0, "Limits of every account that is there now", 0},
@@ -207,12 +207,6 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	char *equals;
 
 	switch (key) {
-	case 'g':
-		o->gpu = text;
-		return 0;
-	case 'd':
-		o->dir = text;
-		return 0;
 	case 'a':
 		o->account = text;
 		return 0;
@@ -261,7 +255,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 			argp_error(state, "--account, --pid and --all exclude each other");
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, text, state, &o->dir, &o->gpu);
 	}
 }
 

@@ -229,7 +229,7 @@ static const struct argp_option option_table[] = {
 		"Print what happened lately, also after everybody died; with --json as well", 1},
 	{NULL, 0, NULL, 0, "Which and how:", 2},
 	{"gpu", 'g', "GPU", 0, "This GPU alone, by its UUID or the beginning of it", 2},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 2},
+	CLI_OPTION_DIR(2),
 	{"interval", 'i', "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
 	{"count", 'n', "N", 0, "End --batch after so many", 2},
 	{"filter", 'f', "TEXT", 0,
@@ -277,12 +277,6 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case OPT_HISTORY:
 		o->history = true;
 		return 0;
-	case 'g':
-		o->gpu = text;
-		return 0;
-	case 'd':
-		o->dir = text;
-		return 0;
 	case 'i':
 		o->interval_ms = cli_number("--interval", text, 100, 60000);
 		return 0;
@@ -310,9 +304,6 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case OPT_WIDTH:
 		o->width = cli_number("--width", text, 40, 1000);
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there is nothing to do with '%s'", text);
-		return EINVAL;
 	case ARGP_KEY_END:
 		if (o->prom + o->json + (o->explain != NULL) > 1)
 			argp_error(state, "--json, --prom and --explain exclude each other");
@@ -324,11 +315,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 			argp_error(state, "--batch goes with tables and --json alone");
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, text, state, &o->dir, &o->gpu);
 	}
 }
-
-const char *argp_program_version = "gpuarb-top " GPUARB_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -342,8 +331,7 @@ int main(int argc, char **argv)
 	struct options o = {0};
 
 	setlocale(LC_ALL, "");
-	argp_err_exit_status = 2;
-	argp_parse(&parser, argc, argv, 0, NULL, &o);
+	cli_parse(&parser, argc, argv, 0, &o);
 	source.dir = o.dir;
 	source.gpu = o.gpu ? cli_gpu(o.dir, o.gpu) : NULL;
 	/* Who asks for an answer at once does not want to wait for a driver that hangs. */

@@ -128,7 +128,7 @@ static void one_round(const struct options *o, struct round *r)
 
 static const struct argp_option option_table[] = {
 	{"gpu", 'g', "GPU", 0, "Look after this GPU alone (default: all that have a segment)", 0},
-	{"dir", 'd', "DIR", 0, "Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", 0},
+	CLI_OPTION_DIR(0),
 	{"interval", 'i', "MS", 0, "Time between two rounds, 10 to 3600000 ms (default: 1000)", 0},
 	{"once", '1', NULL, 0, "One round, then exit", 0},
 	{"quiet", 'q', NULL, 0, "Do not report reclaimed slots", 0},
@@ -140,12 +140,6 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	struct options *o = state->input;
 
 	switch (key) {
-	case 'g':
-		o->gpu = text;
-		return 0;
-	case 'd':
-		o->dir = text;
-		return 0;
 	case 'i':
 		o->interval_ms = cli_number("--interval", text, 10, 3600000);
 		return 0;
@@ -155,11 +149,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case 'q':
 		o->quiet = true;
 		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "there is nothing to do with '%s'", text);
-		return EINVAL;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_option(key, text, state, &o->dir, &o->gpu);
 	}
 }
 

@@ -3,8 +3,6 @@ TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
 ALL   += $(TOOLS)
 
 $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
-# argp finds the version by its name.
-$(TOOLS:$(BUILD)/%=$(BUILD)/obj/tools/%.o): CFLAGS += -fvisibility=default
 
 # gpuarb-top: the parts that need no terminal are tested by themselves.
 TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table pages draw json prom)

@@ -12,9 +12,6 @@
 #include "run.h"
 #include "segment.h"
 
-/* Where things are inside the container, whatever they are called outside; as in gpuarb-cdi. */
-#define INSIDE_LIBRARY "/usr/lib/gpuarb/libgpuarb-preload.so"
-
 /* The flags are made to be put on a command line by the shell, which divides them at spaces. */
 static void mount(const char *path, const char *inside, const char *mode)
 {
@@ -35,11 +32,11 @@ void run_container(const struct run_options *o, const char *library)
 	const char *dir = arb_control_dir(o->dir);
 	char path[PATH_MAX];
 
-	mount(library, INSIDE_LIBRARY, "ro");
+	mount(library, CLI_LIBRARY_INSIDE, "ro");
 	snprintf(path, sizeof(path), "%s/state", dir);
 	mount(path, ARB_DIR_DEFAULT "/state", "rw");
 	snprintf(path, sizeof(path), "%s/control", dir);
 	mount(path, ARB_DIR_DEFAULT "/control", "ro");
 	run_set(o, "GPUARB_DIR", ARB_DIR_DEFAULT);
-	run_set(o, "LD_PRELOAD", INSIDE_LIBRARY);
+	run_set(o, "LD_PRELOAD", CLI_LIBRARY_INSIDE);
 }
