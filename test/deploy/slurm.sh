@@ -72,7 +72,7 @@ MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
 KillWait=5
-$(grep -E '^(GresTypes|SelectType|SelectTypeParameters|TaskProlog|Prolog|Epilog|PrologFlags)=' "$work/usr/share/doc/gpuarb/slurm/slurm.conf")
+$(grep -E '^(GresTypes|SelectType|SelectTypeParameters|TaskProlog|TaskEpilog|Prolog|Epilog|PrologFlags)=' "$work/usr/share/doc/gpuarb/slurm/slurm.conf")
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:1,shard:10
 PartitionName=all Nodes=node1 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
@@ -109,6 +109,20 @@ case "$got" in
 *GPUARB_ACCOUNT=slurm-*LD_PRELOAD=*) ;;
 *) say "a job with the whole GPU is not seen: $got" ;;
 esac
+# In a batch script, in a step of it with other shards, in one that says nothing, and in a job for the whole GPU that
+# the script submits: each is told its own, and the library once.
+show_told='env | grep -E "^(GPUARB_(ACCOUNT|[A-Z]*_LIMIT)|LD_PRELOAD)=" | sort | xargs'
+sbatch --wait --gres=shard:3 -n 1 --output="$work/out/script" --wrap="$show_told
+srun -Q --gres=shard:1 -n 1 sh -c '$show_told'
+srun -Q -n 1 sh -c '$show_told'
+sbatch --gres=gpu:1 -n 1 --output=$work/out/whole --wrap='$show_told'" >/dev/null
+library="LD_PRELOAD=$work/usr/lib/gpuarb/libgpuarb-preload.so"
+until_true 20 nothing_queued || say "these do not end: $(squeue -h -o '%j %T %R')"
+got=$(sed -E 's/slurm-[0-9]+/slurm-N/' "$work/out/script" "$work/out/whole" | grep GPUARB)
+[ "$got" = "GPUARB_ACCOUNT=slurm-N.0 GPUARB_CORE_LIMIT=30 GPUARB_MEM_LIMIT=4915Mi $library
+GPUARB_ACCOUNT=slurm-N.0 GPUARB_CORE_LIMIT=10 GPUARB_MEM_LIMIT=1638Mi $library
+GPUARB_ACCOUNT=slurm-N.1 GPUARB_CORE_LIMIT=30 GPUARB_MEM_LIMIT=4915Mi $library
+GPUARB_ACCOUNT=slurm-N.0 $library" ] || say "a script, its steps and a job for the whole GPU are told: $got"
 
 # Three jobs at once: 2, 3 and 5 shards, the last one as two tasks that share them. Each task notes who it is.
 cat >"$work/task" <<END
@@ -121,6 +135,22 @@ job() { # NAME SHARDS TASKS SECONDS
 	sbatch --parsable --job-name="$1" --gres="shard:$2" --ntasks="$3" --output="$work/out/$1.out" \
 		--wrap="srun --gres=shard:$2 -n $3 $work/task $1 $4"
 }
+# What gpuarb-top shows of the jobs with these numbers.
+left_of() { # JOB|JOB...
+	"$build/gpuarb-top" --json --once | jq -c --arg jobs "^slurm-($1)[.]" '[.gpus[].accounts[] | select(.name | test($jobs)) | .processes[].pid]'
+}
+# A step that is killed leaves nothing to the rest of its job. Nobody else is on the GPU who would clean up.
+steps=$(sbatch --parsable --gres=shard:4 -n 1 --output="$work/out/steps.out" --wrap="srun --gres=shard:4 -n 1 $work/task steps 60; sleep 60")
+step_runs() { [ "$(left_of "$steps")" != "[]" ]; }
+step_gone() { ! step_runs; }
+until_true 20 step_runs || say "the step does not run: $(cat "$work/out/steps.out")"
+scancel --signal=KILL "$steps.0"
+until_true 20 step_gone || say "a killed step left $(left_of "$steps")"
+[ "$(squeue -h -j "$steps" -o %T)" = RUNNING ] || say "the job of the killed step is $(squeue -h -j "$steps" -o %T)"
+scancel "$steps"
+until_true 20 nothing_queued || say "these do not end: $(squeue -h -o '%j %T %R')"
+rm -f "$work/out/steps.pids"
+
 small=$(job small 2 1 60)
 middle=$(job middle 3 1 60)
 double=$(job double 5 2 60)
@@ -161,8 +191,7 @@ until_true 10 no_limit || say "a limit of a job that has ended is still there"
 # The Epilog has cleaned: nothing is left to clean.
 reclaimed=$("$build/gpuarb-watchdog" --once)
 [ -z "$reclaimed" ] || say "jobs that were killed left: $reclaimed"
-left=$("$build/gpuarb-top" --json --once | jq -c --arg jobs "^slurm-($small|$middle|$double)[.]" \
-	'[.gpus[].accounts[] | select(.name | test($jobs)) | .processes[].pid]')
+left=$(left_of "$small|$middle|$double")
 [ "$left" = "[]" ] || say "gpuarb-top still shows $left"
 until_true 20 nothing_queued
 [ -s "$work/out/waits.pids" ] || say "the job that waited did not run afterwards: $(cat "$work/out/waits.out")"

@@ -103,7 +103,7 @@ everything() {
 	put 644 tools/deploy/systemd/gpuarb.tmpfiles "$PREFIX/lib/tmpfiles.d/gpuarb.conf"
 	put 644 tools/deploy/systemd/gpuarb.sysusers "$PREFIX/lib/sysusers.d/gpuarb.conf"
 
-	for script in task-prolog prolog epilog; do
+	for script in task-prolog task-epilog prolog epilog; do
 		fill 755 "tools/deploy/slurm/$script" "$PKGLIB/slurm/$script"
 	done
 	for example in tools/deploy/slurm/*.conf; do
