@@ -2,7 +2,6 @@
  * What clients get of the GPU under their limits, by the simulated GPU's own books: programs that know
  * nothing of gpuarb, with the preload, each in an account of its own. Also whether the bills add up.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -195,40 +194,6 @@ static double billed(const struct run *r, unsigned index)
 	       (double)(r->after.now_ns - r->before.now_ns);
 }
 
-/* CPU time of a client's tracker, the preload's thread; 0 if it has none. */
-static double tracker_s(pid_t pid)
-{
-	char path[64], name[32], *end;
-	double seconds_used = 0;
-	struct dirent *entry;
-	FILE *file;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	while (dir && (entry = readdir(dir))) {
-		long tid = strtol(entry->d_name, &end, 10);
-		unsigned long long ns = 0;
-
-		snprintf(path, sizeof(path), "/proc/%d/task/%ld/comm", (int)pid, tid);
-		file = *end ? NULL : fopen(path, "re");
-		if (!file)
-			continue;
-		if (!fgets(name, sizeof(name), file) || strcmp(name, "gpuarb\n") != 0)
-			*name = 0;
-		fclose(file);
-		snprintf(path, sizeof(path), "/proc/%d/task/%ld/schedstat", (int)pid, tid);
-		file = *name ? fopen(path, "re") : NULL;
-		if (file && fscanf(file, "%llu", &ns) == 1)
-			seconds_used += (double)ns / 1e9;
-		if (file)
-			fclose(file);
-	}
-	if (dir)
-		closedir(dir);
-	return seconds_used;
-}
-
 static void set_limit(struct run *r, unsigned percent)
 {
 	char text[16];
@@ -308,9 +273,9 @@ static void measure(struct run *r, bool arbitrated)
 	find_device(r, device_report("--reset"));
 	if (arbitrated)
 		look(r, &r->before);
-	r->tracker_s = -tracker_s(r->pid[0]);
+	r->tracker_s = -bench_tracker_s(r->pid[0]);
 	pass_time(r);
-	r->tracker_s += tracker_s(r->pid[0]);
+	r->tracker_s += bench_tracker_s(r->pid[0]);
 	root = device_report("");
 	if (arbitrated)
 		look(r, &r->after);

@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <dirent.h>
 #include <fnmatch.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -125,4 +126,37 @@ void bench_duel(bench_loop *thing, void *thing_argument, bench_loop *baseline, v
 		*baseline_ns = best_of(baseline, baseline_argument, iterations, *baseline_ns);
 		*thing_ns = best_of(thing, thing_argument, iterations, *thing_ns);
 	}
+}
+
+double bench_tracker_s(pid_t pid)
+{
+	char path[64], name[32], *end;
+	double seconds_used = 0;
+	struct dirent *entry;
+	FILE *file;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		long tid = strtol(entry->d_name, &end, 10);
+		unsigned long long ns = 0;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/comm", (int)pid, tid);
+		file = *end ? NULL : fopen(path, "re");
+		if (!file)
+			continue;
+		if (!fgets(name, sizeof(name), file) || strcmp(name, "gpuarb\n") != 0)
+			*name = 0;
+		fclose(file);
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/schedstat", (int)pid, tid);
+		file = *name ? fopen(path, "re") : NULL;
+		if (file && fscanf(file, "%llu", &ns) == 1)
+			seconds_used += (double)ns / 1e9;
+		if (file)
+			fclose(file);
+	}
+	if (dir)
+		closedir(dir);
+	return seconds_used;
 }

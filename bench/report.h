@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct bench {
 	const char *name;
@@ -33,5 +34,8 @@ void bench_duel(bench_loop *thing, void *thing_argument, bench_loop *baseline, v
 	unsigned iterations, unsigned turns, double *thing_ns, double *baseline_ns);
 
 uint64_t bench_now_ns(void);
+
+/* CPU time of the preload's thread in that process; 0 if it has none. */
+double bench_tracker_s(pid_t pid);
 
 #endif

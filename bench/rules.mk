@@ -42,3 +42,6 @@ $(BUILD)/bench_start: | $(BUILD)/libgpuarb-preload.so
 $(BUILD)/bench_top: | $(BUILD)/gpuarb-top
 # It runs these.
 $(BUILD)/bench_memory: | $(BUILD)/bench_memory_path $(BUILD)/simload $(BUILD)/test/preload/memory $(BUILD)/sim/gpusim-report
+
+# It runs these.
+$(BUILD)/bench_tracker: | $(BUILD)/libgpuarb-preload.so $(BUILD)/simload $(BUILD)/sim/libcuda.so.1

@@ -39,6 +39,7 @@ bool act_before(struct act_call *call, CUresult *result)
 	self->seen[category]++;
 	if (arb_disabled()) {
 		/* The thread need not come this way again for as long as can be said. */
+		self->gate = __atomic_load_n(&act_gate.open, __ATOMIC_RELAXED);
 		self->credit = UINT32_MAX;
 		return true;
 	}

@@ -39,6 +39,7 @@ struct act_call {
 /* Each thread's own counts, in cache lines that no other thread writes. */
 struct act_thread {
 	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
+	uint32_t gate;   /* what act_gate.open was when it was given */
 	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
 	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
 	uint32_t granted;         /* what the credit was when it was given */
@@ -47,7 +48,7 @@ struct act_thread {
 
 /* Read by every thread with every call, hence written seldom. */
 struct act_gate {
-	uint32_t open;
+	uint32_t open; /* 0: closed; else a number, by which credit that is no longer good is told */
 } __attribute__((aligned(128)));
 
 extern struct act_gate act_gate __attribute__((visibility("hidden")));
@@ -59,7 +60,7 @@ static inline bool act_open(enum hook_category category)
 	struct act_thread *self = act_self;
 	uint32_t credit = self->credit;
 
-	if (__builtin_expect(!__atomic_load_n(&act_gate.open, __ATOMIC_RELAXED) || !credit, 0))
+	if (__builtin_expect(__atomic_load_n(&act_gate.open, __ATOMIC_RELAXED) != self->gate || !credit, 0))
 		return false;
 	self->credit = credit - 1;
 	self->seen[category]++;

@@ -38,6 +38,7 @@ static __thread struct {
 } own;
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t gate_number = 1; /* of act_gate, while it is open */
 
 uint64_t track_now(void)
 {
@@ -71,21 +72,40 @@ void track_unrelax(CUstreamCaptureMode mode)
 		arb_real(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-/* One word for all GPUs: open only while every one that is used is. */
-void gate_set(struct track *t, bool open)
+/* One word for all GPUs: open only while every one that is used is. With the lock. */
+static void set_all(void)
 {
-	uint32_t all = 1;
+	uint32_t all = gate_number;
 
-	if (t->open == open)
-		return;
-	pthread_mutex_lock(&gate_lock);
-	__atomic_store_n(&t->open, open, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
 		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_RELAXED) &&
 			!__atomic_load_n(&arb_tracks[i].open, __ATOMIC_RELAXED))
 			all = 0;
 	__atomic_store_n(&act_gate.open, all, __ATOMIC_SEQ_CST);
+}
+
+void gate_set(struct track *t, bool open)
+{
+	if (t->open == open)
+		return;
+	pthread_mutex_lock(&gate_lock);
+	__atomic_store_n(&t->open, open, __ATOMIC_RELAXED);
+	set_all();
 	pthread_mutex_unlock(&gate_lock);
+}
+
+void gate_renew(void)
+{
+	pthread_mutex_lock(&gate_lock);
+	/* After what made it necessary: see gate_before. 0 means closed. */
+	__atomic_store_n(&gate_number, gate_number + 1 ? gate_number + 1 : 1, __ATOMIC_RELEASE);
+	set_all();
+	pthread_mutex_unlock(&gate_lock);
+}
+
+void gate_free(void)
+{
+	__atomic_store_n(&act_gate.open, __atomic_load_n(&gate_number, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
 static bool may_pass(const struct track *t, const struct act_call *call)
@@ -249,6 +269,9 @@ void gate_before(struct act_call *call)
 	struct act_thread *self = act_thread_get();
 	struct arb_device *device;
 	CUstreamCaptureMode mode;
+	/* Before looking whether credit may be given: if that changes meanwhile, this number is no longer
+	 * good. */
+	uint32_t number = __atomic_load_n(&gate_number, __ATOMIC_ACQUIRE);
 	struct track *t;
 	int saved;
 
@@ -258,6 +281,7 @@ void gate_before(struct act_call *call)
 		return;
 	device = tracker_exiting ? NULL : arb_device_current();
 	t = device ? tracker_get(device) : NULL;
+	self->gate = number;
 	if (!t || __atomic_load_n(&t->broken, __ATOMIC_RELAXED)) {
 		self->credit = FREE_CREDIT;
 		return;
@@ -326,17 +350,19 @@ void gate_after(struct act_call *call, CUresult result)
 	if (t->phase != TRACK_OUT && !t->broken) {
 		struct act_thread *self = act_thread_get();
 
-		if (t->first_launch)
-			stay_launched(t, now);
+		bool first = t->first_launch;
 
 		if (result != CUDA_SUCCESS)
 			t->loose = true;
-		else if ((t->watched || per_thread(call)) &&
+		else if ((t->watched || per_thread(call) || (first && !t->quick)) &&
 			 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 			t->loose = true;
 		own.begun_ns = own.let_ns;
 		self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
+		self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 		self->stay = t->stay;
+		if (first)
+			stay_launched(t, now);
 		if (self->granted) {
 			t->loose = true;
 			if (t->phase == TRACK_IN)
@@ -346,6 +372,20 @@ void gate_after(struct act_call *call, CUresult result)
 	track_unlock(t);
 	track_unrelax(mode);
 	errno = saved;
+}
+
+/* It was cancelled in the driver: nobody will say that it has come back. */
+void gate_thread_ended(void)
+{
+	struct track *t = own.track;
+
+	if (!own.passing || !t)
+		return;
+	own.passing = false;
+	track_lock(t);
+	t->passing--;
+	t->loose = true;
+	track_unlock(t);
 }
 
 void gate_settle(void)

@@ -12,13 +12,15 @@
 #include "memory.h"
 #include "threads.h"
 
-#define LOOK_NS       (4 * MS)
+#define LOOK_NS       __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED)
 #define LOOK_FIRST_NS (500 * US)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
 #define SUMMARY_NS    (60000 * MS)
 /* A stay that begins so soon after the last one was not waited for. */
 #define QUICK_NS (500 * US)
+/* One that was held up between the gate and the driver has long been there by then. */
+#define AGAIN_NS (8 * MS)
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
 
@@ -142,6 +144,8 @@ bool stay_leave_if_idle(struct track *t)
 		end -= lead_of(t, end - t->begin_ns);
 	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
 	t->left_ns = now;
+	__atomic_store_n(&t->again_ns, t->loose ? now + AGAIN_NS : 0, __ATOMIC_RELAXED);
+	t->again_seen = all_seen();
 	t->loose = false;
 	set_phase(t, TRACK_OUT);
 	if (r < 0)
@@ -192,10 +196,13 @@ static void set_watch(struct track *t, const struct gpuarb_client_status *status
 	if (status->others)
 		t->company_ns = now;
 	watched = limited || stay_in_company(t);
-	/* What credit there is was given to one that nobody watched. */
-	if (watched && !t->watched)
-		gate_set(t, false);
 	__atomic_store_n(&t->limited, limited, __ATOMIC_RELAXED);
+	/* What credit there is was given to one that nobody watched. */
+	if (watched && !t->watched) {
+		__atomic_store_n(&t->watched, watched, __ATOMIC_RELAXED);
+		gate_set(t, false);
+		gate_renew();
+	}
 	__atomic_store_n(&t->watched, watched, __ATOMIC_RELAXED);
 }
 
@@ -205,8 +212,8 @@ void stay_check(struct track *t, uint64_t now)
 	uint64_t next;
 	int r, s;
 
-	/* First of all: a look at the quota may roll the window, and nothing can be dated before that. Who was
-	 * held up, with nothing on the GPU, would pay for it. */
+	/* First of all: a look at the quota may roll the window, and nothing can be dated before that. Who
+	 * was held up, with nothing on the GPU, would pay for it. */
 	stay_leave_if_idle(t);
 	r = gpuarb_client_tick(t->device->client);
 	s = gpuarb_client_status(t->device->client, &status);
@@ -241,16 +248,20 @@ void stay_check(struct track *t, uint64_t now)
 	t->check_ns = now + next;
 }
 
-uint64_t stay_due(const struct track *t)
+uint64_t stay_due(const struct track *t, bool hurry)
 {
-	/* Where nobody else pays for it, or the program will see it soon, there is no hurry. */
-	uint64_t grace = t->quick || !stay_in_company(t) ? LOOK_NS : 0;
-	uint64_t calls, credited, begun;
+	uint64_t calls, credited, begun, grace = LOOK_LEAST_NS;
+
+	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. */
+	if (t->quick)
+		grace = hurry ? QUICK_NS : LOOK_NS;
+	else if (!hurry)
+		grace = stay_in_company(t) ? MS : LOOK_NS;
 
 	/* Whoever stands at the gate looks for itself. */
 	if (t->phase == TRACK_OUT || t->waiters)
 		return UINT64_MAX;
-	if (!t->watched)
+	if (!t->watched && !t->count)
 		return t->busy_ns + LOOK_NS;
 	if (!t->count && !t->loose)
 		return t->progress_ns + grace;
@@ -265,6 +276,31 @@ static bool still_in(void *argument)
 	const struct track *t = argument;
 
 	return __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_IN && !tracker_exiting;
+}
+
+static void begin(struct track *t, uint64_t now)
+{
+	t->begin_ns = t->progress_ns = now;
+	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&t->quick, now - t->left_ns < QUICK_NS, __ATOMIC_RELAXED);
+	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
+	t->lead_ns = t->lead_most_ns = 0;
+	t->first_launch = t->loose = t->held = t->started = false;
+	t->timed_ns = t->stay_handle = 0;
+	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
+	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
+	set_phase(t, TRACK_IN);
+}
+
+void stay_look_again(struct track *t, uint64_t now)
+{
+	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
+	/* If it was called since and is still out, what came costs the GPU nothing. */
+	if (t->broken || all_seen() != t->again_seen || __atomic_load_n(&arb_captures, __ATOMIC_RELAXED) ||
+		streams_idle(t) || gpuarb_client_resume(t->device->client) < 0)
+		return;
+	begin(t, now);
+	t->loose = true;
 }
 
 /* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */
@@ -287,17 +323,9 @@ void stay_enter(struct track *t, const struct act_call *call)
 		give_up(t, r);
 		return;
 	}
-	t->begin_ns = t->progress_ns = now;
-	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	t->quick = now - t->left_ns < QUICK_NS;
-	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
-	t->lead_ns = 0;
+	begin(t, now);
 	t->first_launch = true;
-	t->loose = t->held = t->started = false;
-	t->timed_ns = 0;
-	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
 	t->stay_handle = call->handle;
-	set_phase(t, TRACK_IN);
 	tracker_wake();
 	if (__builtin_expect(!gpuarb_client_oversubscribes(client), 1))
 		return;
@@ -318,6 +346,7 @@ void stay_launched(struct track *t, uint64_t now)
 	uint64_t most = 2 * t->usual_lead_ns + US;
 
 	t->first_launch = false;
+	tracker_launched();
 	t->lead_ns = t->lead_most_ns = now - t->begin_ns;
 	if (!t->usual_lead_ns)
 		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;

@@ -38,6 +38,7 @@ static void leave(void *argument)
 	struct act_thread *self = argument;
 
 	act_self = &nobody;
+	gate_thread_ended();
 	if (syscall(SYS_gettid) == getpid()) {
 		__atomic_store_n(&main_left, 1, __ATOMIC_RELEASE);
 		tracker_wake();

@@ -104,12 +104,13 @@ struct track {
 	uint64_t lead_ns;      /* from there to its first launch, as far as it is believed */
 	uint64_t lead_most_ns; /* as measured */
 	uint64_t usual_lead_ns;
-	uint64_t stay; /* which one it is */
+	uint64_t stay;                   /* which one it is */
 	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
-	uint64_t left_ns; /* when the last one ended */
-	bool held;        /* somebody had more work than could be queued */
+	uint64_t left_ns;              /* when the last one ended */
+	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
+	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
 	uint64_t company_ns; /* when others were last seen in the set */
 	uint64_t check_ns;   /* when to look next */
@@ -176,21 +177,29 @@ void gate_before(struct act_call *call);
 void gate_after(struct act_call *call, CUresult result);
 /* After a call that knows that work has ended. */
 void gate_settle(void);
+void gate_thread_ended(void);
 /* Under the lock. */
 void gate_set(struct track *t, bool open);
+/* No credit that was given until now is good any more, whoever has it. */
+void gate_renew(void);
+/* Open for all who still have credit, from now on. */
+void gate_free(void);
 
 /* stay.c. All under the lock. */
 /* Into the set, waiting for it if need be, without the lock meanwhile; the caller looks again whether it is
  * in. */
 void stay_enter(struct track *t, const struct act_call *call);
+/* Some that passed on credit may not have reached the driver when the stay ended. If one has by now: back in.
+ */
+void stay_look_again(struct track *t, uint64_t now);
 /* Its first launch is in the driver's hands. */
 void stay_launched(struct track *t, uint64_t now);
 /* Heartbeat, limits, quota; when it is due. */
 void stay_check(struct track *t, uint64_t now);
 /* Others were in the set just now. */
 bool stay_in_company(const struct track *t);
-/* When its work should have ended. */
-uint64_t stay_due(const struct track *t);
+/* When to look whether its work has ended. */
+uint64_t stay_due(const struct track *t, bool hurry);
 /* Out of the set if no work is left. True if it is out. */
 bool stay_leave_if_idle(struct track *t);
 
@@ -205,7 +214,11 @@ uint64_t limits_file_look(struct arb_device *device);
 struct track *tracker_get(struct arb_device *device);
 /* There is something to look after. */
 void tracker_wake(void);
+/* And its end can be foreseen. */
+void tracker_launched(void);
 extern uint32_t tracker_exiting;
+/* How often it looks at one that has work. */
+extern uint64_t tracker_look_ns;
 /* How many GPUs are tracked. */
 extern uint32_t tracker_gpus;
 

@@ -24,20 +24,40 @@
 
 COMPAT_WEAK(pthread_create)
 
-#define LOOK_NS (4 * MS)
+/* How often it looks, by what that costs: half of what it may spend. */
+#define LOOK_LEAST_NS (2 * MS)
+#define LOOK_MOST_NS  (6 * MS)
+#define LOOK_COSTS    200
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
 #define COUNT_NS  (20 * MS)
+/*
+ * What the thread may spend of a core, on average, and how much it can save up for when many ends come at
+ * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
+ * at the moment when work should have ended.
+ */
+#define SPEND_PER_MILLE 8
+#define SAVINGS_NS      ((int64_t)MS)
+/* Those beside others pay for each other's ends that are noticed late: they may borrow. */
+#define LOAN_NS ((int64_t)MS)
 
 struct track arb_tracks[ARB_DEVICES];
 uint32_t tracker_exiting;
 uint32_t tracker_gpus;
+uint64_t tracker_look_ns = 4 * MS;
 
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;
-static uint32_t running; /* 1: the thread exists */
-static uint32_t asleep;  /* futex: 1 while it sleeps for good */
+static uint32_t running;              /* 1: the thread exists */
+static uint32_t asleep;               /* futex, enum sleeping */
+static int64_t purse_ns = SAVINGS_NS; /* CPU time that the thread may spend now */
+
+enum sleeping {
+	AWAKE,
+	NAPPING, /* for LINGER_NS at most, unless something is launched */
+	SLEEPING,
+};
 
 static void futex(uint32_t *word, int op, uint32_t value, uint64_t ns)
 {
@@ -46,14 +66,46 @@ static void futex(uint32_t *word, int op, uint32_t value, uint64_t ns)
 	syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, ns ? &ts : NULL, NULL, 0);
 }
 
-void tracker_wake(void)
+static void wake(uint32_t least)
 {
 	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST)) {
-		__atomic_store_n(&asleep, 0, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) >= least) {
+		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
 		futex(&asleep, FUTEX_WAKE, 1, 0);
 	}
+}
+
+void tracker_wake(void)
+{
+	wake(SLEEPING);
+}
+
+void tracker_launched(void)
+{
+	wake(NAPPING);
+}
+
+/* What it earned and what it spent since the last time. */
+static void account_for(void)
+{
+	static uint64_t wall_ns, cpu_ns, each_ns;
+	uint64_t now = track_now(), cpu, look;
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
+		return;
+	cpu = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	if (wall_ns) {
+		purse_ns += (int64_t)((now - wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)(cpu - cpu_ns);
+		each_ns = (15 * each_ns + (cpu - cpu_ns)) / 16;
+	}
+	look = each_ns * LOOK_COSTS;
+	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
+	__atomic_store_n(&tracker_look_ns, look, __ATOMIC_RELAXED);
+	purse_ns = purse_ns > SAVINGS_NS ? SAVINGS_NS : purse_ns < -2 * LOAN_NS ? -2 * LOAN_NS : purse_ns;
+	wall_ns = now;
+	cpu_ns = cpu;
 }
 
 /*
@@ -62,17 +114,24 @@ void tracker_wake(void)
  */
 static uint64_t look(struct track *t)
 {
-	uint64_t now = track_now(), due, late, next;
+	uint64_t now = track_now(), due, late, least, most, next;
+	bool hurry;
 
 	track_lock(t);
-	if (t->phase != TRACK_OUT && now >= t->check_ns)
+	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
+		stay_look_again(t, now);
+	hurry = purse_ns > (stay_in_company(t) ? -LOAN_NS : 0);
+	least = hurry ? 100 * US : MS;
+	most = hurry ? 500 * US : tracker_look_ns;
+	/* Whoever is awake need not wake again for it soon. */
+	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
-	due = stay_due(t);
+	due = stay_due(t, hurry);
 	if (t->phase != TRACK_OUT && now >= due && !stay_leave_if_idle(t)) {
-		due = stay_due(t);
+		due = stay_due(t, hurry);
 		late = now > due ? (now - due) / 8 : 0;
 		if (due <= now)
-			due = now + (late < 100 * US ? 100 * US : late > LOOK_NS ? LOOK_NS : late);
+			due = now + (late < least ? least : late > most ? most : late);
 	}
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
@@ -82,16 +141,53 @@ static uint64_t look(struct track *t)
 	return next;
 }
 
+/* Until there is work, for so long at most; 0: for good. */
+static void sleep_idle(uint32_t how, uint64_t ns)
+{
+	bool none = true;
+
+	coverage_show();
+	__atomic_store_n(&asleep, how, __ATOMIC_SEQ_CST);
+	for (unsigned i = 0; i < ARB_DEVICES; i++)
+		none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_SEQ_CST) == TRACK_OUT;
+	if (none && !__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
+		futex(&asleep, FUTEX_WAIT, how, ns);
+}
+
+/* How long one without work may be left alone: for so long, or until it is looked at again. */
+static uint64_t until_again(uint64_t now, uint64_t most)
+{
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		uint64_t at = __atomic_load_n(&arb_tracks[i].again_ns, __ATOMIC_RELAXED);
+
+		if (at && at < now + most)
+			most = at > now + 50 * US ? at - now : 50 * US;
+	}
+	return most;
+}
+
+/* A program that begins anew as soon as its work has ended would wake us each time, for an end that it sees.
+ */
+static bool any_quick(void)
+{
+	bool quick = false;
+
+	for (unsigned i = 0; i < ARB_DEVICES; i++)
+		quick |= __atomic_load_n(&arb_tracks[i].quick, __ATOMIC_RELAXED);
+	return quick;
+}
+
 static void *tracker(void *argument)
 {
-	uint64_t idle_since = 0, counted_ns = 0;
+	uint64_t idle_since = 0, counted_ns = 0, napped_ns = 0;
 
 	prctl(PR_SET_NAME, "gpuarb");
 	track_relax();
 	while (!__atomic_load_n(&tracker_exiting, __ATOMIC_ACQUIRE)) {
 		uint64_t sleep = 0, follow = limits_file_follow();
 
-		__atomic_store_n(&asleep, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
+		account_for();
 		for (unsigned i = 0; i < ARB_DEVICES; i++) {
 			uint64_t ns;
 
@@ -111,23 +207,20 @@ static void *tracker(void *argument)
 		if (sleep) {
 			idle_since = 0;
 		} else {
-			uint64_t now = track_now();
+			uint64_t now = track_now(), idle;
 
 			if (!idle_since)
 				idle_since = now;
-			sleep = LOOK_NS;
+			idle = now - idle_since;
+			sleep = until_again(now, tracker_look_ns);
 			if (act_thread_main_left()) {
 				sleep = COUNT_NS;
-			} else if (now - idle_since > LINGER_NS) {
-				bool none = true;
-
-				coverage_show();
-				__atomic_store_n(&asleep, 1, __ATOMIC_SEQ_CST);
-				for (unsigned i = 0; i < ARB_DEVICES; i++)
-					none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_SEQ_CST) ==
-						TRACK_OUT;
-				if (none && !__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
-					futex(&asleep, FUTEX_WAIT, 1, follow);
+			} else if (idle > LINGER_NS) {
+				sleep_idle(SLEEPING, follow);
+				continue;
+			} else if ((purse_ns > 0 || now - napped_ns > tracker_look_ns) && !any_quick()) {
+				napped_ns = now;
+				sleep_idle(NAPPING, until_again(now, LINGER_NS));
 				continue;
 			}
 		}
@@ -145,7 +238,7 @@ static void at_exit(void)
 	int saved = errno;
 
 	__atomic_store_n(&tracker_exiting, 1, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&act_gate.open, 1, __ATOMIC_RELAXED);
+	gate_free();
 	tracker_wake();
 	futex(&running, FUTEX_WAKE, 1, 0);
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
@@ -163,7 +256,7 @@ static void start_anew(void)
 	memset(arb_tracks, 0, sizeof(arb_tracks));
 	pthread_mutex_init(&starting, NULL);
 	running = asleep = arb_captures = tracker_gpus = 0;
-	act_gate.open = 1;
+	gate_free();
 }
 
 static void start_thread(void)

@@ -1,0 +1,338 @@
+/*
+ * How long after the end of a process's work its tracker has taken it out of the running set, where the
+ * program does not wait for it: by the clock of the program, whose kernels take a known time on the simulated
+ * GPU, and by an observer of the segment.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda_abi.h"
+#include "gpuarb/control.h"
+
+#include "report.h"
+
+#define ROUNDS 200
+#define WARM   20
+#define US     1000ull
+#define MS     1000000ull
+/* A fraction of a millisecond. */
+#define ALLOWED_US 500
+
+static char directory[] = "/dev/shm/gpuarb-tracker-XXXXXX", build[4000];
+static struct gpuarb_picture picture;
+/* Known to the simulated GPU by name. */
+static const char spin_ptx[] = ".version 7.0\n.target sm_50\n.visible .entry spin_ns(.param .u64 ns) {}\n";
+
+/* Shared by the program and its observer. */
+struct diary {
+	uint32_t rounds;        /* whose end is written */
+	uint64_t end[ROUNDS];   /* when the work ended */
+	uint64_t floor[ROUNDS]; /* how late the program itself wakes, which sleeps so long */
+};
+
+struct way {
+	const char *name;
+	uint64_t least_ns, most_ns; /* of a kernel */
+	unsigned limit;
+	bool foreseen; /* so that there is a bound; else the tracker looks as often as it can afford */
+	bool company;  /* somebody else runs all the time */
+};
+
+static const struct way ways[] = {
+	{"300us", 300 * US, 300 * US, 90, true, false},
+	{"1ms", 1 * MS, 1 * MS, 90, true, false},
+	{"10ms", 10 * MS, 10 * MS, 90, true, false},
+	{"unlimited", 1 * MS, 1 * MS, 100, true, false},
+	{"varied", 300 * US, 20 * MS, 90, false, false},
+	{"company-1ms", 1 * MS, 1 * MS, 45, false, true},
+	{"company-10ms", 10 * MS, 10 * MS, 45, false, true},
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "bench_tracker: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void sleep_until(uint64_t ns)
+{
+	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+static struct diary *open_diary(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *map;
+
+	if (fd < 0 || ftruncate(fd, sizeof(struct diary)))
+		die(path);
+	map = mmap(NULL, sizeof(struct diary), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		die(path);
+	close(fd);
+	return map;
+}
+
+static void *symbol(const char *name)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW), *found = driver ? dlsym(driver, name) : NULL;
+
+	if (!found) {
+		fprintf(stderr, "bench_tracker: no %s: %s\n", name, dlerror());
+		exit(1);
+	}
+	return found;
+}
+
+/*
+ * The program: one kernel, a pause in which it ends, and so on. It asks nobody whether it has. When it did is
+ * known afterwards, by events on both sides, the first of them in an idle stream.
+ */
+static int program(char **argv)
+{
+	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)symbol("cuLaunchKernel");
+	__typeof__(cuEventCreate) *create = (__typeof__(cuEventCreate) *)symbol("cuEventCreate");
+	__typeof__(cuEventRecord) *record = (__typeof__(cuEventRecord) *)symbol("cuEventRecord");
+	__typeof__(cuEventElapsedTime) *elapsed =
+		(__typeof__(cuEventElapsedTime) *)symbol("cuEventElapsedTime");
+	uint64_t least = strtoull(argv[3], NULL, 10), most = strtoull(argv[4], NULL, 10), ns, begun;
+	struct diary *d = open_diary(argv[2]);
+	void *params[] = {&ns};
+	CUcontext ctx;
+	CUmodule module;
+	CUfunction function;
+	CUevent begin, end;
+
+	if (((__typeof__(cuInit) *)symbol("cuInit"))(0) ||
+		((__typeof__(cuCtxCreate_v2) *)symbol("cuCtxCreate_v2"))(&ctx, 0, 0) ||
+		((__typeof__(cuModuleLoadData) *)symbol("cuModuleLoadData"))(&module, spin_ptx) ||
+		((__typeof__(cuModuleGetFunction) *)symbol("cuModuleGetFunction"))(
+			&function, module, "spin_ns") ||
+		create(&begin, CU_EVENT_DEFAULT) || create(&end, CU_EVENT_DEFAULT))
+		return 1;
+	srandom(1);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint64_t expected;
+		float ms;
+
+		ns = least + (uint64_t)random() % (most - least + 1);
+		if (record(begin, NULL))
+			return 1;
+		begun = bench_now_ns();
+		if (launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL) || record(end, NULL))
+			return 1;
+		expected = bench_now_ns() + ns;
+		sleep_until(expected);
+		d->floor[i] = bench_now_ns() - expected;
+		/* Long enough beside another, and not in step with anything. */
+		sleep_until(expected + ns + 6 * MS + (uint64_t)random() % (8 * MS));
+		if (elapsed(&ms, begin, end))
+			return 1;
+		d->end[i] = begun + (uint64_t)((double)ms * 1e6);
+		__atomic_store_n(&d->rounds, i + 1, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
+static pid_t start(const struct way *w, const char *account, unsigned limit, char **argv)
+{
+	char text[4100];
+	pid_t pid = fork();
+
+	if (pid < 0)
+		die("fork");
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(text, sizeof(text), "%u", limit);
+	setenv("GPUARB_CORE_LIMIT", text, 1);
+	setenv("GPUARB_ACCOUNT", account, 1);
+	snprintf(text, sizeof(text), "%s/libgpuarb-preload.so", build);
+	setenv("LD_PRELOAD", text, 1);
+	execv(argv[0], argv);
+	die(w->name);
+	return 0;
+}
+
+static struct gpuarb_view *open_view(void)
+{
+	char uuids[1][ARB_UUID_BYTES];
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+
+	for (unsigned i = 0; i < 5000; i++) {
+		if (gpuarb_control_list(directory, uuids, 1, &err) > 0 &&
+			!gpuarb_view_open(directory, uuids[0], &view, &err))
+			return view;
+		sleep_until(bench_now_ns() + MS);
+	}
+	die("nobody has joined");
+	return NULL;
+}
+
+/* Is the program in the running set? */
+static bool runs(struct gpuarb_view *view, pid_t pid)
+{
+	if (gpuarb_view_read(view, &picture))
+		die("the segment cannot be read");
+	for (unsigned i = 0; i < picture.nclients; i++)
+		if (picture.clients[i].pid == (unsigned)pid)
+			return picture.clients[i].running;
+	return false;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+struct sight {
+	uint64_t ns;
+	bool runs;
+};
+
+/* From the first sight after its end at which it did not run. */
+static void judge(const struct sight *seen, unsigned n, const struct diary *d, int64_t late[ROUNDS])
+{
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		while (k < n && (seen[k].ns < d->end[i] || seen[k].runs))
+			k++;
+		late[i] = k < n ? (int64_t)(seen[k].ns - d->end[i]) : INT64_MAX;
+	}
+}
+
+/* Watches the program to its end. How late each end was noticed; false: the program failed. */
+static bool watch(
+	struct gpuarb_view *view, pid_t pid, struct diary *d, int64_t late[ROUNDS], double *tracker_s)
+{
+	static struct sight seen[1 << 18];
+	unsigned n = 0, rounds = 0;
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (n < sizeof(seen) / sizeof(*seen)) {
+			seen[n].runs = runs(view, pid);
+			seen[n++].ns = picture.now_ns;
+		}
+		if (d->rounds != rounds && d->rounds < ROUNDS) {
+			*tracker_s = bench_tracker_s(pid);
+			rounds = d->rounds;
+		}
+		sleep_until(bench_now_ns() + 40 * US);
+	}
+	judge(seen, n, d, late);
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* In us; the first ones are not counted. */
+static double part_of(int64_t values[ROUNDS], unsigned tenths)
+{
+	qsort(values + WARM, ROUNDS - WARM, sizeof(*values), by_value);
+	return (double)values[WARM + (ROUNDS - WARM) * tenths / 10] / 1e3;
+}
+
+static void show(struct bench *b, const struct way *w, int64_t late[ROUNDS], int64_t floor[ROUNDS])
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s/median", w->name);
+	bench_show(b, name, part_of(late, 5), "us", part_of(floor, 5));
+	snprintf(name, sizeof(name), "%s/p90", w->name);
+	if (w->foreseen)
+		bench_ratio(b, name, part_of(late, 9), "us", ALLOWED_US + part_of(floor, 9), 1);
+	else
+		bench_show(b, name, part_of(late, 9), "us", part_of(floor, 9));
+}
+
+static void measure(struct bench *b, const struct way *w)
+{
+	char path[200], least[32], most[32], self[4100], load[4100], name[64];
+	char *argv[] = {self, (char *)"--program", path, least, most, NULL};
+	char *other[] = {load, (char *)"--kernel-us=500", (char *)"--duration=600", NULL};
+	int64_t late[ROUNDS], floor[ROUNDS];
+	struct gpuarb_view *view;
+	double tracker_s = 0, begun;
+	struct diary *d;
+	pid_t pid, beside = 0;
+
+	snprintf(path, sizeof(path), "%s/diary-%s", directory, w->name);
+	snprintf(least, sizeof(least), "%llu", (unsigned long long)w->least_ns);
+	snprintf(most, sizeof(most), "%llu", (unsigned long long)w->most_ns);
+	snprintf(self, sizeof(self), "%s/bench_tracker", build);
+	snprintf(load, sizeof(load), "%s/simload", build);
+	d = open_diary(path);
+	if (w->company)
+		beside = start(w, "other", 50, other);
+	pid = start(w, w->name, w->limit, argv);
+	view = open_view();
+	begun = (double)bench_now_ns();
+	if (!watch(view, pid, d, late, &tracker_s)) {
+		fprintf(stderr, "bench_tracker: the program of %s has failed\n", w->name);
+		b->failed = 1;
+	}
+	begun = ((double)bench_now_ns() - begun) / 1e9;
+	for (unsigned i = 0; i < ROUNDS; i++)
+		floor[i] = (int64_t)d->floor[i];
+	if (beside) {
+		kill(beside, SIGKILL);
+		waitpid(beside, NULL, 0);
+	}
+	gpuarb_view_close(view);
+	show(b, w, late, floor);
+	snprintf(name, sizeof(name), "%s/cpu", w->name);
+	bench_ratio(b, name, 100 * tracker_s / begun, "% CPU", 1, 1);
+}
+
+int main(int argc, char **argv)
+{
+	ssize_t n = readlink("/proc/self/exe", build, sizeof(build) - 1);
+	char text[4200];
+	struct bench b;
+
+	if (argc == 5 && !strcmp(argv[1], "--program"))
+		return program(argv);
+	bench_begin(&b, "tracker",
+		"How late the end of work that the program does not wait for is noticed: its median beside "
+		"how\n"
+		"late the program's own sleep ends, and nine of ten against half a millisecond and that; "
+		"and\n"
+		"what the tracker costs meanwhile. Cases by kernel length; company: beside one that always "
+		"runs.",
+		argc, argv);
+	if (n <= 0 || !mkdtemp(directory))
+		die(directory);
+	build[n] = 0;
+	*strrchr(build, '/') = 0;
+	snprintf(text, sizeof(text), "%s/sim", build);
+	setenv("LD_LIBRARY_PATH", text, 1);
+	snprintf(text, sizeof(text), "%s/gpu", directory);
+	setenv("GPUSIM_DIR", text, 1);
+	setenv("GPUSIM_MODE", "share", 1);
+	setenv("GPUARB_DIR", directory, 1);
+	setenv("GPUARB_CONF", "/dev/null", 1);
+	prctl(PR_SET_TIMERSLACK, 1);
+	for (unsigned i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+		if (bench_wants(&b, ways[i].name))
+			measure(&b, &ways[i]);
+	snprintf(text, sizeof(text), "rm -rf '%s'", directory);
+	if (system(text))
+		fprintf(stderr, "bench_tracker: %s is left\n", directory);
+	return bench_end(&b);
+}
