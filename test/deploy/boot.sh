@@ -38,10 +38,13 @@ chroot "$root" dpkg -i "/test/$(basename "$build"/deb/gpuarb_*.deb)" >"$work/log
 }
 umount "$root/proc"
 
-# There is no NVIDIA device: the condition is dropped, and NVML is the simulated one.
-mkdir -p "$root/etc/systemd/system/gpuarb-node.service.d" "$root/var/lib/prometheus/node-exporter"
-printf '[Unit]\nConditionPathExists=\n[Service]\nEnvironment=LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim\n' \
-	>"$root/etc/systemd/system/gpuarb-node.service.d/test.conf"
+# NVML is the simulated one, and another device stands where NVIDIA's would be.
+mkdir -p "$root/var/lib/prometheus/node-exporter"
+for unit in node watchdog; do
+	mkdir -p "$root/etc/systemd/system/gpuarb-$unit.service.d"
+	printf '[Service]\nEnvironment=LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim\n' \
+		>"$root/etc/systemd/system/gpuarb-$unit.service.d/test.conf"
+done
 cat >"$root/etc/systemd/system/gpuarb-test.service" <<'END'
 [Unit]
 Wants=dbus.service systemd-logind.service gpuarb-node.service gpuarb-watchdog.service
@@ -70,10 +73,15 @@ for line in 'CapEff:.0000000000000000' 'CapBnd:.0000000000000000' 'NoNewPrivs:.1
 	grep -q "^$line" "/proc/$pid/status" || echo "the watchdog has $(grep "^${line%%:*}" "/proc/$pid/status")"
 done
 nsenter -t "$pid" -m touch /etc/x 2>/dev/null && echo "the watchdog could write to /etc"
+nsenter -t "$pid" -m test -c /dev/nvidiactl || echo "the watchdog does not see the GPUs' devices, and NVML would not either"
 
 # A user of the group is a client, and is killed while it runs: nobody but the watchdog is there to notice.
 useradd -M -G gpuarb alice
 mkdir -p /dev/shm/gpusim && chmod 777 /dev/shm/gpusim && chmod 666 /dev/shm/gpusim/* 2>/dev/null
+# What all others rely on while the watchdog runs: utilisation as the driver says it.
+systemctl restart gpuarb-watchdog
+sampled() { gpuarb-top --json 2>/dev/null | grep -q '"usage_source": "nvml"'; }
+until_true sampled || echo "the watchdog does not sample by NVML: $(gpuarb-top --json | grep usage_source)"
 setpriv --reuid=alice --regid=alice --init-groups env LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim GPUARB_ACCOUNT=hers GPUARB_CORE_LIMIT=30 \
 	LD_PRELOAD=/usr/lib/gpuarb/libgpuarb-preload.so /test/simload --kernel-us=50 --duration=60 >/dev/null 2>/test/err &
 client=$!
@@ -103,7 +111,7 @@ failed=$(systemctl list-units --failed --no-legend --no-pager 'gpuarb-*')
 [ -z "$failed" ] || echo "failed: $failed $(systemctl status --no-pager 'gpuarb-*')"
 echo done
 END
-timeout 120 systemd-nspawn --register=no --keep-unit --link-journal=no --private-network -D "$root" --boot systemd.unit=gpuarb-test.service \
+timeout 120 systemd-nspawn --register=no --keep-unit --link-journal=no --private-network --bind=/dev/null:/dev/nvidiactl -D "$root" --boot systemd.unit=gpuarb-test.service \
 	</dev/null >"$work/console" 2>&1
 report=$(cat "$root/test/report" 2>/dev/null)
 if [ "$report" != "done" ]; then
