@@ -333,10 +333,37 @@ static uint32_t credit(struct track *t, const struct act_call *call)
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
 
+/* What was let through is in the driver's hands: a marker behind it, and credit. True: a stay begins with it.
+ */
+static bool launched(struct track *t, const struct act_call *call, CUresult result, uint64_t now)
+{
+	struct act_thread *self = act_thread_get();
+	bool first = t->first_launch;
+
+	if (result != CUDA_SUCCESS)
+		t->loose = true;
+	else if ((t->watched || per_thread(call) || (first && !t->quick)) &&
+		 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
+		t->loose = true;
+	own.begun_ns = own.let_ns;
+	self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
+	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
+	self->stay = t->stay;
+	if (first)
+		stay_launched(t, now);
+	if (self->granted) {
+		t->loose = true;
+		if (t->phase == TRACK_IN)
+			gate_set(t, true);
+	}
+	return first;
+}
+
 void gate_after(struct act_call *call, CUresult result)
 {
 	struct track *t = own.track;
 	CUstreamCaptureMode mode;
+	bool first = false;
 	int saved = errno;
 	uint64_t now;
 
@@ -347,30 +374,12 @@ void gate_after(struct act_call *call, CUresult result)
 	mode = track_relax();
 	track_lock(t);
 	t->passing--;
-	if (t->phase != TRACK_OUT && !t->broken) {
-		struct act_thread *self = act_thread_get();
-
-		bool first = t->first_launch;
-
-		if (result != CUDA_SUCCESS)
-			t->loose = true;
-		else if ((t->watched || per_thread(call) || (first && !t->quick)) &&
-			 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
-			t->loose = true;
-		own.begun_ns = own.let_ns;
-		self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
-		self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
-		self->stay = t->stay;
-		if (first)
-			stay_launched(t, now);
-		if (self->granted) {
-			t->loose = true;
-			if (t->phase == TRACK_IN)
-				gate_set(t, true);
-		}
-	}
+	if (t->phase != TRACK_OUT && !t->broken)
+		first = launched(t, call, result, now);
 	track_unlock(t);
 	track_unrelax(mode);
+	if (first)
+		tracker_launched();
 	errno = saved;
 }
 

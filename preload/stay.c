@@ -346,7 +346,6 @@ void stay_launched(struct track *t, uint64_t now)
 	uint64_t most = 2 * t->usual_lead_ns + US;
 
 	t->first_launch = false;
-	tracker_launched();
 	t->lead_ns = t->lead_most_ns = now - t->begin_ns;
 	if (!t->usual_lead_ns)
 		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;

@@ -49,9 +49,13 @@ uint64_t tracker_look_ns = 4 * MS;
 
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;
-static uint32_t running;              /* 1: the thread exists */
-static uint32_t asleep;               /* futex, enum sleeping */
-static int64_t purse_ns = SAVINGS_NS; /* CPU time that the thread may spend now */
+static uint32_t running; /* 1: the thread exists */
+static uint32_t asleep;  /* futex, enum sleeping */
+static struct {
+	int64_t left_ns;          /* CPU time that the thread may spend now */
+	uint64_t wall_ns, cpu_ns; /* when that was last counted */
+	uint64_t each_ns;         /* that a look costs */
+} purse = {.left_ns = SAVINGS_NS};
 
 enum sleeping {
 	AWAKE,
@@ -89,23 +93,26 @@ void tracker_launched(void)
 /* What it earned and what it spent since the last time. */
 static void account_for(void)
 {
-	static uint64_t wall_ns, cpu_ns, each_ns;
-	uint64_t now = track_now(), cpu, look;
+	uint64_t now = track_now(), cpu, spent, look;
 	struct timespec ts;
 
 	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
 		return;
 	cpu = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	if (wall_ns) {
-		purse_ns += (int64_t)((now - wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)(cpu - cpu_ns);
-		each_ns = (15 * each_ns + (cpu - cpu_ns)) / 16;
+	if (purse.wall_ns) {
+		spent = cpu - purse.cpu_ns;
+		purse.left_ns += (int64_t)((now - purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
+		purse.each_ns = (15 * purse.each_ns + spent) / 16;
 	}
-	look = each_ns * LOOK_COSTS;
+	if (purse.left_ns > SAVINGS_NS)
+		purse.left_ns = SAVINGS_NS;
+	if (purse.left_ns < -2 * LOAN_NS)
+		purse.left_ns = -2 * LOAN_NS;
+	purse.wall_ns = now;
+	purse.cpu_ns = cpu;
+	look = purse.each_ns * LOOK_COSTS;
 	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
 	__atomic_store_n(&tracker_look_ns, look, __ATOMIC_RELAXED);
-	purse_ns = purse_ns > SAVINGS_NS ? SAVINGS_NS : purse_ns < -2 * LOAN_NS ? -2 * LOAN_NS : purse_ns;
-	wall_ns = now;
-	cpu_ns = cpu;
 }
 
 /*
@@ -120,7 +127,7 @@ static uint64_t look(struct track *t)
 	track_lock(t);
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
-	hurry = purse_ns > (stay_in_company(t) ? -LOAN_NS : 0);
+	hurry = purse.left_ns > (stay_in_company(t) ? -LOAN_NS : 0);
 	least = hurry ? 100 * US : MS;
 	most = hurry ? 500 * US : tracker_look_ns;
 	/* Whoever is awake need not wake again for it soon. */
@@ -218,7 +225,7 @@ static void *tracker(void *argument)
 			} else if (idle > LINGER_NS) {
 				sleep_idle(SLEEPING, follow);
 				continue;
-			} else if ((purse_ns > 0 || now - napped_ns > tracker_look_ns) && !any_quick()) {
+			} else if ((purse.left_ns > 0 || now - napped_ns > tracker_look_ns) && !any_quick()) {
 				napped_ns = now;
 				sleep_idle(NAPPING, until_again(now, LINGER_NS));
 				continue;
@@ -255,6 +262,7 @@ static void start_anew(void)
 {
 	memset(arb_tracks, 0, sizeof(arb_tracks));
 	pthread_mutex_init(&starting, NULL);
+	memset(&purse, 0, sizeof(purse));
 	running = asleep = arb_captures = tracker_gpus = 0;
 	gate_free();
 }
