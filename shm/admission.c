@@ -13,6 +13,7 @@
 #include "events.h"
 #include "os.h"
 #include "queue.h"
+#include "slot.h"
 #include "wait.h"
 
 #define MS 1000000ull
@@ -106,6 +107,11 @@ static uint32_t decide(struct arb_task *t)
 	struct arb_segment *seg = &t->c->seg;
 	struct arb_usage u = arb_usage_read(seg, &t->usage, t->now_ns);
 
+	if (__builtin_expect(!u.fresh, 0)) {
+		/* One that was taken since we looked at the clock would be from the future. */
+		t->now_ns = arb_os_now_ns();
+		u = arb_usage_read(seg, &t->usage, t->now_ns);
+	}
 	if (__builtin_expect(!u.fresh, 0))
 		do_without_sample(t, &u);
 	else if (__builtin_expect(arb_usage_settle(seg, &u), 0) && !u.high)
@@ -192,7 +198,8 @@ static int attempt(struct arb_task *t)
 	return 0;
 }
 
-static uint64_t sleep_time(const struct arb_task *t, uint32_t reason, uint64_t left_ns)
+/* When it looks again if nobody wakes it, at the latest when its time is over. */
+static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 {
 	uint64_t ns = SLEEP_NS;
 
@@ -202,20 +209,20 @@ static uint64_t sleep_time(const struct arb_task *t, uint32_t reason, uint64_t l
 		ns = arb_wait_sleep_ns(0); /* it goes when the last lease does, and its holder may die */
 	else if (reason != ARB_REASON_PRESSURE)
 		ns = 10 * MS;
-	return ns < left_ns ? ns : left_ns;
+	return ns < t->until_ns - t->now_ns ? t->now_ns + ns : t->until_ns;
 }
 
 /* One sleep, without the lock. */
-static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen, uint64_t left_ns)
+static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
 {
 	struct gpuarb_client *c = t->c;
 	int r;
 
 	if (t->queued_inside)
 		/* In the queue of the running set, where the class is our priority. */
-		r = gpuarb_client_wait(c, NULL, left_ns);
+		r = arb_client_wait_until(c, NULL, t->until_ns);
 	else
-		r = arb_os_futex_wait(&arb_client_slot(c)->wake, seen, sleep_time(t, reason, left_ns));
+		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, next_look_ns(t, reason));
 	if (r == -ETIMEDOUT && !t->queued_inside)
 		arb_queue_patrol(t);
 	return r == -ESTALE || r == -EBADMSG || r == -EUSERS || r == -ENOSPC || r == -EBUSY ? r : 0;
@@ -258,7 +265,7 @@ static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *leas
 }
 
 /* From the first refusal on. The admission lock is held, and again at the end. */
-static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, uint64_t max_wait_ns, int reason)
+static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reason)
 {
 	struct gpuarb_client *c = t->c;
 	uint32_t seen;
@@ -268,7 +275,7 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, uint64_t 
 		if (__atomic_load_n(&lease->cancelled, __ATOMIC_SEQ_CST))
 			return -ECANCELED;
 		if (!t->listed) {
-			if (!max_wait_ns)
+			if (t->until_ns == t->began_ns)
 				return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 			arb_queue_join(t);
 			if (arb_queue_full(t))
@@ -280,13 +287,13 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, uint64_t 
 		if (reason <= 0)
 			return reason;
 		/* After the last look: what came at the last moment is not thrown away. */
-		if (t->now_ns - t->began_ns >= max_wait_ns)
+		if (t->now_ns >= t->until_ns)
 			return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 		mark_blocked(t, (uint32_t)reason);
 		if (__atomic_load_n(&lease->cancelled, __ATOMIC_SEQ_CST))
 			return -ECANCELED;
 		arb_lock_give(&c->guard->adm);
-		r = sleep_once(t, (uint32_t)reason, seen, max_wait_ns - (t->now_ns - t->began_ns));
+		r = sleep_once(t, (uint32_t)reason, seen);
 		arb_lock_take(&c->guard->adm);
 		if (r == 0)
 			r = prepare(t);
@@ -320,13 +327,14 @@ int arb_admission_acquire(
 	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease)
 {
 	struct arb_task t = {.c = c, .name = arb_class_default.name, .ahead = ARB_NONE};
-	uint64_t max_wait_ns;
 	int r;
 
 	if (request && request->task_class)
 		t.name = request->task_class;
 	if (!*t.name)
 		return -ENOENT;
+	/* However long it takes to get the lock, or to join: that is part of the wait. */
+	t.now_ns = t.began_ns = t.me.since_ns = arb_os_now_ns();
 	arb_lock_take(&c->guard->adm);
 	r = prepare(&t);
 	/* It would never be released. */
@@ -337,16 +345,18 @@ int arb_admission_acquire(
 	lease->birth = 0;
 	lease->reason = GPUARB_WHY_NONE;
 	lease->waited_ns = 0;
-	t.now_ns = t.began_ns = t.me.since_ns = arb_os_now_ns();
 	if (request && (request->hint.input_ms || request->hint.hold_ms))
 		take_hint(c, &t.usage, &request->hint);
 	r = attempt(&t);
 	if (__builtin_expect(r > 0, 0)) {
-		max_wait_ns = wait_time(request, &t.rules);
+		t.until_ns = t.began_ns + wait_time(request, &t.rules);
+		/* Cleaning up behind the dead is no reason to be late. */
+		arb_slot_wait_bound(t.until_ns);
 		if (t.rules.skip)
 			r = refuse(&t, (uint32_t)r, lease, GPUARB_SKIP);
 		else
-			r = wait_for_it(&t, lease, max_wait_ns, r);
+			r = wait_for_it(&t, lease, r);
+		arb_slot_wait_bound(0);
 		arb_queue_leave(&t);
 		/* Cancelled, or gone wrong, when the set had let it in already. */
 		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)

@@ -122,6 +122,9 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 		arb_client_follow_look(c, arb_os_now_ns());
 }
 
+/* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the lock. */
+int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns);
+
 /* There may be room for one that waits for it. */
 void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */

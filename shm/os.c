@@ -106,6 +106,26 @@ int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns)
 	return result;
 }
 
+int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns)
+{
+	uint64_t local = until_ns + (uint64_t)arb_os_clock_offset_ns, now;
+	struct timespec ts = {(time_t)(local / 1000000000u), (long)(local % 1000000000u)};
+	int saved = errno, result = 0;
+
+	if (arb_os_hooks && arb_os_hooks->futex_wait_until)
+		return arb_os_hooks->futex_wait_until(word, value, until_ns);
+	/* A clock by hand says nothing to the kernel. */
+	if (arb_os_hooks) {
+		now = arb_os_now_ns();
+		return arb_os_futex_wait(word, value, until_ns > now ? until_ns - now : 0);
+	}
+	/* This one takes a time of the clock, not a length. */
+	if (syscall(SYS_futex, &word->v, FUTEX_WAIT_BITSET, value, &ts, NULL, FUTEX_BITSET_MATCH_ANY) != 0)
+		result = errno == EAGAIN ? 0 : -errno;
+	errno = saved;
+	return result;
+}
+
 void arb_os_wake(arb_u32 *word)
 {
 	int saved = errno;

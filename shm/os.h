@@ -18,6 +18,7 @@ struct arb_os_hooks {
 	uint64_t (*now_ns)(void);
 	int (*futex_wait)(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
 	int (*futex_wake)(arb_u32 *word);
+	int (*futex_wait_until)(arb_u32 *word, uint32_t value, uint64_t until_ns);
 };
 
 /* NULL outside tests. */
@@ -41,6 +42,9 @@ int arb_os_clock_init(void);
 
 /* 0: woken, or the value had changed; -ETIMEDOUT; -EINTR. */
 int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
+/* The same until a time of arb_os_now_ns(): whoever is kept from the processor on the way to sleep does not
+ * sleep for longer. */
+int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns);
 /* Adds one to the word and wakes everybody who sleeps on it: pairs WAKE. */
 void arb_os_wake(arb_u32 *word);
 

@@ -33,7 +33,7 @@ struct arb_task {
 	unsigned highest;
 	uint64_t grace_ns;
 	uint32_t win_ms;
-	uint64_t began_ns, now_ns;
+	uint64_t began_ns, now_ns, until_ns;
 	struct arb_waiter me;
 	bool listed;
 	bool queued_inside; /* refused by the running set, after the class and the pressure let it pass */

@@ -159,9 +159,9 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 	*next_ns = IDLE_NS;
 	if (c->tracked || __atomic_load_n(&parted, __ATOMIC_RELAXED))
 		return;
-	arb_lock_take(&c->guard->adm);
 	/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
 	r = gpuarb_client_tick(c);
+	arb_lock_take(&c->guard->adm);
 	if (c->guard->leases) {
 		/* It was taken for hung, or lost its place when garbage was cleared away. */
 		if (!c->running)

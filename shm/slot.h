@@ -19,6 +19,9 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 /* The same, trying again for up to patience_ns. */
 int arb_slot_lock_wait(
 	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock);
+/* From here on this thread tries no longer than until then, whatever the patience; 0: no such bound. Returns
+ * the bound that there was. A byte may be held by one that is stopped, and somebody waits for our answer. */
+uint64_t arb_slot_wait_bound(uint64_t until_ns);
 void arb_slot_unlock(struct arb_lock *lock);
 
 /* 1: its owner lives, 0: nobody holds the byte, or -errno: cannot tell. */

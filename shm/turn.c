@@ -360,9 +360,9 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 	return result;
 }
 
-int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t max_wait_ns)
+int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns)
 {
-	uint64_t began = 0, now, sleep;
+	uint64_t began = 0, now, look_ns;
 	struct arb_snap snap;
 	uint32_t seen, cancels;
 	int r = 0;
@@ -382,16 +382,16 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 		now = c->move.now / ARB_TICKS_PER_NS;
 		if (!began)
 			began = now;
-		if (now - began >= max_wait_ns || arb_load32(&c->cancels) != cancels) {
+		if (now >= until_ns || arb_load32(&c->cancels) != cancels) {
 			r = give_up(
 				c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT, now - began);
 			break;
 		}
-		sleep = sleep_time(c, &snap, now);
-		if (sleep > max_wait_ns - (now - began))
-			sleep = max_wait_ns - (now - began);
+		look_ns = now + sleep_time(c, &snap, now);
+		if (look_ns > until_ns)
+			look_ns = until_ns;
 		arb_lock_give(&c->guard->lock);
-		r = arb_os_futex_wait(&arb_client_slot(c)->wake, seen, sleep);
+		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, look_ns);
 		if (r == -ETIMEDOUT) {
 			arb_lock_take(&c->guard->lock);
 			r = arb_load32(&c->guard->joined) && c->waiting_since ? patrol(c) : 0;
@@ -405,6 +405,14 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 		give_up(c, r, arb_os_now_ns() - c->waiting_since);
 	arb_lock_give(&c->guard->lock);
 	return r;
+}
+
+int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t max_wait_ns)
+{
+	uint64_t now = arb_os_now_ns();
+
+	return arb_client_wait_until(
+		c, work, max_wait_ns < UINT64_MAX - now ? now + max_wait_ns : UINT64_MAX);
 }
 
 void gpuarb_client_cancel(struct gpuarb_client *c)
@@ -431,7 +439,10 @@ static void stroll(struct gpuarb_client *c)
 		c->strolled = arb_bits_next(taken, c->seg.nwords, c->strolled + 1);
 		if (c->strolled == ARB_NONE)
 			return; /* round: from the first on at the next time */
-		arb_reclaim_look(&c->seg, c->me.slot, c->strolled, false, &c->rules);
+		if (arb_reclaim_look(&c->seg, c->me.slot, c->strolled, false, &c->rules) == -EBUSY) {
+			c->strolled--; /* somebody holds the directory: the same one at the next time */
+			return;
+		}
 	}
 }
 
@@ -469,6 +480,9 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 
 	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
+	/* No sleep under this lock: threads of this process may want an answer meanwhile. What cannot be
+	 * cleaned up now is left to the next one who looks. */
+	arb_slot_wait_bound(now);
 	r = arb_client_ensure(c);
 	if (r < 0)
 		goto out;
@@ -504,6 +518,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != c->running, 0))
 		arb_store32(&arb_client_slot(c)->gate, c->running);
 out:
+	arb_slot_wait_bound(0);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }

@@ -11,6 +11,7 @@ check-python: $(BUILD)/libgpuarb.so $(BUILD)/gpuarb-set ## leases from Python
 ADMISSION_SECONDS ?= 4
 CHECK             += check-admission
 .PHONY: check-admission check-admission-long
+$(BUILD)/test/stress_admission: $(BUILD)/obj/test/lateness.o
 check-admission: $(BUILD)/test/multi_admission $(BUILD)/test/stress_admission $(BUILD)/gpuarb-watchdog ## leases of several processes: who dies, who samples, who goes first
 	@T_BUILD=$(BUILD) $(BUILD)/test/multi_admission -j2
 	$(BUILD)/test/stress_admission --seconds $(ADMISSION_SECONDS)

@@ -178,6 +178,55 @@ Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
 	done();
 }
 
+static uint64_t slept_until_ns;
+
+/* Every look at the clock takes a while, as on a machine that has little time for us. */
+static uint64_t slow_clock(void)
+{
+	return u_clock_ns += MS / 2;
+}
+
+static int sleep_until(arb_u32 *word, uint32_t value, uint64_t until_ns)
+{
+	(void)word, (void)value;
+	if (until_ns > slept_until_ns)
+		slept_until_ns = until_ns;
+	if (until_ns > u_clock_ns)
+		u_clock_ns = until_ns;
+	return -ETIMEDOUT;
+}
+
+static void waits_to_the_moment(void)
+{
+	for (int ms = 30; ms < 45; ms++) {
+		uint64_t end = u_clock_ns + MS / 2 + (uint64_t)ms * MS;
+
+		slept_until_ns = 0;
+		cr_assert_eq(acquire_for(a, "asr", ms, &la), GPUARB_TIMEOUT);
+		cr_assert_leq(slept_until_ns, end, "%d ms", ms);
+		cr_assert_gt(slept_until_ns, end - 10 * MS, "%d ms", ms);
+	}
+}
+
+Test(admission_set, nobody_sleeps_beyond_its_time_however_long_the_way_there)
+{
+	static const struct arb_os_hooks slow = {
+		.now_ns = slow_clock, .futex_wake = u_futex_wake, .futex_wait_until = sleep_until};
+
+	three();
+	u_set("grace_ms", "600000");
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
+	sample(100);
+	arb_os_hooks = &slow;
+	waits_to_the_moment();
+	/* In the queue of the running set as well. */
+	sample(10);
+	u_set("policy", "exclusive");
+	waits_to_the_moment();
+	arb_admission_release(c, &lc);
+	done();
+}
+
 Test(admission_set, a_viewer_sees_it)
 {
 	static struct gpuarb_picture p;

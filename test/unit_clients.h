@@ -42,7 +42,8 @@ static inline int u_futex_wake(arb_u32 *word)
 
 static inline void u_begin(const char *conf)
 {
-	static const struct arb_os_hooks hooks = {u_now, u_futex_wait, u_futex_wake};
+	static const struct arb_os_hooks hooks = {
+		.now_ns = u_now, .futex_wait = u_futex_wait, .futex_wake = u_futex_wake};
 
 	t_dir_make(&u_dir, conf);
 	memset(&u_futex, 0, sizeof(u_futex));
