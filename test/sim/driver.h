@@ -103,6 +103,7 @@ enum task_kind {
 	TASK_FREE,
 	TASK_MIGRATE,
 	TASK_MEMOP,
+	TASK_PUT, /* an address of a graph is not used any more */
 };
 
 /* One thing a stream or a graph node does. */
@@ -345,6 +346,7 @@ struct alloc {
 	unsigned long long id;
 	CUmemoryPool pool;
 	bool exported; /* its pages are in a file that others may open */
+	unsigned refs; /* of a graph's address */
 };
 struct alloc *drv_alloc_find(CUdeviceptr p);
 struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t bytes, uint64_t align);
@@ -352,7 +354,6 @@ struct alloc *drv_alloc_add(CUdeviceptr addr, uint64_t bytes, enum alloc_kind ki
 void drv_alloc_drop(struct alloc *a);
 void drv_alloc_unlist(struct alloc *a);
 void drv_alloc_drop_ctx(CUcontext ctx);
-uint64_t drv_alloc_sum(enum alloc_kind kind, uint32_t device);
 CUresult drv_take(uint32_t device, uint64_t bytes);
 void drv_give(uint32_t device, uint64_t bytes);
 
@@ -365,6 +366,10 @@ void drv_ipc_unload(void);
 void drv_pool_freed(CUdeviceptr p);
 void drv_pool_trim(void);
 void drv_pool_release(struct alloc *a, unsigned long long stream, unsigned pending);
+
+/* graphmem.c: an allocation that a graph has left behind; without a stream at once */
+CUresult drv_graphmem_free(CUdeviceptr p, CUstream s);
+void drv_graphmem_put(CUdeviceptr p);
 
 /* device.c */
 CUresult drv_device(CUdevice dev, uint32_t *physical);

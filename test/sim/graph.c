@@ -26,12 +26,8 @@ static void node_end(CUgraphNode n)
 {
 	if (n->task.kind == TASK_CHILD)
 		drv_graph_end(n->task.child);
-	if (n->task.kind == TASK_ALLOC && !n->original) {
-		struct alloc *a = drv_alloc_find(n->task.alloc.dptr);
-
-		if (a && a->kind == ALLOC_GRAPH)
-			drv_alloc_drop(a);
-	}
+	if (n->task.kind == TASK_ALLOC)
+		drv_graphmem_put(n->task.alloc.dptr);
 	free(n->deps);
 	n->deps = NULL;
 	n->mark = 0; /* the record stays so that a stale handle is recognised */
@@ -82,6 +78,8 @@ CUgraphNode drv_graph_add(CUgraph g, const CUgraphNode *deps, size_t ndeps, cons
 	n->mark = MARK_NODE;
 	n->graph = g;
 	n->task = *task;
+	if (task->kind == TASK_ALLOC)
+		drv_graphmem_get(task->alloc.dptr);
 	for (size_t i = 0; i < ndeps; i++)
 		drv_node_depend(n, deps[i]);
 	g->nodes[g->n++] = n;

@@ -26,6 +26,7 @@ struct CUgraphExec_st {
 	CUcontext ctx;
 	unsigned long long flags;
 	bool launched;
+	struct graph_memory memory;
 	uint32_t last_ring, last_gen;
 	uint64_t last_count;
 };
@@ -183,6 +184,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g, unsigned long long flag
 		drv_unlock();
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	for (unsigned i = 0; i < x->n; i++)
+		drv_graphmem_step(&x->memory, &x->steps[i].task);
 	assign_lanes(x);
 	x->ctx = ctx;
 	x->flags = flags;
@@ -228,30 +231,6 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
 	return instantiate_logged(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
 
-static CUresult instantiate_params(CUgraphExec *x, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
-	CUresult rc;
-
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
-	rc = instantiate(x, g, p->flags);
-	p->hErrNode_out = NULL;
-	p->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-	return rc;
-}
-
-CUresult cuGraphInstantiateWithParams(
-	CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return instantiate_params(phGraphExec, hGraph, instantiateParams);
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(
-	CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return instantiate_params(phGraphExec, hGraph, instantiateParams);
-}
-
 /* drv.lock held */
 static CUresult run(CUgraphExec x, CUstream s)
 {
@@ -259,6 +238,7 @@ static CUresult run(CUgraphExec x, CUstream s)
 	bool used[MAX_LANES] = {false};
 	uint64_t start;
 
+	TRY(drv_graphmem_bind(&x->memory, s, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, true));
 	if (x->launched)
 		drv_push_wait(s, x->last_ring, x->last_gen, x->last_count);
 	start = drv_push(s, (struct sim_op){.kind = SIM_OP_NOP, .flags = SIM_OP_GRAPH}, (struct effect){0});
@@ -288,6 +268,7 @@ static CUresult run(CUgraphExec x, CUstream s)
 	x->last_ring = s->ring;
 	x->last_gen = s->gen;
 	x->launched = true;
+	drv_graphmem_queued(&x->memory, s, x->last_count);
 	return rc;
 }
 
@@ -325,6 +306,13 @@ static CUresult upload(CUgraphExec x, CUstream handle)
 	rc = drv_stream(handle, &s);
 	if (rc == CUDA_SUCCESS && !exec_valid(x))
 		rc = CUDA_ERROR_INVALID_VALUE;
+	if (rc == CUDA_SUCCESS && s->capture)
+		rc = drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	/* What it has put behind itself already is not in the way. */
+	if (rc == CUDA_SUCCESS)
+		rc = drv_graphmem_bind(&x->memory, s, false, false);
+	if (rc == CUDA_SUCCESS && x->memory.n)
+		drv_graphmem_queued(&x->memory, s, drv_marker(s));
 	drv_unlock();
 	return rc;
 }
@@ -341,10 +329,37 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 			cuStreamDestroy_v2(hGraphExec->lane[i]);
 	drv_lock();
 	hGraphExec->mark = 0;
+	drv_collect();
+	drv_graphmem_end(&hGraphExec->memory,
+		hGraphExec->memory.n && hGraphExec->launched &&
+			!drv_reached(hGraphExec->last_ring, hGraphExec->last_gen, hGraphExec->last_count));
 	exec_free_steps(hGraphExec);
 	drv_unlock();
 	return CUDA_SUCCESS;
 }
+
+static CUresult instantiate_params(
+	CUgraphExec *x, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p, CUstream stream)
+{
+	CUresult rc;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	rc = instantiate(x, g, p->flags);
+	if (rc == CUDA_SUCCESS && p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) {
+		rc = upload(*x, stream);
+		if (rc != CUDA_SUCCESS)
+			cuGraphExecDestroy(*x);
+	}
+	p->hErrNode_out = NULL;
+	p->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+	return rc;
+}
+
+TWIN(cuGraphInstantiateWithParams, _ptsz,
+	(CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
+	instantiate_params(phGraphExec, hGraph, instantiateParams,
+		instantiateParams ? PICK(instantiateParams->hUploadStream) : NULL))
 
 CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
@@ -496,6 +511,9 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
 
 		if (a->task.kind != b->task.kind)
 			info.result = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+		else if ((a->task.kind == TASK_ALLOC && a->task.alloc.dptr != b->task.alloc.dptr) ||
+			 (a->task.kind == TASK_FREE && a->task.free != b->task.free))
+			info.result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 		else if (a->ndeps != b->ndeps || memcmp(a->deps, b->deps, a->ndeps * sizeof(*a->deps)))
 			info.result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 		if (info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS)

@@ -26,19 +26,13 @@ CUresult drv_task_memset(struct task *t, const CUDA_MEMSET_NODE_PARAMS *p)
 	return drv_memset_normal(&t->set) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The memory of an allocation node is taken when the node is made and lives as long as the graph. */
-CUresult drv_task_alloc(struct task *t, CUDA_MEM_ALLOC_NODE_PARAMS *p)
+static CUresult task_alloc(struct task *t, const CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
-	struct alloc *a;
 	uint32_t device;
 
 	if (!p->bytesize || p->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(drv_device(p->poolProps.location.id, &device));
-	a = drv_alloc_new(ALLOC_GRAPH, device, p->bytesize, 512);
-	if (!a)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	p->dptr = a->addr;
 	t->kind = TASK_ALLOC;
 	t->alloc = *p;
 	return CUDA_SUCCESS;
@@ -103,7 +97,7 @@ CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t)
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return task_event(t, TASK_RECORD, p->eventRecord.event);
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-		return drv_task_alloc(t, (CUDA_MEM_ALLOC_NODE_PARAMS *)(uintptr_t)&p->alloc);
+		return task_alloc(t, (const CUDA_MEM_ALLOC_NODE_PARAMS *)&p->alloc);
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		t->kind = TASK_FREE;
 		t->free = p->free.dptr;
@@ -113,14 +107,28 @@ CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t)
 	}
 }
 
+/* An allocation gets its address with its place in the graph. */
+static CUresult address(CUgraph g, const CUgraphNode *deps, size_t n, struct task *t)
+{
+	uint32_t device;
+
+	if (t->kind != TASK_ALLOC)
+		return CUDA_SUCCESS;
+	TRY(drv_device(t->alloc.poolProps.location.id, &device));
+	t->alloc.dptr = drv_graphmem_address(g, deps, n, device, t->alloc.bytesize);
+	return t->alloc.dptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult add(
-	CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n, const struct task *t, CUresult rc)
+	CUgraphNode *out, CUgraph g, const CUgraphNode *deps, size_t n, struct task *t, CUresult rc)
 {
 	if (rc == CUDA_SUCCESS && (!out || !drv_graph_valid(g) || (n && !deps)))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; rc == CUDA_SUCCESS && i < n; i++)
 		if (!drv_node_valid(deps[i]) || deps[i]->graph != g)
 			rc = CUDA_ERROR_INVALID_VALUE;
+	if (rc == CUDA_SUCCESS)
+		rc = address(g, deps, n, t);
 	if (rc == CUDA_SUCCESS) {
 		*out = drv_graph_add(g, deps, n, t);
 		rc = *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -214,8 +222,11 @@ CUresult cuGraphAddEventWaitNode(DEPS, CUevent event)
 CUresult cuGraphAddMemAllocNode(DEPS, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
 	struct task t;
+	CUresult rc = nodeParams ? ADD(task_alloc(&t, nodeParams)) : CUDA_ERROR_INVALID_VALUE;
 
-	return nodeParams ? ADD(drv_task_alloc(&t, nodeParams)) : CUDA_ERROR_INVALID_VALUE;
+	if (rc == CUDA_SUCCESS)
+		nodeParams->dptr = t.alloc.dptr;
+	return rc;
 }
 
 CUresult cuGraphAddMemFreeNode(DEPS, CUdeviceptr dptr)
@@ -228,8 +239,11 @@ CUresult cuGraphAddMemFreeNode(DEPS, CUdeviceptr dptr)
 CUresult cuGraphAddNode(DEPS, CUgraphNodeParams *nodeParams)
 {
 	struct task t;
+	CUresult rc = nodeParams ? ADD(drv_task_from_params(nodeParams, &t)) : CUDA_ERROR_INVALID_VALUE;
 
-	return nodeParams ? ADD(drv_task_from_params(nodeParams, &t)) : CUDA_ERROR_INVALID_VALUE;
+	if (rc == CUDA_SUCCESS && t.kind == TASK_ALLOC)
+		nodeParams->alloc.dptr = t.alloc.dptr;
+	return rc;
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,

@@ -114,7 +114,7 @@ static void *map(uint64_t bytes, uint64_t align)
 struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t bytes, uint64_t align)
 {
 	uint64_t size = rounded(bytes), pages = (bytes + 4095) / 4096 * 4096;
-	bool on_device = kind == ALLOC_DEVICE || kind == ALLOC_ARRAY || kind == ALLOC_GRAPH;
+	bool on_device = kind == ALLOC_DEVICE || kind == ALLOC_ARRAY;
 	struct alloc *a;
 	void *p;
 
@@ -158,7 +158,6 @@ void drv_alloc_drop(struct alloc *a)
 	switch (a->kind) {
 	case ALLOC_DEVICE:
 	case ALLOC_ARRAY:
-	case ALLOC_GRAPH:
 		drv_give(a->device, a->rounded);
 		if (a->exported)
 			drv_ipc_unshare(a);
@@ -175,6 +174,7 @@ void drv_alloc_drop(struct alloc *a)
 		sim_unlock();
 		munmap((void *)(uintptr_t)a->addr, pages);
 		break;
+	case ALLOC_GRAPH:
 	case ALLOC_HOST:
 		munmap((void *)(uintptr_t)a->addr, pages);
 		break;
@@ -197,16 +197,6 @@ void drv_alloc_drop_ctx(CUcontext ctx)
 		else
 			i++;
 	}
-}
-
-uint64_t drv_alloc_sum(enum alloc_kind kind, uint32_t device)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (table[i]->kind == kind && table[i]->device == device)
-			sum += table[i]->rounded;
-	return sum;
 }
 
 static CUresult allocate(enum alloc_kind kind, CUdeviceptr *out, size_t bytes, unsigned flags)
@@ -282,9 +272,14 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	a = drv_alloc_find(dptr);
 	if (rc == CUDA_SUCCESS &&
 		(!a || a->addr != dptr ||
-			(a->kind != ALLOC_DEVICE && a->kind != ALLOC_MANAGED && a->kind != ALLOC_POOL)))
+			(a->kind != ALLOC_DEVICE && a->kind != ALLOC_MANAGED && a->kind != ALLOC_POOL &&
+				a->kind != ALLOC_GRAPH)))
 		rc = CUDA_ERROR_INVALID_VALUE;
-	if (rc == CUDA_SUCCESS) {
+	if (rc == CUDA_SUCCESS && a->kind == ALLOC_GRAPH) {
+		rc = drv_ctx_drain(ctx);
+		if (rc == CUDA_SUCCESS)
+			rc = drv_graphmem_free(dptr, NULL);
+	} else if (rc == CUDA_SUCCESS) {
 		bool pool = a->kind == ALLOC_POOL;
 
 		/* Work that uses the memory ends first. */

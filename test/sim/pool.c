@@ -4,7 +4,7 @@
  * What is held, rounded up, is what the device's books know; at each synchronisation a pool gives back
  * what it holds beyond its threshold.
  */
-#include "driver.h"
+#include "graph.h"
 
 #include <sys/mman.h>
 
@@ -200,14 +200,13 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool p, CUst
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (rc == CUDA_SUCCESS && s->capture) {
 		struct task t = {.kind = TASK_ALLOC, .alloc = {.bytesize = bytes}};
-		struct alloc *a = drv_alloc_new(ALLOC_GRAPH, s->ctx->device, bytes, 512);
 
-		if (a) {
-			*out = t.alloc.dptr = a->addr;
-			rc = drv_capture_task(s, &t);
-		} else {
-			rc = CUDA_ERROR_OUT_OF_MEMORY;
-		}
+		t.alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+		t.alloc.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+		t.alloc.poolProps.location.id = drv_device_index(s->ctx->device);
+		*out = t.alloc.dptr = drv_graphmem_address(
+			s->capture->graph, s->cap_deps, s->ncap_deps, s->ctx->device, bytes);
+		rc = *out ? drv_capture_task(s, &t) : CUDA_ERROR_OUT_OF_MEMORY;
 	} else if (rc == CUDA_SUCCESS) {
 		rc = take(p ? p : current_of(s->ctx->device), bytes, s, out);
 		if (rc == CUDA_SUCCESS)
@@ -264,6 +263,8 @@ static CUresult free_async(CUdeviceptr ptr, CUstream handle)
 	} else if (rc == CUDA_SUCCESS && a->kind == ALLOC_POOL) {
 		drv_pool_release(a, s->id, 1);
 		rc = drv_task(s, &t, 0);
+	} else if (rc == CUDA_SUCCESS) {
+		rc = drv_graphmem_free(ptr, s);
 	}
 	drv_unlock();
 	return rc;

@@ -11,7 +11,7 @@ SIM_CUDA += stream event submit hostfn memop green
 SIM_CUDA += module library kernels launch occupancy
 SIM_CUDA += memory pool array managed vmm texture ipc
 SIM_CUDA += copy copycalls
-SIM_CUDA += graph graphparams graphexec capture userobject
+SIM_CUDA += graph graphmem graphparams graphexec capture userobject
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage

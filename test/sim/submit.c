@@ -188,6 +188,7 @@ CUresult drv_task(CUstream s, const struct task *t, unsigned flags)
 	case TASK_CHILD:
 		return CUDA_ERROR_INVALID_VALUE; /* children are flattened when a graph is instantiated */
 	case TASK_FREE:
+	case TASK_PUT:
 		fx = keep(t);
 		break;
 	default:
@@ -226,6 +227,9 @@ static void run_effect(CUstream s, uint64_t count, struct effect fx)
 		break;
 	case TASK_FREE:
 		drv_pool_freed(t->free);
+		break;
+	case TASK_PUT:
+		drv_graphmem_put(t->free);
 		break;
 	default:
 		break;

@@ -1,6 +1,8 @@
 /* Graphs and stream capture. */
 #include "simtest.h"
 
+#define MIB (1ull << 20)
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -340,4 +342,129 @@ Test(graph, a_launch_ends_with_its_last_branch)
 		OK(cuGraphAddKernelNode_v2(&n, g, NULL, 0, &kernel));
 	OK(cuGraphInstantiateWithFlags(&x, g, 0));
 	takes(x, sim_stream(CU_STREAM_NON_BLOCKING), 2, 6000);
+}
+
+static CUgraphExec with_memory(CUgraph *g, uint64_t bytes, uint64_t ns, bool free_it, CUdeviceptr *p)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = bytes,
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}};
+	CUDA_KERNEL_NODE_PARAMS kernel = {
+		.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+	void *params[] = {&ns};
+	CUgraphNode n[3];
+	CUgraphExec x;
+
+	kernel.func = sim_kernel("spin_ns");
+	kernel.kernelParams = params;
+	OK(cuGraphCreate(g, 0));
+	OK(cuGraphAddMemAllocNode(&n[0], *g, NULL, 0, &alloc));
+	OK(cuGraphAddKernelNode_v2(&n[1], *g, &n[0], 1, &kernel));
+	if (free_it)
+		OK(cuGraphAddMemFreeNode(&n[2], *g, &n[1], 1, alloc.dptr));
+	OK(cuGraphInstantiateWithFlags(&x, *g, 0));
+	*p = alloc.dptr;
+	return x;
+}
+
+static uint64_t reserved(void)
+{
+	cuuint64_t bytes = 77;
+
+	OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+	return bytes;
+}
+
+Test(graph, memory_comes_with_a_launch_and_is_shared_by_those_that_do_not_run_at_once)
+{
+	CUstream s, t;
+	CUgraphExec a, b;
+	CUgraph g, h;
+	CUdeviceptr p, q;
+
+	sim_fresh(NULL);
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	t = sim_stream(CU_STREAM_NON_BLOCKING);
+	a = with_memory(&g, 30 * MIB, 50 * MS, true, &p);
+	b = with_memory(&h, 40 * MIB, 50 * MS, true, &q);
+	cr_assert_eq(reserved(), 0);
+	OK(cuGraphUpload(a, s));
+	cr_assert_eq(reserved(), 30 * MIB);
+	OK(cuGraphLaunch(a, s));
+	OK(cuGraphLaunch(a, s));
+	cr_assert_eq(reserved(), 30 * MIB);
+	/* Behind it in the same stream; then beside it. */
+	OK(cuGraphLaunch(b, s));
+	cr_assert_eq(reserved(), 40 * MIB);
+	OK(cuGraphLaunch(a, t));
+	cr_assert_eq(reserved(), 70 * MIB);
+	OK(cuDeviceGraphMemTrim(0));
+	cr_assert_eq(reserved(), 70 * MIB);
+	OK(cuCtxSynchronize());
+	OK(cuGraphDestroy(g));
+	OK(cuGraphExecDestroy(a));
+	cr_assert_eq(reserved(), 70 * MIB);
+	OK(cuDeviceGraphMemTrim(0));
+	cr_assert_eq(reserved(), 0);
+	OK(cuGraphLaunch(b, t));
+	cr_assert_eq(reserved(), 40 * MIB);
+	OK(cuCtxSynchronize());
+}
+
+Test(graph, memory_that_a_graph_does_not_free_outlives_it)
+{
+	CUgraphExec a, b;
+	CUgraph g, h;
+	CUdeviceptr p, q;
+	CUstream s;
+
+	sim_fresh(NULL);
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	a = with_memory(&g, 30 * MIB, MS, false, &p);
+	b = with_memory(&h, 30 * MIB, MS, true, &q);
+	GIVES(cuMemFreeAsync(p, s), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphLaunch(a, s));
+	GIVES(cuGraphLaunch(a, s), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphLaunch(b, s));
+	cr_assert_eq(reserved(), 60 * MIB);
+	OK(cuGraphExecDestroy(a));
+	OK(cuGraphDestroy(g));
+	OK(cuCtxSynchronize());
+	OK(cuDeviceGraphMemTrim(0));
+	cr_assert_eq(reserved(), 30 * MIB);
+	OK(cuMemsetD8_v2(p, 1, 30 * MIB));
+	OK(cuMemFreeAsync(p, s));
+	OK(cuGraphLaunch(b, s));
+	cr_assert_eq(reserved(), 30 * MIB);
+	OK(cuCtxSynchronize());
+	GIVES(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+}
+
+Test(graph, allocations_that_are_never_there_at_once_share_an_address)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 10 * MIB,
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}};
+	CUgraphNode n[4];
+	CUdeviceptr first;
+	CUgraphExec x;
+	CUgraph g;
+
+	sim_fresh(NULL);
+	sim_device();
+	OK(cuGraphCreate(&g, 0));
+	OK(cuGraphAddMemAllocNode(&n[0], g, NULL, 0, &alloc));
+	first = alloc.dptr;
+	OK(cuGraphAddMemFreeNode(&n[1], g, &n[0], 1, first));
+	OK(cuGraphAddMemAllocNode(&n[2], g, &n[1], 1, &alloc));
+	cr_assert_eq(alloc.dptr, first);
+	OK(cuGraphAddMemAllocNode(&n[3], g, &n[1], 1, &alloc));
+	cr_assert_neq(alloc.dptr, first);
+	OK(cuGraphInstantiateWithFlags(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+	OK(cuGraphLaunch(x, NULL));
+	OK(cuGraphLaunch(x, NULL));
+	cr_assert_eq(reserved(), 20 * MIB);
+	OK(cuCtxSynchronize());
 }

@@ -135,36 +135,3 @@ void drv_graph_objects_end(CUgraph graph)
 		free(h);
 	}
 }
-
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
-{
-	uint32_t physical;
-
-	TRY(drv_device(device, &physical));
-	if (!value || attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		return CUDA_ERROR_INVALID_VALUE;
-	drv_lock();
-	*(cuuint64_t *)value = drv_alloc_sum(ALLOC_GRAPH, physical);
-	drv_unlock();
-	return CUDA_SUCCESS;
-}
-
-/* The high marks are the current values, so a reset has nothing to do. */
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
-{
-	uint32_t physical;
-
-	TRY(drv_device(device, &physical));
-	return value && (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
-				attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-		       ? CUDA_SUCCESS
-		       : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Graph memory lives with its graph: there is never any that could be given back earlier. */
-CUresult cuDeviceGraphMemTrim(CUdevice device)
-{
-	uint32_t physical;
-
-	return drv_device(device, &physical);
-}
