@@ -47,6 +47,14 @@ bool act_before(struct act_call *call, CUresult *result)
 		*result = CUDA_ERROR_NOT_PERMITTED;
 		return false;
 	}
+	if (category == CAT_GRAPH) {
+		/* Not the other way round: while it stands at the gate its memory is somebody else's. */
+		gate_before(call);
+		if (arb_memory_before(call, result))
+			return true;
+		gate_after(call, *result);
+		return false;
+	}
 	if (!arb_memory_before(call, result))
 		return false;
 	if (category <= CAT_INTEROP)

@@ -48,7 +48,8 @@ struct act_thread {
 
 /* Read by every thread with every call, hence written seldom. */
 struct act_gate {
-	uint32_t open; /* 0: closed; else a number, by which credit that is no longer good is told */
+	uint32_t open;   /* 0: closed; else a number, by which credit that is no longer good is told */
+	uint32_t graphs; /* executable graphs that have memory; as long as there is none, no launch looks */
 } __attribute__((aligned(128)));
 
 extern struct act_gate act_gate __attribute__((visibility("hidden")));
@@ -66,6 +67,9 @@ static inline bool act_open(enum hook_category category)
 	self->seen[category]++;
 	return true;
 }
+
+/* Whether this executable graph has memory. */
+bool act_graph_has_memory(uint64_t exec);
 
 /*
  * Before a call that is not let through at once. False: the call is refused, the program gets *result and

@@ -36,7 +36,7 @@ uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 }
 
 /* The thread may be capturing, which must not suffer from a call that is not the program's. */
-static void trim(void)
+void memory_give_back(void)
 {
 	__typeof__(cuThreadExchangeStreamCaptureMode) *exchange = arb_real(cuThreadExchangeStreamCaptureMode);
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -53,7 +53,7 @@ bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
 		return true;
 	if (!memory_pool_any())
 		return false;
-	trim();
+	memory_give_back();
 	return memory_reserve(device, bytes);
 }
 
@@ -68,7 +68,7 @@ bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const str
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
 	if (!wait || wait(call->stream) != CUDA_SUCCESS)
 		return false;
-	trim();
+	memory_give_back();
 	return memory_reserve(device, bytes);
 }
 
@@ -115,7 +115,11 @@ static bool before(struct act_call *call, CUresult *result)
 	case CAT_FREE:
 	case CAT_FREE_ASYNC:
 		memory_free_before(call);
+		if (!call->token && call->handle && memory_graph_any())
+			memory_graph_freed(call->handle);
 		return true;
+	case CAT_GRAPH:
+		return memory_launch_before(call, result);
 	case CAT_ALLOC_ASYNC:
 	case CAT_POOL:
 		follow_fork();
@@ -156,7 +160,8 @@ static CUresult after(struct act_call *call, CUresult result)
 	case CAT_POOL:
 		return memory_pool_after(call, result);
 	case CAT_GRAPH_MEM:
-		return memory_graph_after(call, result);
+		memory_graph_after(call);
+		return result;
 	case CAT_VMM:
 		memory_vmm_after(call, result);
 		return result;
@@ -165,11 +170,11 @@ static CUresult after(struct act_call *call, CUresult result)
 		return result;
 	case CAT_GRAPH_MAKE:
 		memory_exec_after(call, result);
-		if (memory_pool_any())
-			memory_pool_settle_all(false);
+		return result;
+	case CAT_GRAPH:
+		memory_launch_after(call, result);
 		return result;
 	case CAT_SYNC:
-	case CAT_GRAPH:
 		if (memory_pool_any() && moves_pools(call->id))
 			memory_pool_settle_all(false);
 		return result;

@@ -22,6 +22,8 @@ void arb_query_after(const struct act_call *call);
 bool memory_reserve(struct arb_device *device, uint64_t bytes);
 /* The same; before it gives up it takes back what the process's pools keep without using it. */
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes);
+/* Takes it back; for any thread, also one that captures. */
+void memory_give_back(void);
 /* The same for a call in a stream whose queued frees may be waited for. */
 bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call);
 /* Counts up to `bytes`, as far as there is room: how much it was. */
@@ -58,16 +60,29 @@ void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), 
 bool memory_pool_before(struct act_call *call, CUresult *result);
 CUresult memory_pool_after(struct act_call *call, CUresult result);
 bool memory_graph_before(struct act_call *call, CUresult *result);
-CUresult memory_graph_after(struct act_call *call, CUresult result);
+void memory_graph_after(const struct act_call *call);
 /* In what steps drivers take it. */
 uint64_t memory_pool_most(uint64_t bytes);
-/* What graphs may take at least, on a device; false: there is no room. And the same anew, by the table. */
+/* Whether any pool has something. */
+bool memory_pool_holds(void);
+/* Whether there can be graphs with memory. */
 bool memory_graph_any(void);
-bool memory_graph_floor(CUdevice ordinal, uint64_t bytes);
-void memory_graph_lower(void);
-/* Executable graphs: memory_graph.c. */
+/* What a device's graphs may take now counts; false: there is no room. And when they have, or have not. */
+bool memory_graph_expect(CUdevice ordinal, uint64_t bytes);
+void memory_graph_done(CUdevice ordinal, uint64_t bytes);
+
+/* Executable graphs, made, launched, destroyed: memory_graph.c, memory_launch.c. */
 bool memory_exec_before(struct act_call *call, CUresult *result);
 void memory_exec_after(struct act_call *call, CUresult result);
+bool memory_launch_before(struct act_call *call, CUresult *result);
+void memory_launch_after(struct act_call *call, CUresult result);
+/* Something is freed that a graph may have left. */
+void memory_graph_freed(CUdeviceptr at);
+/* Around giving back what no graph uses. */
+void memory_graph_trim_begin(void);
+void memory_graph_trim_end(void);
+/* A context ends, and the events in it. */
+void memory_graph_context(CUcontext ctx);
 void memory_exec_forget(void);
 /* A pointer of a pool was freed. */
 void memory_pool_freed(const struct memory_entry *entry, bool waited);

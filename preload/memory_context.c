@@ -129,6 +129,21 @@ static void made_unnoticed(const struct act_call *call)
 		made(&again, CUDA_SUCCESS);
 }
 
+/* The context that such a call is about. */
+static CUcontext ended(const struct act_call *call)
+{
+	switch (call->id) {
+	case HOOK_cuCtxDestroy:
+	case HOOK_cuCtxDestroy_v2:
+	case HOOK_cuCtxDetach:
+		return (CUcontext)(uintptr_t)call->handle;
+	default:
+		if ((unsigned)call->device >= PRIMARIES)
+			return NULL;
+		return __atomic_load_n(&primary[call->device], __ATOMIC_RELAXED);
+	}
+}
+
 bool memory_context_before(struct act_call *call, CUresult *result)
 {
 	call->token = 0;
@@ -143,6 +158,7 @@ bool memory_context_before(struct act_call *call, CUresult *result)
 	case HOOK_cuDevicePrimaryCtxRelease:
 	case HOOK_cuDevicePrimaryCtxRelease_v2:
 		ending = __atomic_fetch_add(&epoch, 1, __ATOMIC_RELAXED);
+		memory_graph_context(ended(call));
 		break;
 	default:
 		break;
@@ -152,7 +168,7 @@ bool memory_context_before(struct act_call *call, CUresult *result)
 
 void memory_context_after(struct act_call *call, CUresult result)
 {
-	struct end end = {.context = (CUcontext)(uintptr_t)call->handle, .epoch = ending};
+	struct end end = {.epoch = ending};
 
 	if (call->token)
 		made(call, result);
@@ -185,9 +201,6 @@ void memory_context_after(struct act_call *call, CUresult result)
 	case HOOK_cuDevicePrimaryCtxRelease_v2:
 	case HOOK_cuDevicePrimaryCtxReset:
 	case HOOK_cuDevicePrimaryCtxReset_v2:
-		if ((unsigned)call->device >= PRIMARIES)
-			return;
-		end.context = __atomic_load_n(&primary[call->device], __ATOMIC_RELAXED);
 		if ((call->id == HOOK_cuDevicePrimaryCtxRelease ||
 			    call->id == HOOK_cuDevicePrimaryCtxRelease_v2) &&
 			!primary_gone(call->device))
@@ -196,6 +209,7 @@ void memory_context_after(struct act_call *call, CUresult result)
 	default:
 		return;
 	}
+	end.context = ended(call);
 	if (end.context)
 		memory_table_walk(MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_ARRAY | MEMORY_CONTEXT, ends, &end);
 	if (memory_pool_any())

@@ -1,30 +1,30 @@
 /*
- * Graphs with memory of their own. The driver may take it as late as at a launch, which goes past us while
- * the gate is open; so what the largest executable graph of a device needs counts from its instantiation
- * until it is destroyed, whether the driver has it already or not. Graphs that run one after the other share
- * it; what several take that run at the same time counts with the next call that looks.
+ * Graphs with memory of their own: which of them there are and what they need. The driver gives an address to
+ * each allocation when its node is made, the same one to those that are never there at the same time; so what
+ * a graph needs is what its addresses cover. Physical memory comes with an upload or a launch:
+ * memory_launch.c.
  */
-#include "memory.h"
+#include "memory_graph.h"
 
-#include "compat.h"
 #include "elf.h"
+#include "memory.h"
 #include "symbols.h"
+#include "track.h"
 
 #include <stdlib.h>
 
-#define DEVICES 16 /* of one graph */
-#define DEPTH   16 /* of graphs in graphs */
+#define DEPTH 16 /* of graphs in graphs */
 
-/* While one is made its needs are in nobody's table yet, and the floor must not sink. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned making;
+/* One allocation, or one free, of a graph. */
+struct part {
+	CUdeviceptr at;
+	CUdevice ordinal;
+	uint64_t bytes; /* 0: a free */
+};
 
-struct needs {
-	unsigned n;
-	struct {
-		CUdevice ordinal;
-		uint64_t bytes;
-	} of[DEVICES];
+struct parts {
+	struct part *of;
+	size_t n, room;
 };
 
 /* Nobody gates these, so they are not in the table. */
@@ -52,121 +52,247 @@ static bool find_driver(void)
 	return driver.child != NULL;
 }
 
-static void add(struct needs *needs, const CUDA_MEM_ALLOC_NODE_PARAMS *node)
+static void add(struct parts *p, struct part part)
 {
-	uint64_t bytes = memory_pool_most(node->bytesize);
-	unsigned i = 0;
+	if (p->n == p->room) {
+		size_t room = p->room ? 2 * p->room : 16;
+		struct part *more = realloc(p->of, room * sizeof(*more));
 
-	if (node->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return;
-	while (i < needs->n && needs->of[i].ordinal != node->poolProps.location.id)
-		i++;
-	if (i == DEVICES)
-		return;
-	if (i == needs->n) {
-		needs->of[i].ordinal = node->poolProps.location.id;
-		needs->of[i].bytes = 0;
-		needs->n++;
+		if (!more)
+			return;
+		p->of = more;
+		p->room = room;
 	}
-	needs->of[i].bytes =
-		bytes > UINT64_MAX - needs->of[i].bytes ? UINT64_MAX : needs->of[i].bytes + bytes;
+	p->of[p->n++] = part;
 }
 
-static void add_up(CUgraph graph, struct needs *needs, unsigned depth)
+static void read_node(CUgraphNode node, CUgraphNodeType type, struct parts *p)
 {
-	__typeof__(cuGraphMemAllocNodeGetParams) *params = arb_real(cuGraphMemAllocNodeGetParams);
-	CUDA_MEM_ALLOC_NODE_PARAMS node;
+	__typeof__(cuGraphMemAllocNodeGetParams) *alloc = arb_real(cuGraphMemAllocNodeGetParams);
+	__typeof__(cuGraphMemFreeNodeGetParams) *release = arb_real(cuGraphMemFreeNodeGetParams);
+	CUDA_MEM_ALLOC_NODE_PARAMS made;
+	CUdeviceptr freed;
+
+	if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && alloc && alloc(node, &made) == CUDA_SUCCESS &&
+		made.poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		add(p, (struct part){made.dptr, made.poolProps.location.id, made.bytesize});
+	if (type == CU_GRAPH_NODE_TYPE_MEM_FREE && release && release(node, &freed) == CUDA_SUCCESS)
+		add(p, (struct part){freed, 0, 0});
+}
+
+static void read_nodes(CUgraph graph, struct parts *p, unsigned depth)
+{
 	CUgraphNode *list;
 	CUgraphNodeType type;
 	CUgraph inner;
 	size_t n = 0;
 
-	if (depth == DEPTH || !params || driver.nodes(graph, NULL, &n) != CUDA_SUCCESS || !n)
+	if (depth == DEPTH || driver.nodes(graph, NULL, &n) != CUDA_SUCCESS || !n)
 		return;
 	list = calloc(n, sizeof(*list));
 	if (list && driver.nodes(graph, list, &n) == CUDA_SUCCESS)
 		for (size_t i = 0; i < n; i++) {
 			if (driver.type(list[i], &type) != CUDA_SUCCESS)
 				continue;
-			if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && params(list[i], &node) == CUDA_SUCCESS)
-				add(needs, &node);
-			else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-				 driver.child(list[i], &inner) == CUDA_SUCCESS)
-				add_up(inner, needs, depth + 1);
+			if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+				read_node(list[i], type, p);
+			else if (driver.child(list[i], &inner) == CUDA_SUCCESS)
+				read_nodes(inner, p, depth + 1);
 		}
 	free(list);
 }
 
-static void lower(unsigned done)
+/* By device, then by address; those that begin together the largest first. */
+static int compare(const void *a, const void *b)
 {
-	pthread_mutex_lock(&lock);
-	making -= done;
-	if (!making)
-		memory_graph_lower();
-	pthread_mutex_unlock(&lock);
+	const struct part *x = a, *y = b;
+
+	if (x->ordinal != y->ordinal)
+		return x->ordinal < y->ordinal ? -1 : 1;
+	if (x->at != y->at)
+		return x->at < y->at ? -1 : 1;
+	return x->bytes == y->bytes ? 0 : x->bytes > y->bytes ? -1 : 1;
 }
 
-static bool raise_floor(const struct needs *needs)
+static void need(struct graph_exec *x, CUdevice ordinal, uint64_t bytes)
 {
-	bool fits = true;
+	unsigned i = 0;
 
-	pthread_mutex_lock(&lock);
-	making++;
-	for (unsigned i = 0; i < needs->n && fits; i++)
-		fits = memory_graph_floor(needs->of[i].ordinal, needs->of[i].bytes);
-	pthread_mutex_unlock(&lock);
-	return fits;
+	while (i < x->n && x->need[i].ordinal != ordinal)
+		i++;
+	if (i == GRAPH_DEVICES)
+		return;
+	if (i == x->n)
+		x->need[x->n++] = (struct graph_need){.ordinal = ordinal};
+	x->need[i].bytes = bytes > UINT64_MAX - x->need[i].bytes ? UINT64_MAX : x->need[i].bytes + bytes;
+}
+
+/* What the sorted addresses cover; an address that is covered already costs nothing more. */
+static void add_up(struct graph_exec *x, const struct parts *p)
+{
+	CUdeviceptr end = 0;
+	CUdevice ordinal = -1;
+
+	for (size_t i = 0; i < p->n; i++) {
+		const struct part *part = &p->of[i];
+
+		if (!part->bytes)
+			continue;
+		if (part->ordinal == ordinal && part->at && part->at + part->bytes <= end)
+			continue;
+		need(x, part->ordinal, memory_pool_most(part->bytes));
+		ordinal = part->ordinal;
+		end = part->at + part->bytes;
+	}
+}
+
+/* Allocations of this address less frees of it. */
+static int balance(const struct parts *p, CUdeviceptr at)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (p->of[i].at == at)
+			n += p->of[i].bytes ? 1 : -1;
+	return n;
+}
+
+static void sort_out(struct graph_exec *x, const struct parts *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		const struct part *part = &p->of[i];
+		int left = balance(p, part->at);
+
+		if (left > 0 && part->bytes)
+			x->rest[x->nrest++] = (struct graph_rest){
+				part->at, part->ordinal, memory_pool_most(part->bytes), false};
+		else if (left < 0 && !part->bytes)
+			x->frees[x->nfrees++] = part->at;
+	}
+}
+
+struct graph_exec *graph_read(CUgraph graph, bool auto_free)
+{
+	struct graph_exec *x = NULL;
+	struct parts p = {0};
+
+	if (!find_driver())
+		return NULL;
+	read_nodes(graph, &p, 0);
+	if (p.n)
+		x = calloc(1, sizeof(*x));
+	if (x) {
+		x->auto_free = auto_free;
+		x->rest = calloc(p.n, sizeof(*x->rest));
+		x->frees = calloc(p.n, sizeof(*x->frees));
+		qsort(p.of, p.n, sizeof(*p.of), compare);
+		add_up(x, &p);
+		if (x->rest && x->frees)
+			sort_out(x, &p);
+	}
+	free(p.of);
+	return x;
+}
+
+void graph_drop(struct graph_exec *x)
+{
+	memory_mark_drop(&x->mark);
+	free(x->rest);
+	free(x->frees);
+	free(x);
+}
+
+static unsigned long long flags_of(const struct act_call *call)
+{
+	const CUDA_GRAPH_INSTANTIATE_PARAMS *params = call->desc;
+
+	if (call->id == HOOK_cuGraphInstantiateWithParams ||
+		call->id == HOOK_cuGraphInstantiateWithParams_ptsz)
+		return params ? params->flags : 0;
+	return call->aux;
 }
 
 bool memory_exec_before(struct act_call *call, CUresult *result)
 {
+	unsigned long long flags = flags_of(call);
 	struct memory_entry entry;
-	struct needs *needs;
+	struct graph_exec *x;
 
 	call->token = 0;
 	if (!memory_graph_any() || !call->handle)
 		return true;
 	if (call->id == HOOK_cuGraphExecDestroy) {
 		/* Before: the handle may come back as another's as soon as the driver has it. */
-		while (memory_table_take(call->handle, MEMORY_EXEC, &entry))
-			call->token = 1;
+		if (memory_table_take(call->handle, MEMORY_EXEC, &entry)) {
+			__atomic_fetch_sub(&act_gate.graphs, 1, __ATOMIC_RELAXED);
+			graph_unlist(entry.owner);
+		}
 		return true;
 	}
-	needs = find_driver() ? calloc(1, sizeof(*needs)) : NULL;
-	if (!needs)
+	x = graph_read(
+		(CUgraph)(uintptr_t)call->handle, flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+	if (!x)
 		return true;
-	add_up((CUgraph)(uintptr_t)call->handle, needs, 0);
-	if (!raise_floor(needs)) {
-		free(needs);
-		lower(1);
-		*result = CUDA_ERROR_OUT_OF_MEMORY;
-		return false;
+	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD && call->desc) {
+		call->stream = ((const CUDA_GRAPH_INSTANTIATE_PARAMS *)call->desc)->hUploadStream;
+		if (!graph_enter(x, call)) {
+			graph_drop(x);
+			*result = CUDA_ERROR_OUT_OF_MEMORY;
+			return false;
+		}
+	} else {
+		graph_enter_if_room(x);
 	}
-	call->token = (uintptr_t)needs;
+	call->token = (uintptr_t)x;
 	return true;
 }
 
 void memory_exec_after(struct act_call *call, CUresult result)
 {
-	struct needs *needs = (struct needs *)(uintptr_t)call->token;
+	struct graph_exec *x = (struct graph_exec *)(uintptr_t)call->token;
+	struct memory_entry entry = {.owner = x, .kind = MEMORY_EXEC};
+	bool made = result == CUDA_SUCCESS && call->out;
 
-	if (!call->token)
+	if (call->id == HOOK_cuGraphExecDestroy || !x)
 		return;
-	if (call->id == HOOK_cuGraphExecDestroy) {
-		lower(0);
+	graph_leave(x, call, false);
+	if (made)
+		entry.key = (uintptr_t) * (CUgraphExec *)call->out;
+	if (!made || !memory_table_put(&entry)) {
+		graph_drop(x);
 		return;
 	}
-	for (unsigned i = 0; i < needs->n && result == CUDA_SUCCESS && call->out; i++)
-		memory_table_put(&(struct memory_entry){.key = (uintptr_t) * (CUgraphExec *)call->out,
-			.bytes = needs->of[i].bytes,
-			.epoch = (uint64_t)needs->of[i].ordinal,
-			.kind = MEMORY_EXEC});
-	lower(1);
-	free(needs);
+	graph_list(x);
+	__atomic_fetch_add(&act_gate.graphs, 1, __ATOMIC_RELAXED);
 }
 
-void memory_exec_forget(void)
+bool act_graph_has_memory(uint64_t exec)
 {
-	pthread_mutex_init(&lock, NULL);
-	making = 0;
+	struct memory_entry entry;
+
+	return memory_table_find(exec, MEMORY_EXEC, &entry);
+}
+
+bool memory_launch_before(struct act_call *call, CUresult *result)
+{
+	struct memory_entry entry;
+
+	call->token = 0;
+	if (!__atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED) ||
+		!memory_table_find(call->handle, MEMORY_EXEC, &entry))
+		return true;
+	if (!graph_enter(entry.owner, call)) {
+		*result = CUDA_ERROR_OUT_OF_MEMORY;
+		return false;
+	}
+	call->token = (uintptr_t)entry.owner;
+	return true;
+}
+
+void memory_launch_after(struct act_call *call, CUresult result)
+{
+	struct graph_exec *x = (struct graph_exec *)(uintptr_t)call->token;
+
+	if (x)
+		graph_leave(x, call, result == CUDA_SUCCESS);
 }

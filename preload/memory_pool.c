@@ -12,6 +12,7 @@
 
 #include "compat.h"
 #include "device.h"
+#include "gpuarb/client.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -29,7 +30,6 @@ struct stock {
 	bool answers;              /* the driver says what it has; else pointers are counted */
 	uint64_t counted;
 	uint64_t coming; /* of it: for calls under way */
-	uint64_t floor;  /* so much counts at least, for graphs that may still take it */
 	uint64_t live;   /* pointers */
 	uint64_t live_bytes;
 };
@@ -123,15 +123,12 @@ static bool settle(struct stock *s, uint64_t done, bool tight)
 	if (tight)
 		trim(s);
 	now = reserved(s);
-	want = (now > s->floor ? now : s->floor) + s->coming;
-	if (want > s->counted) {
-		if (memory_reserve(s->device, want - s->counted))
-			s->counted = want;
-		else if (now > s->counted) {
-			/* It is there already. At least nobody gets any more. */
-			s->counted += memory_reserve_rest(s->device, now - s->counted);
-			fits = false;
-		}
+	/* What others' calls may still add is counted, whether the driver has added it by now or not. */
+	want = now + s->coming;
+	if (now > s->counted) {
+		/* It is there already. If not all of it can be counted, at least nobody gets any more. */
+		fits = memory_reserve(s->device, now - s->counted);
+		s->counted = fits ? now : s->counted + memory_reserve_rest(s->device, now - s->counted);
 	} else if (want < s->counted) {
 		memory_release(s->device, s->counted - want);
 		s->counted = want;
@@ -148,68 +145,53 @@ bool memory_graph_any(void)
 	return false;
 }
 
-static bool raise_floor(struct stock *s, uint64_t bytes)
+/* The lock is not held. */
+static void come(struct stock *s, uint64_t bytes)
 {
-	uint64_t now, more;
-	bool fits = true;
-
 	pthread_mutex_lock(&s->lock);
-	now = s->counted - s->coming;
-	more = bytes > now ? bytes - now : 0;
-	fits = !more || memory_reserve(s->device, more);
-	if (fits) {
-		s->counted += more;
-		s->floor = bytes > s->floor ? bytes : s->floor;
-	}
+	s->counted += bytes;
+	s->coming += bytes;
 	pthread_mutex_unlock(&s->lock);
-	return fits;
 }
 
-bool memory_graph_floor(CUdevice ordinal, uint64_t bytes)
+bool memory_graph_expect(CUdevice ordinal, uint64_t bytes)
 {
 	struct stock *s = find(NULL, ordinal);
 
-	if (!s || !s->device || raise_floor(s, bytes))
+	if (!s || !s->device || !bytes)
 		return true;
-	memory_pool_settle_all(true);
-	return raise_floor(s, bytes);
+	if (!memory_reserve(s->device, bytes))
+		return false;
+	come(s, bytes);
+	return true;
 }
 
-struct largest {
-	CUdevice ordinal;
-	uint64_t bytes;
-};
-
-static bool compare(void *argument, const struct memory_entry *e)
+void memory_graph_done(CUdevice ordinal, uint64_t bytes)
 {
-	struct largest *l = argument;
+	struct stock *s = find(NULL, ordinal);
 
-	if ((CUdevice)e->epoch == l->ordinal && e->bytes > l->bytes)
-		l->bytes = e->bytes;
+	if (s && s->device)
+		settle(s, bytes, false);
+}
+
+bool memory_pool_holds(void)
+{
+	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next)
+		if (s->pool && __atomic_load_n(&s->counted, __ATOMIC_RELAXED))
+			return true;
 	return false;
-}
-
-void memory_graph_lower(void)
-{
-	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next) {
-		struct largest l = {.ordinal = s->ordinal};
-
-		if (s->pool || !s->device)
-			continue;
-		memory_table_walk(MEMORY_EXEC, compare, &l);
-		pthread_mutex_lock(&s->lock);
-		s->floor = l.bytes;
-		pthread_mutex_unlock(&s->lock);
-		settle(s, 0, false);
-	}
 }
 
 void memory_pool_settle_all(bool tight)
 {
+	if (tight)
+		memory_graph_trim_begin();
 	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next)
 		/* Only graphs take memory without asking first. */
 		if (s->device && (!s->pool || __atomic_load_n(&s->counted, __ATOMIC_RELAXED)))
 			settle(s, 0, tight);
+	if (tight)
+		memory_graph_trim_end();
 }
 
 void memory_pool_forget(void)
@@ -255,12 +237,21 @@ static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool 
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}
-	pthread_mutex_lock(&s->lock);
-	s->counted += most(bytes);
-	s->coming += most(bytes);
-	pthread_mutex_unlock(&s->lock);
+	come(s, most(bytes));
 	call->token = (uintptr_t)s;
 	return true;
+}
+
+/* A node takes no memory before its graph is launched; one that never can be is refused right away. */
+static bool graph_node(const struct stock *s, uint64_t bytes, CUresult *result)
+{
+	struct gpuarb_client *client = arb_device_client(s->device);
+	struct gpuarb_client_memory memory;
+
+	if (!client || gpuarb_client_memory(client, &memory) < 0 || !memory.limit || bytes <= memory.limit)
+		return true;
+	*result = CUDA_ERROR_OUT_OF_MEMORY;
+	return false;
 }
 
 static bool alloc_before(struct act_call *call, CUresult *result)
@@ -279,6 +270,8 @@ static bool alloc_before(struct act_call *call, CUresult *result)
 	s = find_or_make(capture == CAPTURE_YES ? NULL : pool, ordinal, false);
 	if (!s || !s->device)
 		return true;
+	if (capture == CAPTURE_YES)
+		return graph_node(s, call->bytes, result);
 	return expect(s, call, call->bytes, capture == CAPTURE_NO, result);
 }
 
@@ -291,8 +284,7 @@ static struct stock *really(struct stock *s, const struct act_call *call, CUdevi
 	CUmemoryPool pool;
 	struct stock *other;
 
-	if (call->handle || !s->pool || !ask ||
-		ask(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p) != CUDA_SUCCESS ||
+	if (call->handle || !ask || ask(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p) != CUDA_SUCCESS ||
 		ordinal == s->ordinal || current(&pool, ordinal) != CUDA_SUCCESS)
 		return s;
 	other = find_or_make(pool, ordinal, false);
@@ -307,7 +299,7 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 
 	if (!s)
 		return result;
-	if (result == CUDA_SUCCESS && s->pool) {
+	if (result == CUDA_SUCCESS) {
 		entry.key = *(CUdeviceptr *)call->out;
 		entry.owner = s = really(s, call, entry.key);
 		entry.device = s->device;
@@ -320,7 +312,7 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 	fits = settle(asked, most(call->bytes), false);
 	if (s != asked)
 		fits = settle(s, 0, false);
-	if (fits || result != CUDA_SUCCESS || !s->pool)
+	if (fits || result != CUDA_SUCCESS)
 		return result;
 	/* The driver took more than was expected, and there is no room for it: it goes back at once. */
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
@@ -450,21 +442,15 @@ bool memory_graph_before(struct act_call *call, CUresult *result)
 	uint64_t bytes = node_bytes(call, &ordinal);
 	struct stock *s = bytes ? find_or_make(NULL, ordinal, false) : NULL;
 
-	call->token = 0;
-	if (!s || !s->device)
-		return true;
-	/* Whether the driver takes it now or when the graph is launched: without room there is no node. */
-	call->bytes = bytes;
-	return expect(s, call, bytes, false, result);
+	if (call->id == HOOK_cuDeviceGraphMemTrim)
+		memory_graph_trim_begin();
+	return !s || !s->device || graph_node(s, bytes, result);
 }
 
-CUresult memory_graph_after(struct act_call *call, CUresult result)
+void memory_graph_after(const struct act_call *call)
 {
-	struct stock *s = (struct stock *)(uintptr_t)call->token;
-
-	if (s)
-		settle(s, most(call->bytes), false);
-	else if (memory_pool_any())
+	if (call->id == HOOK_cuDeviceGraphMemTrim)
+		memory_graph_trim_end();
+	if (memory_graph_any())
 		memory_pool_settle_all(false);
-	return result;
 }

@@ -114,7 +114,7 @@ static void remove_at(struct stripe *s, uint32_t *at)
 	s->unused = i;
 }
 
-bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry)
+static bool look_up(uint64_t key, unsigned kinds, struct memory_entry *entry, bool take)
 {
 	struct stripe *s = stripe_of(key);
 	bool found = false;
@@ -125,13 +125,24 @@ bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry)
 			if (s->entry[*at].key != key || !(s->entry[*at].kind & kinds))
 				continue;
 			*entry = s->entry[*at];
-			remove_at(s, at);
+			if (take)
+				remove_at(s, at);
 			found = true;
 			break;
 		}
 	}
 	pthread_mutex_unlock(&s->lock);
 	return found;
+}
+
+bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry)
+{
+	return look_up(key, kinds, entry, true);
+}
+
+bool memory_table_find(uint64_t key, unsigned kinds, struct memory_entry *entry)
+{
+	return look_up(key, kinds, entry, false);
 }
 
 void memory_table_walk(

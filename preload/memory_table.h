@@ -18,15 +18,14 @@ enum memory_kind {
 	MEMORY_MAPPING = 16, /* where physical memory is mapped */
 	MEMORY_MANAGED = 32, /* a pointer that was asked for as device memory, and is managed */
 	MEMORY_CONTEXT = 64, /* a context */
-	MEMORY_EXEC =
-		128, /* an executable graph; `epoch` is the ordinal of the device that it needs `bytes` of */
+	MEMORY_EXEC = 128,   /* an executable graph that has memory */
 };
 
 struct memory_entry {
 	uint64_t key;
 	uint64_t bytes;
 	uint64_t epoch;            /* how many contexts had ended when it was made */
-	void *owner;               /* context, pool or physical memory */
+	void *owner;               /* context, pool, physical memory or graph */
 	struct arb_device *device; /* whose quota it counts against */
 	uint32_t kind;
 	uint32_t next;
@@ -36,6 +35,8 @@ struct memory_entry {
 bool memory_table_put(const struct memory_entry *entry);
 /* Takes out the entry with this key and one of these kinds: exactly one of several threads gets it. */
 bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry);
+/* A copy of it, which stays. */
+bool memory_table_find(uint64_t key, unsigned kinds, struct memory_entry *entry);
 /* Shows every entry of these kinds; those for which `visit` says true are taken out. */
 void memory_table_walk(
 	unsigned kinds, bool (*visit)(void *argument, const struct memory_entry *entry), void *argument);

@@ -26,6 +26,22 @@
 		return result_;                                                                              \
 	return act_after(&act_, real_ args);
 
+/* A graph without memory goes the short way also beside others that have some. */
+#define GRAPH(symbol, args, facts)                                                                           \
+	if (__atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED)) {                                           \
+		struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                    \
+                                                                                                             \
+		if (arb_real(symbol) && !act_graph_has_memory(act_.handle) && act_open(CAT_GRAPH))           \
+			return arb_real(symbol) args;                                                        \
+	}
+
+#define SLOW_GRAPH(symbol, params, args, facts)                                                              \
+	static COLD __attribute__((used)) CUresult slow_##symbol params                                      \
+	{                                                                                                    \
+		GRAPH(symbol, args, facts)                                                                   \
+		CALL(symbol, args, facts)                                                                    \
+	}
+
 #define SLOW(symbol, params, args, facts)                                                                    \
 	static COLD __attribute__((used)) CUresult slow_##symbol params                                      \
 	{                                                                                                    \
@@ -50,34 +66,40 @@
 #endif
 typedef long words_fn(WORDS);
 
-#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
-	SLOW(symbol, params, args, facts)                                                                    \
+#define SHORT(symbol, category, params, args, also)                                                          \
 	words_fn short_##symbol __asm__("wrap_" #symbol);                                                    \
 	long short_##symbol(WORDS)                                                                           \
 	{                                                                                                    \
 		words_fn *real_ =                                                                            \
 			(words_fn *)__atomic_load_n(&arb_real_table[HOOK_##symbol], __ATOMIC_RELAXED);       \
                                                                                                              \
-		if (unlikely(!real_) || unlikely(!act_open(CAT_##category)))                                 \
+		if (unlikely(!real_) || unlikely(also) || unlikely(!act_open(CAT_##category)))               \
 			real_ = (words_fn *)(void *)slow_##symbol;                                           \
 		return real_ SAME_WORDS;                                                                     \
 	}
 
 #else
 
-#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
-	SLOW(symbol, params, args, facts)                                                                    \
+#define SHORT(symbol, category, params, args, also)                                                          \
 	CUresult wrap_##symbol params                                                                        \
 	{                                                                                                    \
 		__typeof__(symbol) *real_ = (__typeof__(symbol) *)__atomic_load_n(                           \
 			&arb_real_table[HOOK_##symbol], __ATOMIC_RELAXED);                                   \
                                                                                                              \
-		if (unlikely(!real_) || unlikely(!act_open(CAT_##category)))                                 \
+		if (unlikely(!real_) || unlikely(also) || unlikely(!act_open(CAT_##category)))               \
 			return slow_##symbol args;                                                           \
 		return real_ args;                                                                           \
 	}
 
 #endif
+
+#define WRAP_GATED(symbol, category, params, args, facts)                                                    \
+	SLOW(symbol, params, args, facts)                                                                    \
+	SHORT(symbol, category, params, args, 0)
+
+#define WRAP_GRAPH(symbol, category, params, args, facts)                                                    \
+	SLOW_GRAPH(symbol, params, args, facts)                                                              \
+	SHORT(symbol, category, params, args, __atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED))
 
 #define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
 	CUresult wrap_##symbol params                                                                        \
@@ -92,7 +114,7 @@ typedef long words_fn(WORDS);
  * WATCHED is seen before and after the call; the wrappers of OWN are in special.c.
  */
 #define WAY_LAUNCH      WRAP_GATED
-#define WAY_GRAPH       WRAP_GATED
+#define WAY_GRAPH       WRAP_GRAPH
 #define WAY_COPY        WRAP_GATED
 #define WAY_COPY_SYNC   WRAP_GATED
 #define WAY_MEMSET      WRAP_GATED

@@ -257,89 +257,6 @@ static void physical(void)
 	PM_BOTH(0);
 }
 
-static CUgraph with_memory(uint64_t bytes)
-{
-	CUDA_MEM_ALLOC_NODE_PARAMS node = {
-		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-			.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-		.bytesize = bytes};
-	CUgraphNode made;
-	CUgraph graph;
-
-	OK(cuGraphCreate(&graph, 0));
-	OK(cuGraphAddMemAllocNode(&made, graph, NULL, 0, &node));
-	return graph;
-}
-
-/* Whether the driver has it yet or not, what a launch may take counts while there is something to launch. */
-static void executables(CUstream stream)
-{
-	CUgraph small = with_memory(50 * MIB), large = with_memory(99 * MIB), outer;
-	CUgraphExec a, b, c;
-	CUgraphNode inner;
-	CUdeviceptr p;
-
-	OK(cuGraphInstantiateWithFlags(&a, small, 0));
-	OK(cuGraphInstantiateWithFlags(&b, large, 0));
-	T_CHECK(pm_counted(0) >= 100 * MIB, "%lld", (long long)pm_counted(0));
-	OK(cuGraphLaunch(b, stream));
-	OK(cuStreamSynchronize(stream));
-	OK(cuGraphDestroy(small));
-	OK(cuGraphDestroy(large));
-	OK(cuCtxSynchronize());
-	T_CHECK(pm_counted(0) >= 100 * MIB, "%lld", (long long)pm_counted(0));
-	/* So that there is room for the launch whatever else is allocated. */
-	GIVES(cuMemAlloc_v2(&p, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-	OK(cuGraphExecDestroy(b));
-	OK(cuCtxSynchronize());
-	T_CHECK(pm_counted(0) >= 50 * MIB, "%lld", (long long)pm_counted(0));
-	/* Also through a graph in a graph. */
-	OK(cuGraphCreate(&outer, 0));
-	small = with_memory(60 * MIB);
-	OK(cuGraphAddChildGraphNode(&inner, outer, NULL, 0, small));
-	OK(cuGraphInstantiateWithFlags(&c, outer, 0));
-	OK(cuGraphDestroy(outer));
-	OK(cuGraphDestroy(small));
-	OK(cuCtxSynchronize());
-	T_CHECK(pm_counted(0) >= 60 * MIB, "%lld", (long long)pm_counted(0));
-	OK(cuGraphExecDestroy(c));
-	OK(cuGraphExecDestroy(a));
-	OK(cuCtxSynchronize());
-	PM_BOTH(0);
-}
-
-static void graphs(void)
-{
-	CUDA_MEM_ALLOC_NODE_PARAMS node = {
-		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-			.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-		.bytesize = 40 * MIB};
-	CUdeviceptr p;
-	CUgraphNode made;
-	CUstream stream;
-	CUgraph graph;
-
-	OK(cuGraphCreate(&graph, 0));
-	OK(cuGraphAddMemAllocNode(&made, graph, NULL, 0, &node));
-	PM_BOTH(40 * MIB);
-	node.bytesize = 217 * MIB;
-	GIVES(cuGraphAddMemAllocNode(&made, graph, NULL, 0, &node), CUDA_ERROR_OUT_OF_MEMORY);
-	PM_BOTH(40 * MIB);
-	OK(cuGraphDestroy(graph));
-	OK(cuCtxSynchronize());
-	PM_BOTH(0);
-	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	OK(cuMemAllocAsync(&p, 30 * MIB, stream));
-	PM_BOTH(30 * MIB);
-	OK(cuMemFreeAsync(p, stream));
-	OK(cuStreamEndCapture(stream, &graph));
-	OK(cuGraphDestroy(graph));
-	OK(cuCtxSynchronize());
-	PM_BOTH(0);
-	executables(stream);
-}
-
 static void contexts(void)
 {
 	CUdeviceptr a, b;
@@ -436,7 +353,10 @@ int main(int argc, char **argv)
 	run("arrays and mipmaps", arrays, "256Mi");
 	run("pools", pools, "256Mi");
 	run("physical memory by reference", physical, "256Mi");
-	run("graphs", graphs, "256Mi");
+	run("graphs", pm_graphs, "256Mi");
+	run("graphs that run at once", pm_graphs_at_once, "256Mi");
+	run("what graphs leave behind", pm_graphs_rest, "256Mi");
+	run("graphs of many threads", pm_graphs_threads, "256Mi");
 	run("contexts that end", contexts, "256Mi");
 	run("queries", pm_queries, "256Mi");
 	run("memory of others", pm_others, "256Mi");

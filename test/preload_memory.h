@@ -40,6 +40,11 @@ uint64_t pm_truth(int device);
 
 /* preload_memory_race.c */
 void pm_race(void);
+/* preload_memory_graph.c */
+void pm_graphs(void);
+void pm_graphs_at_once(void);
+void pm_graphs_rest(void);
+void pm_graphs_threads(void);
 /* preload_memory_query.c; begins without a context, as does pm_others */
 void pm_queries(void);
 /* preload_memory_more.c */

@@ -119,9 +119,9 @@ void pm_capture(void)
 	PM_BOTH(200 * MIB);
 	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	OK(cuMemAllocAsync(&a, 100 * MIB, stream));
-	OK(cuMemAllocAsync(&b, 100 * MIB, other));
-	PM_BOTH(200 * MIB);
-	GIVES(cuMemAllocAsync(&a, 100 * MIB, other), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemAllocAsync(&b, 150 * MIB, other));
+	PM_BOTH(150 * MIB);
+	GIVES(cuMemAllocAsync(&a, 107 * MIB, other), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemFreeAsync(b, other));
 	OK(cuStreamEndCapture(stream, &graph));
 	OK(cuGraphDestroy(graph));

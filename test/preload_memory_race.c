@@ -31,10 +31,51 @@ struct shared {
 struct held {
 	enum kind kind;
 	uint64_t handle; /* 0: none */
+	CUdeviceptr left;
 };
 
 static struct shared *shared;
 static CUcontext context;
+static CUfunction spin;
+
+/* A graph that takes memory, computes for a moment, and frees it every other time; launched at once. */
+static CUresult launch(struct held *h, unsigned rows, CUstream stream)
+{
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
+		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+			.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+		.bytesize = rows * 4096ull};
+	CUDA_KERNEL_NODE_PARAMS kernel = {.func = spin,
+		.gridDimX = 1,
+		.gridDimY = 1,
+		.gridDimZ = 1,
+		.blockDimX = 1,
+		.blockDimY = 1,
+		.blockDimZ = 1,
+		.kernelParams = (void *[]){&(uint64_t){100000}}};
+	CUgraphNode n[3];
+	CUgraphExec x;
+	CUresult result;
+	CUgraph g;
+
+	OK(cuGraphCreate(&g, 0));
+	OK(cuGraphAddMemAllocNode(&n[0], g, NULL, 0, &alloc));
+	OK(cuGraphAddKernelNode_v2(&n[1], g, &n[0], 1, &kernel));
+	if (rows % 2)
+		OK(cuGraphAddMemFreeNode(&n[2], g, &n[1], 1, alloc.dptr));
+	OK(cuGraphInstantiateWithFlags(&x, g, 0));
+	OK(cuGraphDestroy(g));
+	result = rows % 8 < 2 ? cuGraphUpload(x, stream) : CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		result = cuGraphLaunch(x, stream);
+	if (result == CUDA_SUCCESS && rows % 3 == 0 && rows % 2)
+		result = cuGraphLaunch(x, stream);
+	h->handle = (uintptr_t)x;
+	h->left = rows % 2 ? 0 : alloc.dptr;
+	if (result != CUDA_SUCCESS)
+		OK(cuGraphExecDestroy(x));
+	return result;
+}
 
 static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 {
@@ -44,10 +85,7 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUDA_ARRAY3D_DESCRIPTOR deep = {
 		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
-	CUDA_MEM_ALLOC_NODE_PARAMS node = {
-		.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = prop.location}};
 	CUresult result = CUDA_SUCCESS;
-	CUgraphNode made;
 	size_t pitch;
 
 	switch (kind) {
@@ -61,11 +99,7 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		result = cuMemAllocManaged((CUdeviceptr *)&h->handle, rows * 4096ull, CU_MEM_ATTACH_GLOBAL);
 		break;
 	case GRAPH:
-		node.bytesize = rows * 4096ull;
-		OK(cuGraphCreate((CUgraph *)&h->handle, 0));
-		result = cuGraphAddMemAllocNode(&made, (CUgraph)h->handle, NULL, 0, &node);
-		if (result != CUDA_SUCCESS)
-			OK(cuGraphDestroy((CUgraph)h->handle));
+		result = launch(h, rows, stream);
 		break;
 	case ARRAY:
 		result = cuArrayCreate_v2((CUarray *)&h->handle, &flat);
@@ -103,7 +137,9 @@ static void give(struct held *h, CUstream stream)
 		result = cuMemFree_v2(h->handle);
 		break;
 	case GRAPH:
-		result = cuGraphDestroy((CUgraph)h->handle);
+		result = cuGraphExecDestroy((CUgraphExec)h->handle);
+		if (result == CUDA_SUCCESS && h->left)
+			result = h->left >> 21 & 1 ? cuMemFreeAsync(h->left, stream) : cuMemFree_v2(h->left);
 		break;
 	case ARRAY:
 		result = cuArrayDestroy((CUarray)h->handle);
@@ -150,14 +186,19 @@ static void *thread(void *argument)
 static int process(void *argument)
 {
 	pthread_t threads[THREADS];
+	CUmodule module;
 
 	(void)argument;
 	context = pm_context();
+	OK(cuModuleLoadData(
+		&module, ".version 7.0\n.target sm_50\n.visible .entry spin_ns(.param .u64 ns) {}\n"));
+	OK(cuModuleGetFunction(&spin, module, "spin_ns"));
 	for (uintptr_t i = 0; i < THREADS; i++)
 		T_CHECK(!pthread_create(&threads[i], NULL, thread, (void *)i), "no thread");
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	OK(cuCtxSynchronize());
+	OK(cuDeviceGraphMemTrim(0));
 	/* Not gone yet: what is left is really given back, not only cleared away behind it. */
 	__atomic_fetch_add(&shared->at_rest, 1, __ATOMIC_RELAXED);
 	while (__atomic_load_n(&shared->stop, __ATOMIC_RELAXED) < 2)

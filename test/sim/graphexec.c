@@ -238,7 +238,8 @@ static CUresult run(CUgraphExec x, CUstream s)
 	bool used[MAX_LANES] = {false};
 	uint64_t start;
 
-	TRY(drv_graphmem_bind(&x->memory, s, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, true));
+	TRY(drv_graphmem_bind(
+		&x->memory, s, x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, true));
 	if (x->launched)
 		drv_push_wait(s, x->last_ring, x->last_gen, x->last_count);
 	start = drv_push(s, (struct sim_op){.kind = SIM_OP_NOP, .flags = SIM_OP_GRAPH}, (struct effect){0});

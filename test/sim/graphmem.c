@@ -1,8 +1,8 @@
 /*
  * The memory of graphs. An allocation node has an address from the time it is made; physical memory is put
- * behind it by a launch or an upload, out of a stock for each device that gives nothing back by itself. What a
- * graph had is used again by the next one in the same stream, by others when its work is done. An allocation
- * that its graph does not free keeps its memory until somebody frees it.
+ * behind it by a launch or an upload, out of a stock for each device that gives nothing back by itself. What
+ * a graph had is used again by the next one in the same stream, by others when its work is done. An
+ * allocation that its graph does not free keeps its memory until somebody frees it.
  */
 #include "graph.h"
 
@@ -378,7 +378,8 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 	uint32_t physical;
 
 	TRY(drv_device(device, &physical));
-	if (!value || (attr != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
+	if (!value ||
+		(attr != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
 		return CUDA_ERROR_INVALID_VALUE;
 	drv_lock();
 	high[physical][attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH] = 0;

@@ -1,0 +1,305 @@
+/*
+ * Room for graphs with memory, when they are launched. What a launch may take at most is known, and counts
+ * before the driver is asked; what it has really taken the driver says afterwards:
+ *
+ *     counted = what the driver holds for graphs + what the launches under way may still take
+ *
+ * The driver takes nothing new where it can use again what earlier launches had, so that what does not fit
+ * is not refused at once. In this order: what is not in use is given back; a graph that nothing has come
+ * between since it was launched in the same stream has what it needs and is let pass, alone; graphs that run
+ * are waited for, one by one.
+ */
+#include "memory_graph.h"
+
+#include "compat.h"
+#include "log.h"
+#include "memory.h"
+#include "track.h"
+
+#include <stdlib.h>
+
+#define NAP_LEAST_NS 30000u
+#define NAP_MOST_NS  1000000u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct graph_exec *list;
+/* Launches and uploads in the driver's hands; with `alone` one that nothing is counted for. */
+static unsigned flying;
+static unsigned trimming; /* threads that give back what is not in use */
+static bool alone, mixed;
+/* The last one, if no other was under way meanwhile and nothing has been given back since. */
+static const struct graph_exec *last;
+static struct memory_place last_place;
+
+/* What the calling thread's launch has reserved. */
+static __thread struct {
+	uint64_t bytes[GRAPH_DEVICES];
+	struct memory_place place;
+	bool alone;
+} own;
+
+static void release_all(const struct graph_exec *x)
+{
+	for (unsigned i = 0; i < x->n; i++) {
+		memory_graph_done(x->need[i].ordinal, own.bytes[i]);
+		own.bytes[i] = 0;
+	}
+}
+
+/* All that it may take or nothing. */
+static bool reserve_all(const struct graph_exec *x, const uint64_t *want)
+{
+	for (unsigned i = 0; i < x->n; i++) {
+		if (!memory_graph_expect(x->need[i].ordinal, want[i])) {
+			release_all(x);
+			return false;
+		}
+		own.bytes[i] = want[i];
+	}
+	return true;
+}
+
+/* The lock is held. What it left behind the last time is freed by a launch, and is there for it alone. */
+static void wanted(const struct graph_exec *x, uint64_t *want)
+{
+	for (unsigned i = 0; i < x->n; i++) {
+		want[i] = x->need[i].bytes;
+		for (size_t k = 0; k < x->nrest && x->auto_free; k++)
+			if (x->rest[k].there && x->rest[k].ordinal == x->need[i].ordinal)
+				want[i] -= x->rest[k].bytes < want[i] ? x->rest[k].bytes : want[i];
+	}
+}
+
+static bool try_to_enter(const struct graph_exec *x)
+{
+	uint64_t want[GRAPH_DEVICES];
+
+	pthread_mutex_lock(&lock);
+	if (alone) {
+		pthread_mutex_unlock(&lock);
+		return false;
+	}
+	mixed |= flying != 0;
+	flying++;
+	wanted(x, want);
+	pthread_mutex_unlock(&lock);
+	if (reserve_all(x, want))
+		return true;
+	pthread_mutex_lock(&lock);
+	flying--;
+	mixed &= flying != 0;
+	pthread_mutex_unlock(&lock);
+	return false;
+}
+
+/* It has what it needs, from the last time, and nobody can take it away meanwhile. */
+static bool enter_alone(const struct graph_exec *x)
+{
+	pthread_mutex_lock(&lock);
+	own.alone = !flying && !trimming && last == x && memory_place_same(&last_place, &own.place);
+	if (own.alone) {
+		alone = true;
+		flying++;
+	}
+	pthread_mutex_unlock(&lock);
+	return own.alone;
+}
+
+/* How many are under way, in the driver or on the GPU. Those that were destroyed go with their work. */
+static unsigned running(void)
+{
+	CUstreamCaptureMode mode = track_relax();
+	unsigned n;
+
+	pthread_mutex_lock(&lock);
+	n = flying;
+	for (struct graph_exec **at = &list, *x; (x = *at);) {
+		x->busy = x->busy && !memory_mark_passed(&x->mark);
+		n += x->busy;
+		if (x->gone && !x->busy) {
+			*at = x->next;
+			graph_drop(x);
+		} else {
+			at = &x->next;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	track_unrelax(mode);
+	return n;
+}
+
+/* As long as graphs end, and give room. */
+static bool wait_and_enter(const struct graph_exec *x)
+{
+	uint64_t patience = memory_patience_ns(), since = track_now(), nap = NAP_LEAST_NS;
+	unsigned before = running();
+
+	while (before) {
+		unsigned now;
+
+		memory_nap(nap);
+		now = running();
+		if (now < before) {
+			memory_give_back();
+			if (try_to_enter(x))
+				return true;
+			since = track_now();
+			nap = NAP_LEAST_NS;
+			now = running();
+		} else if (track_now() - since > patience) {
+			arb_log(ARB_LOG_WARN,
+				"a graph finds no room, because none of %u that run has ended for %u ms", now,
+				(unsigned)(patience / MS));
+			return false;
+		} else if (nap < NAP_MOST_NS) {
+			nap *= 2;
+		}
+		before = now;
+	}
+	return false;
+}
+
+/* Queued frees are waited for, as with the driver's own lack of memory. */
+static bool finish_stream(const struct act_call *call)
+{
+	__typeof__(cuStreamSynchronize) *wait = arb_hooks[call->id].variant == VARIANT_LEGACY
+							? arb_real(cuStreamSynchronize)
+							: arb_real(cuStreamSynchronize_ptsz);
+
+	CUstreamCaptureMode mode = track_relax();
+	bool done = wait && wait(call->stream) == CUDA_SUCCESS;
+
+	track_unrelax(mode);
+	return done;
+}
+
+bool graph_enter(struct graph_exec *x, const struct act_call *call)
+{
+	own.alone = false;
+	own.place = memory_place_of(call);
+	if (try_to_enter(x) || enter_alone(x))
+		return true;
+	memory_give_back();
+	if (try_to_enter(x))
+		return true;
+	if (streams_capturing(call))
+		return false;
+	if (wait_and_enter(x))
+		return true;
+	if (!memory_pool_holds() || !finish_stream(call))
+		return false;
+	memory_give_back();
+	return try_to_enter(x);
+}
+
+void graph_enter_if_room(struct graph_exec *x)
+{
+	own.alone = false;
+	if (try_to_enter(x))
+		return;
+	pthread_mutex_lock(&lock);
+	flying++;
+	mixed = true;
+	pthread_mutex_unlock(&lock);
+}
+
+/* The lock is held. Somebody's rest is freed. */
+static void forget_rest(CUdeviceptr at)
+{
+	for (struct graph_exec *x = list; x; x = x->next)
+		for (size_t i = 0; i < x->nrest; i++)
+			if (x->rest[i].at == at)
+				x->rest[i].there = false;
+}
+
+void graph_leave(struct graph_exec *x, const struct act_call *call, bool launched)
+{
+	bool behind = launched && !streams_capturing(call) && memory_mark_set(&x->mark, call) == CUDA_SUCCESS;
+
+	release_all(x);
+	pthread_mutex_lock(&lock);
+	flying--;
+	alone &= !own.alone;
+	last = launched && !flying && !mixed ? x : NULL;
+	last_place = own.place;
+	mixed &= flying != 0;
+	if (behind)
+		x->busy = true;
+	if (launched && (call->id == HOOK_cuGraphLaunch || call->id == HOOK_cuGraphLaunch_ptsz))
+		for (size_t i = 0; i < x->nrest; i++)
+			x->rest[i].there = true;
+	for (size_t i = 0; i < x->nfrees; i++)
+		forget_rest(x->frees[i]);
+	pthread_mutex_unlock(&lock);
+}
+
+void graph_list(struct graph_exec *x)
+{
+	pthread_mutex_lock(&lock);
+	x->next = list;
+	list = x;
+	pthread_mutex_unlock(&lock);
+}
+
+void graph_unlist(struct graph_exec *x)
+{
+	pthread_mutex_lock(&lock);
+	x->gone = true;
+	last = last == x ? NULL : last;
+	pthread_mutex_unlock(&lock);
+	running();
+}
+
+void memory_graph_freed(CUdeviceptr at)
+{
+	pthread_mutex_lock(&lock);
+	forget_rest(at);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Not while one relies on what it had: that is over in a moment. */
+void memory_graph_trim_begin(void)
+{
+	bool wait;
+
+	do {
+		pthread_mutex_lock(&lock);
+		wait = alone;
+		if (!wait) {
+			trimming++;
+			last = NULL;
+		}
+		pthread_mutex_unlock(&lock);
+		if (wait)
+			memory_nap(NAP_LEAST_NS);
+	} while (wait);
+}
+
+void memory_graph_trim_end(void)
+{
+	pthread_mutex_lock(&lock);
+	trimming--;
+	pthread_mutex_unlock(&lock);
+}
+
+void memory_graph_context(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	for (struct graph_exec *x = list; x; x = x->next)
+		if (x->mark.ctx == ctx) {
+			memory_mark_drop(&x->mark);
+			x->busy = false;
+		}
+	last = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+void memory_exec_forget(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	list = NULL;
+	last = NULL;
+	flying = trimming = 0;
+	alone = mixed = false;
+	__atomic_store_n(&act_gate.graphs, 0, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,151 @@
+/* Events behind work that has memory, and waiting for them without holding anything. */
+#include "memory_mark.h"
+
+#include "elf.h"
+#include "hooks.h"
+#include "symbols.h"
+#include "threads.h"
+
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A kernel may take long; what waits for something that only this thread can do waits for ever. */
+#define PATIENCE_NS       60000000000ull
+#define PATIENCE_SHORT_NS 2000000000ull
+
+void memory_nap(uint64_t ns)
+{
+	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+	syscall(SYS_nanosleep, &ts, NULL);
+}
+
+uint64_t memory_patience_ns(void)
+{
+	uint64_t seen[CAT_COUNT];
+
+	act_thread_sum(seen);
+	return seen[CAT_HOSTFN] + seen[CAT_MEMOP] + seen[CAT_INTEROP] ? PATIENCE_SHORT_NS : PATIENCE_NS;
+}
+
+/* Threads come and go, and so do the addresses of what is theirs; a number does not come back. */
+static uint64_t thread_number(void)
+{
+	static uint64_t last;
+	static __thread uint64_t own;
+
+	if (!own)
+		own = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return own;
+}
+
+static CUcontext current_context(void)
+{
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	CUcontext ctx = NULL;
+
+	return current && current(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+struct memory_place memory_place_of(const struct act_call *call)
+{
+	struct memory_place p = {.stream = call->stream};
+
+	if (!p.stream)
+		p.stream = arb_hooks[call->id].variant == VARIANT_LEGACY ? CU_STREAM_LEGACY
+									 : CU_STREAM_PER_THREAD;
+	if (p.stream == CU_STREAM_LEGACY || p.stream == CU_STREAM_PER_THREAD)
+		p.ctx = current_context();
+	if (p.stream == CU_STREAM_PER_THREAD)
+		p.thread = thread_number();
+	return p;
+}
+
+bool memory_place_same(const struct memory_place *a, const struct memory_place *b)
+{
+	return a->stream == b->stream && a->ctx == b->ctx && a->thread == b->thread;
+}
+
+/* Nobody gates it, so it is not in the table. */
+static __typeof__(cuStreamGetCtx) *find_get_context(void)
+{
+	static __typeof__(cuStreamGetCtx) *found;
+	__typeof__(cuStreamGetCtx) *get = __atomic_load_n(&found, __ATOMIC_RELAXED);
+	struct elf_object object;
+
+	if (!get && arb_library_loaded(LIBRARY_CUDA, &object)) {
+		get = (__typeof__(get))arb_elf_symbol(&object, "cuStreamGetCtx");
+		__atomic_store_n(&found, get, __ATOMIC_RELAXED);
+	}
+	return get;
+}
+
+CUcontext memory_place_context(const struct act_call *call)
+{
+	__typeof__(cuStreamGetCtx) *get;
+	CUcontext ctx;
+
+	if (!call->stream || call->stream == CU_STREAM_LEGACY || call->stream == CU_STREAM_PER_THREAD)
+		return current_context();
+	get = find_get_context();
+	return get && get(call->stream, &ctx) == CUDA_SUCCESS ? ctx : current_context();
+}
+
+static bool push(CUcontext ctx)
+{
+	__typeof__(cuCtxPushCurrent_v2) *call = arb_real(cuCtxPushCurrent_v2);
+
+	return ctx && call && arb_real(cuCtxPopCurrent_v2) && call(ctx) == CUDA_SUCCESS;
+}
+
+static void pop(void)
+{
+	CUcontext popped;
+
+	arb_real(cuCtxPopCurrent_v2)(&popped);
+}
+
+CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call)
+{
+	bool legacy = arb_hooks[call->id].variant == VARIANT_LEGACY;
+	__typeof__(cuEventRecord) *record = legacy ? arb_real(cuEventRecord) : arb_real(cuEventRecord_ptsz);
+	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	CUcontext ctx = memory_place_context(call);
+	CUresult result = CUDA_SUCCESS;
+
+	if (!record || !create || !push(ctx))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (mark->ctx != ctx)
+		memory_mark_drop(mark);
+	if (!mark->event) {
+		result = create(&mark->event, CU_EVENT_DISABLE_TIMING);
+		mark->ctx = ctx;
+	}
+	if (result == CUDA_SUCCESS)
+		result = record(mark->event, call->stream);
+	pop();
+	return result;
+}
+
+bool memory_mark_passed(const struct memory_mark *mark)
+{
+	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
+	CUresult result;
+
+	if (!mark->event || !query || !push(mark->ctx))
+		return true;
+	result = query(mark->event);
+	pop();
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+void memory_mark_drop(struct memory_mark *mark)
+{
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+
+	if (mark->event && destroy)
+		destroy(mark->event);
+	*mark = (struct memory_mark){0};
+}

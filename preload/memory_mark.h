@@ -1,0 +1,34 @@
+/* A place in a stream, and whether the GPU has come to it. */
+#ifndef PRELOAD_MEMORY_MARK_H
+#define PRELOAD_MEMORY_MARK_H
+
+#include "act.h"
+
+/* A stream, so that two of them are the same only if what is put into them comes one after the other. */
+struct memory_place {
+	CUstream stream;
+	CUcontext ctx;   /* of a default stream */
+	uint64_t thread; /* of a thread's own */
+};
+
+struct memory_mark {
+	CUevent event; /* NULL: none yet */
+	CUcontext ctx; /* that it ends with */
+};
+
+struct memory_place memory_place_of(const struct act_call *call);
+bool memory_place_same(const struct memory_place *a, const struct memory_place *b);
+/* The context that the call's stream belongs to. */
+CUcontext memory_place_context(const struct act_call *call);
+
+/* Behind everything that is in the call's stream by now; otherwise why not. */
+CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call);
+/* Also if nothing can be said of it. */
+bool memory_mark_passed(const struct memory_mark *mark);
+void memory_mark_drop(struct memory_mark *mark);
+
+void memory_nap(uint64_t ns);
+/* How long something that is queued may take to end, before it is taken for stuck. */
+uint64_t memory_patience_ns(void);
+
+#endif
