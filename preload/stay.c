@@ -253,10 +253,10 @@ uint64_t stay_due(const struct track *t, bool hurry)
 	uint64_t calls, credited, begun, grace = LOOK_LEAST_NS;
 
 	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. */
-	if (t->quick)
-		grace = hurry ? QUICK_NS : LOOK_NS;
-	else if (!hurry)
-		grace = stay_in_company(t) ? MS : LOOK_NS;
+	if (!hurry)
+		grace = LOOK_NS;
+	else if (t->quick)
+		grace = QUICK_NS;
 
 	/* Whoever stands at the gate looks for itself. */
 	if (t->phase == TRACK_OUT || t->waiters)

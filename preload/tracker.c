@@ -238,6 +238,16 @@ static void *tracker(void *argument)
 	return argument;
 }
 
+/* A program may end in a signal's handler, in the midst of anything. */
+static bool all_free(void)
+{
+	for (unsigned i = 0; i < ARB_DEVICES; i++)
+		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE) &&
+			!gpuarb_client_free(arb_tracks[i].device->client))
+			return false;
+	return true;
+}
+
 /* Before the driver's own handler: afterwards nobody of ours calls it. */
 static void at_exit(void)
 {
@@ -250,10 +260,12 @@ static void at_exit(void)
 	futex(&running, FUTEX_WAKE, 1, 0);
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
 		futex(&running, FUTEX_WAIT, 1, MS);
-	coverage_show();
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE))
-			gpuarb_client_leave(arb_tracks[i].device->client, 0);
+	if (all_free()) {
+		coverage_show();
+		for (unsigned i = 0; i < ARB_DEVICES; i++)
+			if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE))
+				gpuarb_client_leave(arb_tracks[i].device->client, 0);
+	}
 	errno = saved;
 }
 

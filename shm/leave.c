@@ -34,6 +34,11 @@ void arb_client_part(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->lock);
 }
 
+bool gpuarb_client_free(const struct gpuarb_client *c)
+{
+	return arb_lock_free(&c->guard->lock);
+}
+
 void gpuarb_client_close(struct gpuarb_client *c)
 {
 	if (!c)

@@ -8,6 +8,9 @@
 
 #include "os.h"
 
+/* The sections under the lock take microseconds; a busy machine may hold up one who is inside. */
+#define FREE_WAIT_NS 100000000ull
+
 static int membarrier(int command)
 {
 	int saved = errno;
@@ -34,6 +37,18 @@ void arb_lock_bias(struct arb_process_lock *lock)
 		arb_store64(&lock->owner, (uint64_t)(uintptr_t)__builtin_thread_pointer());
 	else
 		arb_store32(&lock->revoked, 1);
+}
+
+bool arb_lock_free(const struct arb_process_lock *lock)
+{
+	uint64_t end = arb_os_now_ns() + FREE_WAIT_NS;
+
+	for (unsigned i = 0; arb_load32_acquire(&lock->inside) || arb_load32_acquire(&lock->word); i++) {
+		if (arb_os_now_ns() > end)
+			return false;
+		relax(i);
+	}
+	return true;
 }
 
 void arb_lock_take_slow(struct arb_process_lock *lock)

@@ -27,6 +27,12 @@ void arb_lock_bias(struct arb_process_lock *lock);
 
 void arb_lock_take_slow(struct arb_process_lock *lock);
 
+/*
+ * For one who may have been interrupted while it held the lock itself, and will not go back: a program that
+ * ends in a signal's handler. False: somebody holds it, and goes on holding it.
+ */
+bool arb_lock_free(const struct arb_process_lock *lock);
+
 static inline void arb_lock_take(struct arb_process_lock *lock)
 {
 	if (__builtin_expect(

@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -353,6 +354,37 @@ static void goes_past_the_table(void)
 		"%llu launches", (unsigned long long)client->counter[ARB_COUNTER_LAUNCHES]);
 }
 
+static void ends_here(int signal)
+{
+	(void)signal;
+	exit(3);
+}
+
+static int is_interrupted(void *argument)
+{
+	unsigned *us = argument;
+	struct itimerval soon = {.it_value = {0, (int)*us}};
+
+	host_context(0);
+	signal(SIGALRM, ends_here);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	for (;;)
+		host_work();
+	return 0;
+}
+
+/* Which no program should do, and many do: at any point, also within a call. */
+static void ends_in_a_signal_handler(void)
+{
+	for (unsigned i = 0; i < 60; i++) {
+		unsigned us = 3000 + 137 * i;
+		int status = t_run(is_interrupted, &us, 20);
+
+		T_CHECK(status == 3, "status %d after %u us", status, us);
+	}
+	T_CHECK(host_clients(0) == 0, "somebody is left");
+}
+
 const struct host_case host_process_cases[] = {
 	{"closes all descriptors before it uses the GPU", closes_all_before, "50", 0},
 	{"closes all descriptors after it used the GPU", closes_all_after, "50", 0},
@@ -366,6 +398,7 @@ const struct host_case host_process_cases[] = {
 	{"ends by _exit while a thread waits at the gate", ends_at_once, "5", 6},
 	{"ends by exit from a thread", ends_from_a_thread, "5", 7},
 	{"returns while a thread waits at the gate", returns_while_a_thread_waits, "5", 8},
+	{"ends in a signal's handler", ends_in_a_signal_handler, "50", 0},
 	{"ends with its last thread", ends_with_its_last_thread, "50", 0},
 	{"ends with its last thread, unlimited", ends_with_its_last_thread, NULL, 0},
 	{"closes the driver and opens it again", closes_the_driver, "50", 0},

@@ -99,6 +99,12 @@ GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
 /*
+ * At the program's end: may the client be used? Not if the thread was interrupted while it was using it. What
+ * is left then, the next who looks takes away.
+ */
+GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
+
+/*
  * About the stay in the running set that this thread has just begun or ended: the weights of the others in it
  * together, and (when it ended) whether anybody at all came, went or rolled the window meanwhile.
  */

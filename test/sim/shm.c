@@ -172,8 +172,12 @@ static void lock_word(void)
 	}
 }
 
+/* The calling thread has the lock, or is about to. */
+static __thread volatile bool holding;
+
 void sim_lock(void)
 {
+	holding = true;
 	if (sim_shm.slot == SIM_NONE) {
 		pthread_mutex_lock(&registrar_mutex);
 		byte_lock(F_OFD_SETLKW, F_WRLCK, 0);
@@ -192,6 +196,7 @@ void sim_unlock(void)
 	memcpy(list, wakes, n * sizeof(list[0]));
 	if (__atomic_exchange_n(&sim_shm.file->lock, 0, __ATOMIC_RELEASE) & WAITERS)
 		syscall(SYS_futex, &sim_shm.file->lock, FUTEX_WAKE, 1, NULL, NULL, 0);
+	holding = false;
 	if (sim_shm.slot == SIM_NONE) {
 		byte_lock(F_OFD_SETLK, F_UNLCK, 0);
 		pthread_mutex_unlock(&registrar_mutex);
@@ -371,7 +376,8 @@ int sim_shm_join(void)
 
 void sim_shm_leave(void)
 {
-	if (sim_shm.slot == SIM_NONE)
+	/* A program that ends in a signal's handler, in the midst of a call, goes as if it were killed. */
+	if (sim_shm.slot == SIM_NONE || holding)
 		return;
 	sim_lock();
 	sim_engine_advance(sim_clock_ns());
