@@ -209,7 +209,7 @@ static void set_watch(struct track *t, const struct gpuarb_client_status *status
 void stay_check(struct track *t, uint64_t now)
 {
 	struct gpuarb_client_status status;
-	uint64_t next;
+	uint64_t next, least = t->hurry ? LOOK_LEAST_NS : MS;
 	int r, s;
 
 	/* First of all: a look at the quota may roll the window, and nothing can be dated before that. Who
@@ -244,16 +244,16 @@ void stay_check(struct track *t, uint64_t now)
 	if (status.look_ns)
 		next = status.look_ns;
 	else if (t->phase == TRACK_IN && t->limited && status.left_ns < next)
-		next = status.left_ns < LOOK_LEAST_NS ? LOOK_LEAST_NS : status.left_ns;
+		next = status.left_ns < least ? least : status.left_ns;
 	t->check_ns = now + next;
 }
 
-uint64_t stay_due(const struct track *t, bool hurry)
+uint64_t stay_due(const struct track *t)
 {
 	uint64_t calls, credited, begun, grace = LOOK_LEAST_NS;
 
 	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. */
-	if (!hurry)
+	if (!t->hurry)
 		grace = LOOK_NS;
 	else if (t->quick)
 		grace = QUICK_NS;

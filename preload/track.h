@@ -108,6 +108,7 @@ struct track {
 	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
+	bool hurry; /* the tracker can afford to look when something may happen, not just now and then */
 	uint64_t left_ns;              /* when the last one ended */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
 	bool held;                     /* somebody had more work than could be queued */
@@ -199,7 +200,7 @@ void stay_check(struct track *t, uint64_t now);
 /* Others were in the set just now. */
 bool stay_in_company(const struct track *t);
 /* When to look whether its work has ended. */
-uint64_t stay_due(const struct track *t, bool hurry);
+uint64_t stay_due(const struct track *t);
 /* Out of the set if no work is left. True if it is out. */
 bool stay_leave_if_idle(struct track *t);
 

@@ -26,7 +26,7 @@ COMPAT_WEAK(pthread_create)
 
 /* How often it looks, by what that costs: half of what it may spend. */
 #define LOOK_LEAST_NS (2 * MS)
-#define LOOK_MOST_NS  (6 * MS)
+#define LOOK_MOST_NS  (8 * MS)
 #define LOOK_COSTS    200
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
@@ -39,7 +39,7 @@ COMPAT_WEAK(pthread_create)
  */
 #define SPEND_PER_MILLE 8
 #define SAVINGS_NS      ((int64_t)MS)
-/* Those beside others pay for each other's ends that are noticed late: they may borrow. */
+/* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
 #define LOAN_NS ((int64_t)MS)
 
 struct track arb_tracks[ARB_DEVICES];
@@ -122,20 +122,19 @@ static void account_for(void)
 static uint64_t look(struct track *t)
 {
 	uint64_t now = track_now(), due, late, least, most, next;
-	bool hurry;
 
 	track_lock(t);
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
-	hurry = purse.left_ns > (stay_in_company(t) ? -LOAN_NS : 0);
-	least = hurry ? 100 * US : MS;
-	most = hurry ? 500 * US : tracker_look_ns;
+	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
+	least = t->hurry ? 100 * US : MS;
+	most = t->hurry ? 500 * US : tracker_look_ns;
 	/* Whoever is awake need not wake again for it soon. */
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
-	due = stay_due(t, hurry);
+	due = stay_due(t);
 	if (t->phase != TRACK_OUT && now >= due && !stay_leave_if_idle(t)) {
-		due = stay_due(t, hurry);
+		due = stay_due(t);
 		late = now > due ? (now - due) / 8 : 0;
 		if (due <= now)
 			due = now + (late < least ? least : late > most ? most : late);
