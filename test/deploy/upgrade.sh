@@ -1,17 +1,17 @@
 #!/bin/bash
-# An upgrade while clients run: this version and a next one, whose layout differs, on the same segments. Each works
-# with its own, refuses the other's with a sentence that names both, and leaves them as they are.
-# Usage: upgrade.sh BUILD NEXT   (NEXT: the same, built with another layout version)
+# An upgrade while clients run. A later release with the same layout shares the segment with this one. Of a next one,
+# whose layout differs, each works with its own, refuses the other's with a sentence that names both, and leaves it as
+# it is. Usage: upgrade.sh BUILD NEXT LATER   (NEXT: built with another layout version; LATER: with another release's)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-old=$(readlink -f "$1") new=$(readlink -f "$2")
+old=$(readlink -f "$1") new=$(readlink -f "$2") later=$(readlink -f "$3")
 what=upgrade
 # shellcheck source=test/deploy/common.sh
 . test/deploy/common.sh
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
 # shellcheck disable=SC2317,SC2329
 finish() {
-	[ -z "${client:-}" ] || kill -KILL "$client" 2>/dev/null
+	for process in ${client:-} ${second:-}; do kill -KILL "$process"; done 2>/dev/null
 	wait 2>/dev/null
 	rm -rf "$shm"
 }
@@ -35,8 +35,34 @@ for _ in $(seq 100); do
 	"$old/gpuarb-top" --json 2>/dev/null | grep -q '"name": "running"' && break
 	sleep 0.1
 done
-used() { "$old/gpuarb-top" --json | sed -nE '/"name": "running"/,/"used_ns"/s/.*"used_ns": ([0-9]+).*/\1/p' | head -n 1; }
-before=$(used)
+used() { # ACCOUNT
+	"$old/gpuarb-top" --json | sed -nE "/\"name\": \"$1\"/,/\"used_ns\"/s/.*\"used_ns\": ([0-9]+).*/\1/p" | head -n 1
+}
+
+# A later release joins the segment that this one has made: each sees, bills and limits the other.
+cmp -s "$old/libgpuarb-preload.so" "$later/libgpuarb-preload.so" && say "the later release is this one"
+[ "$("$later/gpuarb-set" --version)" = "gpuarb-set 9.9" ] || say "the later release is $("$later/gpuarb-set" --version)"
+LD_LIBRARY_PATH="$old/sim" GPUARB_ACCOUNT=later GPUARB_CORE_LIMIT=30 LD_PRELOAD="$later/libgpuarb-preload.so" "$old/simload" --kernel-us=50 \
+	--duration=60 >/dev/null 2>"$shm/later.err" &
+second=$!
+both() { [ "$(used running)" -gt "$1" ] && [ "$(used later)" -gt "$2" ]; } 2>/dev/null
+until_true 20 both 0 0 || say "they do not run together: $(cat "$shm/later.err")"
+until_true 20 both $(($(used running) + 200000000)) $(($(used later) + 200000000)) || say "they do not go on together"
+"$later/gpuarb-set" --gpu $gpu --account running core=25 || say "the later gpuarb-set cannot change a limit"
+"$old/gpuarb-set" --gpu $gpu --account later core=20 || say "a limit of the later client cannot be changed"
+for version in "$old" "$later"; do
+	"$version/gpuarb-set" --gpu $gpu --show >"$shm/said"
+	for limit in "account running: core=25" "account later: core=20"; do
+		grep -q "$limit" "$shm/said" || say "$version does not show: $limit"
+	done
+done
+until_true 20 both $(($(used running) + 200000000)) $(($(used later) + 200000000)) || say "they do not go on under new limits"
+{ kill -KILL $second; wait $second; } 2>/dev/null
+second=
+"$old/gpuarb-watchdog" --once >"$shm/said" 2>&1 || say "together they have broken the segment: $(cat "$shm/said")"
+[ ! -s "$shm/later.err" ] || say "the later client is told: $(cat "$shm/later.err")"
+
+before=$(used running)
 cp "$GPUARB_DIR/control/$gpu" "$shm/control"
 
 refuses() { # WHAT COMMAND...: with the sentence, and a status of 1
@@ -59,7 +85,7 @@ GPUARB_ON_ERROR=closed GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm
 cmp -s "$shm/control" "$GPUARB_DIR/control/$gpu" || say "the next version has written into the control segment"
 "$old/gpuarb-watchdog" --once >"$shm/said" 2>&1 || say "the segment is not in order any more: $(cat "$shm/said")"
 [ ! -s "$shm/said" ] || say "the watchdog had to clean up: $(cat "$shm/said")"
-after=$(used)
+after=$(used running)
 [ "${after:-0}" -gt "${before:-0}" ] || say "the running client stands still ($before ns, $after ns)"
 [ ! -s "$shm/err" ] || say "the running client is told: $(cat "$shm/err")"
 
@@ -80,4 +106,4 @@ grep -q "$other" "$shm/said" || say "a program of the old version is told: $(cat
 cmp -s "$shm/state" "$GPUARB_DIR/state/$gpu" || say "the old version has written into the next one's segment"
 
 [ "$bad" = 0 ] || exit 1
-echo "upgrade: clients go on, each version refuses the other's segments and leaves them as they are"
+echo "upgrade: clients go on, one layout is shared, of two each version refuses the other's segments and leaves them as they are"

@@ -97,10 +97,16 @@ $(NEXT)/built: $(PRODUCT)
 	@CPPFLAGS=-I$(NEXT)/include $(MAKE) --no-print-directory -s BUILD=$(NEXT) OPT=-O0 $(NEXT_FILES:%=$(NEXT)/%) >/dev/null
 	@touch $@
 
+# The same layout, but a later release, and by another compiler for all one can see.
+LATER := $(BUILD)/later
+$(LATER)/built: $(PRODUCT)
+	@CPPFLAGS='-DGPUARB_VERSION="\"9.9\""' $(MAKE) --no-print-directory -s BUILD=$(LATER) OPT=-O0 $(LATER)/gpuarb-set $(LATER)/libgpuarb-preload.so >/dev/null
+	@touch $@
+
 CHECK += check-upgrade
 .PHONY: check-upgrade
-check-upgrade: $(TRIAL) $(NEXT)/built ## an old and a new version on one segment, with clients running
-	@test/deploy/upgrade.sh $(BUILD) $(NEXT)
+check-upgrade: $(TRIAL) $(NEXT)/built $(LATER)/built ## an old and a new version on one segment, with clients running
+	@test/deploy/upgrade.sh $(BUILD) $(NEXT) $(LATER)
 
 .PHONY: check-boot deps-boot
 deps-boot:
