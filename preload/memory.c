@@ -43,6 +43,7 @@ void memory_give_back(void)
 	bool changed = exchange && exchange(&mode) == CUDA_SUCCESS;
 
 	memory_pool_settle_all(true);
+	memory_ordered_give_back();
 	if (changed)
 		exchange(&mode);
 }
@@ -51,10 +52,10 @@ bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
 {
 	if (memory_reserve(device, bytes))
 		return true;
-	if (!memory_pool_any())
+	if (!memory_pool_any() && !memory_ordered_any())
 		return false;
 	memory_give_back();
-	return memory_reserve(device, bytes);
+	return memory_reserve(device, bytes) || memory_ordered_wait(device, bytes);
 }
 
 bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
@@ -91,6 +92,7 @@ static void forget(void)
 	memory_vmm_forget();
 	memory_context_forget();
 	memory_exec_forget();
+	memory_ordered_forget();
 }
 
 /* Not in a constructor: most programs that load this never allocate device memory. */
@@ -112,8 +114,11 @@ static bool before(struct act_call *call, CUresult *result)
 	case CAT_ARRAY:
 		follow_fork();
 		return memory_plain_before(call, result);
-	case CAT_FREE:
 	case CAT_FREE_ASYNC:
+		if (memory_ordered_free(call, result))
+			return false;
+		/* fallthrough */
+	case CAT_FREE:
 		memory_free_before(call);
 		if (!call->token && call->handle && memory_graph_any())
 			memory_graph_freed(call->handle);
@@ -132,6 +137,10 @@ static bool before(struct act_call *call, CUresult *result)
 		return memory_vmm_before(call, result);
 	case CAT_GRAPH_MAKE:
 		return memory_exec_before(call, result);
+	case CAT_STREAM:
+		if (call->id == HOOK_cuStreamDestroy || call->id == HOOK_cuStreamDestroy_v2)
+			memory_ordered_stream(call->stream);
+		return true;
 	case CAT_CONTEXT:
 		follow_fork();
 		return memory_context_before(call, result);
@@ -175,8 +184,12 @@ static CUresult after(struct act_call *call, CUresult result)
 		memory_launch_after(call, result);
 		return result;
 	case CAT_SYNC:
-		if (memory_pool_any() && moves_pools(call->id))
+		if (!moves_pools(call->id))
+			return result;
+		if (memory_pool_any())
 			memory_pool_settle_all(false);
+		if (result == CUDA_SUCCESS)
+			memory_ordered_synced();
 		return result;
 	case CAT_QUERY:
 		if (result == CUDA_SUCCESS)

@@ -39,6 +39,9 @@ CUresult memory_plain_after(struct act_call *call, CUresult result);
 void memory_free_before(struct act_call *call);
 void memory_free_after(struct act_call *call, CUresult result);
 
+/* What the device loses by an allocation of so many bytes. */
+uint64_t memory_pages(uint64_t bytes);
+
 /* Contexts, which count as configured, and what ends with them: memory_context.c. */
 bool memory_context_before(struct act_call *call, CUresult *result);
 void memory_context_after(struct act_call *call, CUresult result);
@@ -47,6 +50,7 @@ void memory_context_forget(void);
 uint64_t memory_epoch(void);
 
 /* More memory than the GPU has: memory_managed.c. */
+bool memory_managed_on(const struct arb_device *device);
 bool memory_managed_wanted(const struct arb_device *device, const struct act_call *call);
 /* Instead of the call: the driver's answer. */
 CUresult memory_managed_alloc(struct act_call *call, size_t bytes, size_t pitch);
@@ -55,6 +59,25 @@ CUresult memory_managed_alloc(struct act_call *call, size_t bytes, size_t pitch)
  * others pushed out is fetched back, as long as `go_on` says so.
  */
 void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), void *argument);
+
+/* The same for stream-ordered allocations: memory_ordered.c. The first two: whether *result is the answer. */
+bool memory_ordered_alloc(
+	struct act_call *call, struct arb_device *device, CUmemoryPool pool, CUresult *result);
+bool memory_ordered_free(struct act_call *call, CUresult *result);
+/* Whether something is kept that was freed; and freed in earnest, as far as its work has ended. */
+bool memory_ordered_any(void);
+void memory_ordered_give_back(void);
+/* The same, waiting for work that ends, until there is room for so much, which is then reserved. */
+bool memory_ordered_wait(struct arb_device *device, uint64_t bytes);
+/* The program has waited for something. */
+void memory_ordered_synced(void);
+/* What programs ask a pool for, and of it. */
+void memory_ordered_trim(CUmemoryPool pool, CUdevice ordinal, uint64_t keep);
+void memory_ordered_attribute(CUmemoryPool pool, CUdevice ordinal, CUmemPool_attribute what, void *value);
+/* A stream is about to end; a context has. */
+void memory_ordered_stream(CUstream stream);
+void memory_ordered_context(CUcontext ctx, uint64_t epoch);
+void memory_ordered_forget(void);
 
 /* Pools and the memory of graphs, which count by what they reserve: memory_pool.c. */
 bool memory_pool_before(struct act_call *call, CUresult *result);

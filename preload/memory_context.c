@@ -211,7 +211,11 @@ void memory_context_after(struct act_call *call, CUresult result)
 	}
 	end.context = ended(call);
 	if (end.context)
-		memory_table_walk(MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_ARRAY | MEMORY_CONTEXT, ends, &end);
+		memory_table_walk(
+			MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_ORDERED | MEMORY_ARRAY | MEMORY_CONTEXT, ends,
+			&end);
+	if (end.context)
+		memory_ordered_context(end.context, end.epoch);
 	if (memory_pool_any())
 		memory_pool_settle_all(false);
 }

@@ -46,12 +46,17 @@ static bool faults(CUdevice ordinal)
 	return answer == 2;
 }
 
+bool memory_managed_on(const struct arb_device *device)
+{
+	return arb_real(cuMemAllocManaged) && gpuarb_client_oversubscribes(device->client) &&
+	       faults(device->ordinal);
+}
+
 bool memory_managed_wanted(const struct arb_device *device, const struct act_call *call)
 {
 	/* The oldest forms have addresses of 32 bits, which managed memory has not. */
 	return (call->id == HOOK_cuMemAlloc_v2 || call->id == HOOK_cuMemAllocPitch_v2) && call->out &&
-	       (call->id != HOOK_cuMemAllocPitch_v2 || call->out2) && arb_real(cuMemAllocManaged) &&
-	       gpuarb_client_oversubscribes(device->client) && faults(device->ordinal);
+	       (call->id != HOOK_cuMemAllocPitch_v2 || call->out2) && memory_managed_on(device);
 }
 
 CUresult memory_managed_alloc(struct act_call *call, size_t bytes, size_t pitch)
@@ -167,7 +172,7 @@ void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), 
 	if (!gpuarb_client_turn_began(device->client) || gpuarb_client_memory(device->client, &memory) < 0 ||
 		!memory.prefetch)
 		return;
-	memory_table_walk(MEMORY_MANAGED, note, &list);
+	memory_table_walk(MEMORY_MANAGED | MEMORY_ORDERED, note, &list);
 	if (list.n && open_flight(&flight))
 		fetch_all(&list, memory.physical ? memory.physical : UINT64_MAX, &flight, go_on, argument);
 	close_flight(&flight);

@@ -82,7 +82,8 @@ static __typeof__(cuStreamGetCtx) *find_get_context(void)
 	return get;
 }
 
-CUcontext memory_place_context(const struct act_call *call)
+/* The context that the call's stream belongs to; NULL: it is no stream. */
+static CUcontext context_of(const struct act_call *call)
 {
 	__typeof__(cuStreamGetCtx) *get;
 	CUcontext ctx;
@@ -90,7 +91,14 @@ CUcontext memory_place_context(const struct act_call *call)
 	if (!call->stream || call->stream == CU_STREAM_LEGACY || call->stream == CU_STREAM_PER_THREAD)
 		return current_context();
 	get = find_get_context();
-	return get && get(call->stream, &ctx) == CUDA_SUCCESS ? ctx : current_context();
+	return get && get(call->stream, &ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+CUcontext memory_place_here(const struct act_call *call)
+{
+	CUcontext ctx = context_of(call);
+
+	return ctx == current_context() ? ctx : NULL;
 }
 
 static bool push(CUcontext ctx)
@@ -112,11 +120,13 @@ CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call)
 	bool legacy = arb_hooks[call->id].variant == VARIANT_LEGACY;
 	__typeof__(cuEventRecord) *record = legacy ? arb_real(cuEventRecord) : arb_real(cuEventRecord_ptsz);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
-	CUcontext ctx = memory_place_context(call);
+	CUcontext ctx = context_of(call);
 	CUresult result = CUDA_SUCCESS;
 
-	if (!record || !create || !push(ctx))
+	if (!record || !create)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!push(ctx))
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (mark->ctx != ctx)
 		memory_mark_drop(mark);
 	if (!mark->event) {

@@ -18,8 +18,8 @@ struct memory_mark {
 
 struct memory_place memory_place_of(const struct act_call *call);
 bool memory_place_same(const struct memory_place *a, const struct memory_place *b);
-/* The context that the call's stream belongs to. */
-CUcontext memory_place_context(const struct act_call *call);
+/* The current context, if the call's stream is one of it. */
+CUcontext memory_place_here(const struct act_call *call);
 
 /* Behind everything that is in the call's stream by now; otherwise why not. */
 CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call);

@@ -31,7 +31,7 @@ static uint64_t row(uint64_t bytes)
 }
 
 /* What the device loses by it; else allocations of half a page each would take twice the quota. */
-static uint64_t pages(uint64_t bytes)
+uint64_t memory_pages(uint64_t bytes)
 {
 	return rounded(bytes, bytes < PAGE / 2 ? SMALL : PAGE);
 }
@@ -115,10 +115,10 @@ static uint64_t array_bytes(const struct act_call *call)
 static uint64_t estimate(const struct act_call *call)
 {
 	if (arb_hooks[call->id].category == CAT_ARRAY)
-		return pages(array_bytes(call));
+		return memory_pages(array_bytes(call));
 	if (!call->out2)
-		return pages(call->bytes);
-	return call->aux ? pages(times(row(call->bytes / call->aux), call->aux)) : 0;
+		return memory_pages(call->bytes);
+	return call->aux ? memory_pages(times(row(call->bytes / call->aux), call->aux)) : 0;
 }
 
 /* What the driver says that it has made, else what was expected. */
@@ -131,9 +131,9 @@ static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expec
 	CUdevice ordinal;
 
 	if (call->id == HOOK_cuMemAllocPitch)
-		return pages(times(*(unsigned *)call->out2, call->aux));
+		return memory_pages(times(*(unsigned *)call->out2, call->aux));
 	if (call->id == HOOK_cuMemAllocPitch_v2)
-		return pages(times(*(size_t *)call->out2, call->aux));
+		return memory_pages(times(*(size_t *)call->out2, call->aux));
 	if (arb_hooks[call->id].category != CAT_ARRAY || !expected || !memory_ordinal(&ordinal))
 		return expected;
 	array = arb_real(cuArrayGetMemoryRequirements);
@@ -143,7 +143,7 @@ static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expec
 		result = mipmap ? mipmap(&needs, (CUmipmappedArray)(uintptr_t)key, ordinal) : result;
 	else
 		result = array ? array(&needs, (CUarray)(uintptr_t)key, ordinal) : result;
-	return result == CUDA_SUCCESS && needs.size ? pages(needs.size) : expected;
+	return result == CUDA_SUCCESS && needs.size ? memory_pages(needs.size) : expected;
 }
 
 static uint64_t made(const struct act_call *call)
@@ -251,7 +251,7 @@ void memory_free_before(struct act_call *call)
 {
 	unsigned kinds = arb_hooks[call->id].category == CAT_ARRAY
 				 ? MEMORY_ARRAY
-				 : MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_POOLED;
+				 : MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_POOLED | MEMORY_ORDERED;
 	struct memory_entry entry;
 
 	call->token = 0;

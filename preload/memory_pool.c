@@ -259,6 +259,7 @@ static bool alloc_before(struct act_call *call, CUresult *result)
 	__typeof__(cuDeviceGetMemPool) *current = arb_real(cuDeviceGetMemPool);
 	enum capture capture = capturing(call);
 	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)call->handle;
+	struct arb_device *device;
 	struct stock *s;
 	CUdevice ordinal;
 
@@ -267,6 +268,10 @@ static bool alloc_before(struct act_call *call, CUresult *result)
 		return true;
 	if (capture != CAPTURE_YES && !pool && (!current || current(&pool, ordinal) != CUDA_SUCCESS))
 		return true;
+	device = memory_device(ordinal);
+	if (capture == CAPTURE_NO && device && device->client &&
+		memory_ordered_alloc(call, device, pool, result))
+		return false;
 	s = find_or_make(capture == CAPTURE_YES ? NULL : pool, ordinal, false);
 	if (!s || !s->device)
 		return true;
@@ -406,8 +411,17 @@ CUresult memory_pool_after(struct act_call *call, CUresult result)
 		if (result == CUDA_SUCCESS)
 			made(call, call->device, false);
 		break;
+	case HOOK_cuMemPoolGetAttribute:
+		s = find((CUmemoryPool)(uintptr_t)call->handle, 0);
+		if (result == CUDA_SUCCESS && s && s->device)
+			memory_ordered_attribute(
+				s->pool, s->ordinal, (CUmemPool_attribute)call->aux, call->out);
+		break;
 	case HOOK_cuMemPoolTrimTo:
 	case HOOK_cuMemPoolSetAttribute:
+		s = find((CUmemoryPool)(uintptr_t)call->handle, 0);
+		if (result == CUDA_SUCCESS && s && call->id == HOOK_cuMemPoolTrimTo)
+			memory_ordered_trim(s->pool, s->ordinal, call->bytes);
 		if (memory_pool_any())
 			memory_pool_settle_all(false);
 		break;

@@ -11,14 +11,15 @@
 struct arb_device;
 
 enum memory_kind {
-	MEMORY_PLAIN = 1,    /* a pointer that ends with its context */
-	MEMORY_POOLED = 2,   /* a pointer into a pool, which is what is counted */
-	MEMORY_ARRAY = 4,    /* an array or mipmap; ends with its context */
-	MEMORY_HANDLE = 8,   /* physical memory; `bytes` is how often it is to be released */
-	MEMORY_MAPPING = 16, /* where physical memory is mapped */
-	MEMORY_MANAGED = 32, /* a pointer that was asked for as device memory, and is managed */
-	MEMORY_CONTEXT = 64, /* a context */
-	MEMORY_EXEC = 128,   /* an executable graph that has memory */
+	MEMORY_PLAIN = 1,     /* a pointer that ends with its context */
+	MEMORY_POOLED = 2,    /* a pointer into a pool, which is what is counted */
+	MEMORY_ARRAY = 4,     /* an array or mipmap; ends with its context */
+	MEMORY_HANDLE = 8,    /* physical memory; `bytes` is how often it is to be released */
+	MEMORY_MAPPING = 16,  /* where physical memory is mapped */
+	MEMORY_MANAGED = 32,  /* a pointer that was asked for as device memory, and is managed */
+	MEMORY_CONTEXT = 64,  /* a context */
+	MEMORY_EXEC = 128,    /* an executable graph that has memory */
+	MEMORY_ORDERED = 256, /* as MEMORY_MANAGED, asked for in a stream */
 };
 
 struct memory_entry {

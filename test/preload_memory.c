@@ -334,6 +334,8 @@ static void more_than_there_is(void)
 	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
 	run("more than there is", pm_oversubscribe, NULL);
 	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
+	run("more than there is, in streams", pm_ordered, "256Mi");
+	run("streams and contexts that end before what was freed in them", pm_ordered_ends, "256Mi");
 	setenv("GPUARB_SWITCH_TIME", "fixed", 1);
 	setenv("GPUARB_SWITCH_FIXED_MS", "200", 1);
 	run("turns", pm_turns, NULL);
@@ -341,12 +343,13 @@ static void more_than_there_is(void)
 	run("turns, fetched back at once", pm_turns, NULL);
 }
 
-/* With an argument, the race alone. */
+/* With an argument, the races alone. */
 int main(int argc, char **argv)
 {
 	(void)argv;
 	if (argc > 1) {
 		pm_race();
+		pm_race_managed();
 		return 0;
 	}
 	run("plain, pitched and managed", plain, "256Mi");
@@ -364,6 +367,7 @@ int main(int argc, char **argv)
 	run("captures", pm_capture, "256Mi");
 	run("arguments that are not there", pm_nothing, "256Mi");
 	pm_race();
+	pm_race_managed();
 	setenv("GPUARB_CONTEXT_MB", "100", 1);
 	context_mb = "100";
 	run("what contexts count", pm_overhead, "256Mi");

@@ -40,6 +40,7 @@ uint64_t pm_truth(int device);
 
 /* preload_memory_race.c */
 void pm_race(void);
+void pm_race_managed(void);
 /* preload_memory_graph.c */
 void pm_graphs(void);
 void pm_graphs_at_once(void);
@@ -57,6 +58,9 @@ void pm_overhead_race(void);
 void pm_nothing(void);
 /* preload_memory_turns.c; the second begins without a context */
 void pm_oversubscribe(void);
+/* preload_memory_ordered.c */
+void pm_ordered(void);
+void pm_ordered_ends(void);
 void pm_turns(void);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * Four processes of one account, eight threads each, take and give memory of all kinds at random, and are
- * killed at random. Somebody who looks at the GPU's own books all the time must never see them have more
- * than the quota, not by a byte; and in the end nothing is left.
+ * Four processes of one account, eight threads each, take and give memory of all kinds at random, launch
+ * graphs that have some, and are killed at random; with memory of the device, and with managed memory
+ * instead. Somebody who looks at the GPU's own books all the time must never see them have more than the
+ * quota, not by a byte; and in the end nothing is left.
  */
 #include "preload_memory.h"
 
@@ -86,6 +87,7 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 	CUDA_ARRAY3D_DESCRIPTOR deep = {
 		.Width = 1024, .Height = rows, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUresult result = CUDA_SUCCESS;
+	unsigned managed = 0;
 	size_t pitch;
 
 	switch (kind) {
@@ -109,6 +111,10 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		break;
 	case POOLED:
 		result = cuMemAllocAsync((CUdeviceptr *)&h->handle, rows * 4096ull + rows % 7, stream);
+		if (result == CUDA_SUCCESS)
+			OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, h->handle));
+		T_CHECK(result != CUDA_SUCCESS || managed == (getenv("GPUARB_OVERSUBSCRIBE") != NULL),
+			"of the other kind");
 		break;
 	default:
 		result = cuMemCreate(
@@ -180,6 +186,9 @@ static void *thread(void *argument)
 	for (unsigned i = 0; i < HELD; i++)
 		give(&held[i], stream);
 	OK(cuStreamSynchronize(stream));
+	/* With memory freed in it that is still kept. */
+	if ((uintptr_t)argument % 2)
+		OK(cuStreamDestroy_v2(stream));
 	return NULL;
 }
 
@@ -218,7 +227,7 @@ static uint64_t truth(const pid_t *pids)
 	for (int i = 0; i < n; i++)
 		for (unsigned p = 0; p < PROCESSES; p++)
 			if (all[i].pid == pids[p])
-				sum += all[i].memory_bytes;
+				sum += all[i].memory_bytes + all[i].away_bytes;
 	return sum;
 }
 
@@ -276,4 +285,11 @@ void pm_race(void)
 	r = t_run(race, NULL, 110);
 	pm_end(&dir);
 	T_CHECK(r == 0, "the race failed (%d)", r);
+}
+
+void pm_race_managed(void)
+{
+	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
+	pm_race();
+	unsetenv("GPUARB_OVERSUBSCRIBE");
 }

@@ -120,6 +120,7 @@ static void process_state(const struct sim_proc *p, int device, struct sim_proce
 		.has_context = a->contexts != 0,
 		.started_ns = p->started_ns,
 		.memory_bytes = a->memory_bytes + a->resident_bytes,
+		.away_bytes = a->managed_bytes - a->resident_bytes,
 		.memory_peak_bytes = a->peak_bytes,
 		.device_ns = a->device_units / SIM_UNIT,
 		.copy_ns = (a->copy_units[0] + a->copy_units[1]) / SIM_UNIT,

@@ -50,6 +50,7 @@ struct sim_process_state {
 	bool has_context; /* has a context on this device now */
 	uint64_t started_ns;
 	uint64_t memory_bytes; /* now, on the device; managed memory counts what is resident */
+	uint64_t away_bytes;   /* managed memory of it that is not on the device */
 	uint64_t memory_peak_bytes;
 	uint64_t device_ns;
 	uint64_t copy_ns;
