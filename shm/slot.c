@@ -30,7 +30,7 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 	return 0;
 }
 
-static __thread uint64_t bound_ns;
+static __thread uint64_t bound_ns __attribute__((tls_model("initial-exec")));
 
 uint64_t arb_slot_wait_bound(uint64_t until_ns)
 {
