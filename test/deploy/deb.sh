@@ -33,9 +33,9 @@ done
 gpuarb-run --dry-run -- true | grep -qE '^LD_PRELOAD=(/usr/lib/gpuarb|/usr/bin/\.\./lib/gpuarb)/libgpuarb-preload.so' || echo "gpuarb-run does not find its library"
 gpuarb-node --gpu GPU-deb >/packages/log || echo "gpuarb-node fails"
 [ "$(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)" = "660 gpuarb" ] || echo "a new segment is $(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)"
-printf '#include <gpuarb/control.h>\n#include <stdio.h>\nint main(void) { char n[4][ARB_UUID_BYTES]; struct gpuarb_error e; printf("%%d %%s", gpuarb_control_list(NULL, n, 4, &e), n[0]); return 0; }\n' >/packages/p.c
+printf '#include <gpuarb.h>\n#include <stdio.h>\nint main(void) { struct gpuarb_status s; printf("%%d %%u", gpuarb_status(0, &s), s.high_water); return 0; }\n' >/packages/p.c
 cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
-[ "$(/packages/p)" = "1 GPU-deb" ] || echo "a program with libgpuarb1 says $(/packages/p)"
+[ "$(/packages/p)" = "0 85" ] || echo "a program with libgpuarb1 says $(/packages/p)"
 /usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-deb")' || echo "the Python module does not work"
 [ -s /usr/share/man/man3/gpuarb.3.gz ] || echo "the library has no man page"
 dpkg -i /packages/*.deb >/packages/log 2>&1 || echo "they cannot be installed over themselves"

@@ -22,7 +22,7 @@ prefix=$root/opt/g
 
 for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi \
 	lib/gpuarb/libgpuarb-preload.so lib/some/libgpuarb.so.1 lib/some/libgpuarb.so lib/some/libgpuarb.a \
-	lib/some/pkgconfig/gpuarb.pc include/gpuarb/client.h lib/systemd/system/gpuarb-watchdog.service \
+	lib/some/pkgconfig/gpuarb.pc lib/systemd/system/gpuarb-watchdog.service \
 	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/man/man3/gpuarb.3 \
 	lib/python3/dist-packages/gpuarb.py include/gpuarb.h share/doc/gpuarb/deploy.md; do
 	[ -e "$prefix/$file" ] || say "there is no $file"
@@ -39,31 +39,36 @@ wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build 
 
 # The library says its name and the version of its symbols, and exports nothing but what is declared.
 readelf -d "$prefix/lib/some/libgpuarb.so" | grep -q 'SONAME.*\[libgpuarb\.so\.1\]' || say "the SONAME is not libgpuarb.so.1"
-nm -D --defined-only "$prefix/lib/some/libgpuarb.so" | awk '$2 == "T" { print $3 }' | sort >"$arb/exported"
+nm -D --defined-only "$prefix/lib/some/libgpuarb.so" | awk '$2 != "A" { print $3 }' | sort >"$arb/exported"
 grep -v '@@GPUARB_1' "$arb/exported" && say "symbols without their version"
 sed 's/@@.*//' "$arb/exported" >"$arb/names"
-cat "$prefix"/include/gpuarb/*.h "$prefix"/include/gpuarb.h 2>/dev/null | tr '\n' ' ' |
-	grep -oE 'GPUARB_(API|PUBLIC) [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
+[ -e "$prefix/include/gpuarb" ] && say "headers that are not for programs were installed"
+tr '\n' ' ' <"$prefix/include/gpuarb.h" | grep -oE 'GPUARB_PUBLIC [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
 diff "$arb/declared" "$arb/names" >"$arb/diff" || say "declared (<) and exported (>) differ: $(grep '^[<>]' "$arb/diff" | tr '\n' ' ')"
 
 # A program finds it by pkg-config, links it either way, and runs.
 cat >"$arb/program.c" <<'END'
-#include <gpuarb/client.h>
+#include <gpuarb.h>
 #include <stdio.h>
-int main(int argc, char **argv)
+int main(void)
 {
-	struct gpuarb_options options = {.gpu = "GPU-install", .account = "program", .core_pct = 40};
-	struct gpuarb_client *client;
-	struct gpuarb_error err;
-	(void)argv;
-	if (argc > 1)
-		return 0;
-	if (gpuarb_client_open(&options, &client, &err) < 0)
-		return fprintf(stderr, "%s\n", err.text), 1;
-	gpuarb_client_close(client);
-	return 0;
+	struct gpuarb_request request = {"default", GPUARB_NO_WAIT, {12000, 0}, {0, 0}};
+	struct gpuarb_hint hint = {1, 1};
+	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+	struct gpuarb_status status;
+	int r = gpuarb_acquire("GPU-install", &request, &lease);
+	if (r != GPUARB_OK)
+		return fprintf(stderr, "acquire: %d %s\n", r, gpuarb_error_text()), 1;
+	r = gpuarb_status("GPU-install", &status);
+	if (r != 0 || status.own_leases != 1)
+		return fprintf(stderr, "status: %d %s\n", r, gpuarb_error_text()), 1;
+	if (gpuarb_hint("GPU-install", &hint) != 0)
+		return fprintf(stderr, "hint: %s\n", gpuarb_error_text()), 1;
+	gpuarb_cancel(&lease);
+	return gpuarb_release(&lease);
 }
 END
+cp "$arb/program.c" "$arb/program.cc"
 PKG_CONFIG_LIBDIR="$prefix/lib/some/pkgconfig:/usr/lib/$($CC -print-multiarch)/pkgconfig:/usr/lib/pkgconfig:/usr/share/pkgconfig"
 export PKG_CONFIG_LIBDIR
 pc() { PKG_CONFIG_SYSROOT_DIR="$root" pkg-config "$@" gpuarb; }
@@ -82,6 +87,15 @@ fi
 if ! $CC $(pc --cflags) -o "$arb/static" "$arb/program.c" -L"$prefix/lib/some" -l:libgpuarb.a -l:libinih.a -lpthread ||
 	! "$arb/static"; then
 	say "a program with the static library fails"
+fi
+
+# From C++ as well, without a warning.
+if command -v "${CXX:-c++}" >/dev/null; then
+	# shellcheck disable=SC2046
+	if ! ${CXX:-c++} -std=c++11 -Wall -Wextra -Wpedantic -Werror $(pc --cflags) -o "$arb/cpp" "$arb/program.cc" $(pc --libs) ||
+		! LD_LIBRARY_PATH="$prefix/lib/some" "$arb/cpp"; then
+		say "a C++ program fails"
+	fi
 fi
 
 # The tools find the library where it was installed.

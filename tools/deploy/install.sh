@@ -93,9 +93,8 @@ everything() {
 	link libgpuarb.so.1 "$LIBDIR/libgpuarb.so"
 	put 644 "$BUILD/libgpuarb.a" "$LIBDIR/libgpuarb.a"
 	fill 644 tools/deploy/gpuarb.pc.in "$LIBDIR/pkgconfig/gpuarb.pc"
-	for header in $(cd include && find . -name 'gpuarb*.h' -o -path './gpuarb/*.h' | sort); do
-		put 644 "include/$header" "$PREFIX/include/${header#./}"
-	done
+	# Those below include/gpuarb are between the library and the tools, which are of one build.
+	put 644 include/gpuarb.h "$PREFIX/include/gpuarb.h"
 
 	for unit in tools/deploy/systemd/*.service tools/deploy/systemd/*.timer; do
 		fill 644 "$unit" "$UNITDIR/$(basename "$unit")"
