@@ -1,7 +1,9 @@
 /*
- * How much of the time after a deadline is the library's own doing, and how much the machine's. Exact,
- * whatever else the machine has to do: between two sleeps the time that the thread was ready and did not run
- * is taken away, and of a sleep only what the library asked for counts, not how late the kernel ended it.
+ * How much of the time after a deadline is the library's own doing, and how much the machine's, whatever else
+ * that has to do. Of a sleep only what the library asked for counts, not how late the kernel ended it.
+ * Between two sleeps the time that the thread was ready and did not run is taken away; and if it slept
+ * without being asked to, which is what waiting for a lock is, also the time that the process's other threads
+ * were ready and did not run: one of them may have held it.
  */
 #ifndef TEST_LATENESS_H
 #define TEST_LATENESS_H

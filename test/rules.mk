@@ -104,9 +104,9 @@ check-threads: $(BUILD)/test/threads_main
 check-tsan: ## threads under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="$(TSAN)" check-threads
 
-check-asan: ## processes, threads and garbage under the address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 \
-		check-unit check-multi check-threads check-stress-short
+check-asan: ## processes, threads, leases and garbage under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 ADMISSION_SECONDS=4 \
+		check-unit check-multi check-admission check-threads check-stress-short
 
 # The protocols themselves, without the code: every interleaving of a few clients, with spin.
 .PHONY: check-model

@@ -30,7 +30,11 @@
 #define MS        1000000ull
 #define WORKERS   32
 #define PERIOD_US (WORKERS * 1000) /* between two acquires of one worker: 1000 a second of all */
-#define LATE_NS   (5 * MS)
+#ifdef __SANITIZE_ADDRESS__
+#define LATE_NS (100 * MS) /* its own locks and pages are not the library's doing */
+#else
+#define LATE_NS (5 * MS)
+#endif
 /* A waiter that has not looked for longer may be passed over. */
 #define LOOKS_NS (150 * MS)
 
@@ -344,10 +348,11 @@ int main(int argc, char **argv)
 		count(&board->asked), (double)arb_load64(&board->asked) / seconds, count(&board->given),
 		count(&board->checked), count(&board->timed_out), count(&board->skipped),
 		count(&board->killed), count(&board->stopped));
-	printf("answered after its time by its own doing: at most %.2f ms (allowed: 5); by the clock, with "
+	printf("answered after its time by its own doing: at most %.2f ms (allowed: %llu); by the clock, "
+	       "with "
 	       "what the "
-	       "machine had else to do: %llu by more than 5 ms, at most %.1f\n",
-		(double)arb_load64(&board->own_worst_ns) / 1e6, count(&board->late),
+	       "machine had else to do: %llu by more than that, at most %.1f\n",
+		(double)arb_load64(&board->own_worst_ns) / 1e6, LATE_NS / MS, count(&board->late),
 		(double)arb_load64(&board->worst_ns) / 1e6);
 	T_CHECK(!arb_load32(&board->failures), "see above; --seed %llu", (unsigned long long)seed);
 	T_CHECK(arb_admission_next(&c->seg, c->seg.header->adm_waiting, 0) == ARB_NONE,
