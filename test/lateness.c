@@ -18,7 +18,8 @@
 
 static __thread struct {
 	bool on;
-	uint64_t until_ns, own_ns;
+	bool fresh; /* the library has not looked at the clock yet */
+	uint64_t length_ns, until_ns, own_ns;
 	/* Since the last sleep, or the beginning. */
 	uint64_t from_ns, cpu_ns, delay_ns, others_ns;
 	long switches;
@@ -33,12 +34,22 @@ static __thread struct {
 	unsigned nothers;
 } thread;
 
-static uint64_t cpu_ns(void)
+static uint64_t read_clock(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	clock_gettime(clock, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+static uint64_t cpu_ns(void)
+{
+	return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* How long a thread was ready to run and did not, since it exists; 0: it is gone. */
@@ -98,6 +109,9 @@ static long switches(void)
 	return usage.ru_nvcsw;
 }
 
+static __thread char story[160];
+static __thread uint64_t story_ns;
+
 static uint64_t later(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
@@ -114,24 +128,50 @@ static void section_begin(void)
 	me.others_ns = others_delay_ns();
 	me.cpu_ns = cpu_ns();
 	me.delay_ns = delay_of(thread.own);
-	me.from_ns = arb_os_now_ns();
+	me.from_ns = now_ns();
 }
 
-static void section_end(void)
+/* Of the time since the last sleep, what was our own doing. */
+static uint64_t own_part(uint64_t now)
 {
-	uint64_t now = arb_os_now_ns(), own, others;
+	uint64_t own = now - me.from_ns, others = others_delay_ns();
 
-	if (now <= me.until_ns)
-		return;
-	own = now - me.from_ns;
 	own -= less(delay_of(thread.own) - me.delay_ns, own);
-	others = others_delay_ns();
 	if (switches() != me.switches)
 		own -= others > me.others_ns ? less(others - me.others_ns, own) : 0;
 	else
 		/* Without a sleep it ran all the time, but for what a hypervisor took away. */
 		own = less(own, cpu_ns() - me.cpu_ns);
-	me.own_ns += less(own, now - later(me.from_ns, me.until_ns));
+	if (own > story_ns) {
+		story_ns = own;
+		snprintf(story, sizeof(story),
+			"of %.2f ms: ran %.2f, ready %.2f, slept %ld times, other threads ready %.2f",
+			(double)(now - me.from_ns) / 1e6, (double)(cpu_ns() - me.cpu_ns) / 1e6,
+			(double)(delay_of(thread.own) - me.delay_ns) / 1e6, switches() - me.switches,
+			(double)(int64_t)(others - me.others_ns) / 1e6);
+	}
+	return own;
+}
+
+static void section_end(void)
+{
+	uint64_t now = now_ns();
+
+	if (now > me.until_ns)
+		me.own_ns += less(own_part(now), now - later(me.from_ns, me.until_ns));
+}
+
+/* Its time begins when it first looks at the clock, if it was not held up before by itself. */
+static uint64_t watched_clock(void)
+{
+	uint64_t now = now_ns();
+
+	if (me.on && me.fresh) {
+		me.fresh = false;
+		me.until_ns = now - own_part(now) + me.length_ns;
+		section_begin();
+	}
+	return now;
 }
 
 static int timed_wait(arb_u32 *word, uint32_t value, uint64_t until_ns)
@@ -142,10 +182,10 @@ static int timed_wait(arb_u32 *word, uint32_t value, uint64_t until_ns)
 
 	if (me.on)
 		section_end();
-	began = arb_os_now_ns();
+	began = now_ns();
 	r = (int)syscall(SYS_futex, &word->v, FUTEX_WAIT_BITSET, value, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
 	r = r == 0 || errno == EAGAIN ? 0 : -errno;
-	ended = arb_os_now_ns();
+	ended = now_ns();
 	if (me.on) {
 		/* It asked to sleep beyond its time. */
 		began = later(began, me.until_ns);
@@ -159,12 +199,12 @@ static int timed_wait(arb_u32 *word, uint32_t value, uint64_t until_ns)
 
 void lateness_watch(void)
 {
-	static const struct arb_os_hooks hooks = {.futex_wait_until = timed_wait};
+	static const struct arb_os_hooks hooks = {.now_ns = watched_clock, .futex_wait_until = timed_wait};
 
 	arb_os_hooks = &hooks;
 }
 
-void lateness_begin(uint64_t until_ns)
+void lateness_begin(uint64_t length_ns)
 {
 	if (thread.uses == 0) {
 		char number[16];
@@ -177,10 +217,17 @@ void lateness_begin(uint64_t until_ns)
 	if (thread.uses < 4 || thread.uses % 16 == 0)
 		find_others();
 	thread.uses++;
-	me.on = true;
-	me.until_ns = until_ns;
-	me.own_ns = 0;
+	me.on = me.fresh = true;
+	me.length_ns = length_ns;
+	me.until_ns = now_ns() + length_ns;
+	me.own_ns = story_ns = 0;
+	story[0] = '\0';
 	section_begin();
+}
+
+const char *lateness_story(void)
+{
+	return story;
 }
 
 uint64_t lateness_end(void)

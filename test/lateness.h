@@ -11,12 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Every sleep on a futex with an end goes through here from now on, in all threads. */
+/* Every look at the clock and every sleep with an end goes through here from now on, in all threads. */
 void lateness_watch(void);
 
-/* By a thread, around what has to be over by until_ns. */
-void lateness_begin(uint64_t until_ns);
+/* By a thread, around what has to be over after this time. */
+void lateness_begin(uint64_t length_ns);
 /* What it took beyond that, by its own doing: running, or asleep without need. */
 uint64_t lateness_end(void);
+/* How the longest stretch between two sleeps was spent that was beyond the time, in words. */
+const char *lateness_story(void);
 
 #endif

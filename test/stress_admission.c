@@ -147,8 +147,8 @@ static void check_time(
 		return;
 	note_worst(&board->own_worst_ns, own_ns);
 	if (own_ns > LATE_NS)
-		fail("%s: answered %.1f ms after its time, %.1f of them by its own doing\n", name,
-			(double)(now_ns - until_ns) / 1e6, (double)own_ns / 1e6);
+		fail("%s: answered %.1f ms after its time, %.1f of them by its own doing (%s)\n", name,
+			(double)(now_ns - until_ns) / 1e6, (double)own_ns / 1e6, lateness_story());
 }
 
 static void ask(unsigned me, struct t_random *random, bool only_skips)
@@ -167,7 +167,7 @@ static void ask(unsigned me, struct t_random *random, bool only_skips)
 	if (c)
 		look_around(c, &before);
 	until = arb_os_now_ns() + (uint64_t)request.max_wait_ms * MS;
-	lateness_begin(until);
+	lateness_begin((uint64_t)request.max_wait_ms * MS);
 	r = gpuarb_acquire(NULL, &request, &lease);
 	now = arb_os_now_ns();
 	own = lateness_end();
