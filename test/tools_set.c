@@ -1,5 +1,6 @@
 /* gpuarb-set, from outside: every option, every sentence; and the editor of arbiter.conf. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,14 +141,18 @@ Test(set, every_key_is_explained)
 	expect("--help", 0, "Several changes take hold together or not at all");
 }
 
-Test(set, what_is_saved_is_what_the_next_segment_begins_with)
+static void make_control_anew(void)
 {
 	char path[PATH_MAX];
 
-	expect("--account web core=30 window_ms=300 --save", 0, "");
-	t_path(&dir, "control", path);
-	cr_assert_eq(unlink(path), 0);
+	cr_assert_eq(unlink((t_path(&dir, "control", path), path)), 0);
 	expect("--account other core=10", 0, "");
+}
+
+Test(set, what_is_saved_is_what_the_next_segment_begins_with)
+{
+	expect("--account web core=30 window_ms=300 --save", 0, "");
+	make_control_anew();
 	expect_value(NULL, "window_ms", "300");
 	expect_value("web", "core", "30");
 }
@@ -178,6 +183,67 @@ Test(set, what_cannot_be_saved_is_not_set)
 	strcpy(dir.conf, "/proc/none/such.conf");
 	expect("--account web core=50 --save", 1, "/proc/none/such.conf cannot be written: No such file");
 	expect_value("web", "core", "40");
+}
+
+static void expect_class(const char *name, const char *key, const char *value)
+{
+	char text[64] = "";
+	struct gpuarb_error err = {0};
+	int r = gpuarb_control_class(dir.path, T_GPU, name, key, text, sizeof(text), &err);
+
+	cr_assert_eq(r, value ? 0 : -ENOENT, "%s", err.text);
+	cr_assert(!value || strcmp(text, value) == 0, "%s of %s is %s", key, name, text);
+}
+
+static void expect_file(const char *what, bool there)
+{
+	char text[1024] = "";
+	FILE *file = fopen(dir.conf, "r");
+
+	cr_assert(file && fread(text, 1, sizeof(text) - 1, file) > 0);
+	fclose(file);
+	cr_assert_eq(strstr(text, what) != NULL, there, "%s", text);
+}
+
+Test(set, classes_are_saved_too)
+{
+	expect("--account web core=30 --class asr priority=90", 2, "neither accounts");
+	expect("--class asr priority=90 max_wait_ms=8000 --save", 0, "");
+	expect("--class repair mode=skip --save", 0, "");
+	/* By its default, and still a class. */
+	expect("--class plain priority= --save", 0, "");
+	expect_file("[class asr]\npriority = 90\nmax_wait_ms = 8000\n", true);
+	make_control_anew();
+	expect_class("asr", "priority", "90");
+	expect_class("asr", "max_wait_ms", "8000");
+	expect_class("repair", "mode", "skip");
+	expect_class("plain", "priority", "50");
+	/* A mistake, or one class too many, leaves both as they were. */
+	expect("--class asr priority=95 mode=sometimes --save", 1, "mode cannot be 'sometimes'");
+	expect("--class 'a b' priority=95 --save", 1, "cannot be a class's name");
+	expect("--class asr prority=95 --save", 1, "'prority' is not a setting of a class");
+	expect("--no-class nonsense --save", 1, "");
+	expect_class("asr", "priority", "90");
+	expect_file("priority = 90\n", true);
+	expect_file("95", false);
+	/* Gone, and not back with the next segment. */
+	expect("--no-class asr --save", 0, "");
+	expect_file("asr", false);
+	expect_file("[class repair]\nmode = skip\n", true);
+	make_control_anew();
+	expect_class("asr", "priority", NULL);
+	expect_class("repair", "mode", "skip");
+}
+
+Test(set, a_section_goes_and_its_comments_stay)
+{
+	char *text = conf_drop(
+		"# about\nwindow_ms = 5\n[class a]\n# why\npriority = 3\n\n[class ab]\nmode = skip\n"
+		"[class a]\nmode = skip",
+		"class a");
+
+	cr_assert_str_eq(text, "# about\nwindow_ms = 5\n# why\n\n[class ab]\nmode = skip\n");
+	free(text);
 }
 
 Test(set, a_link_to_the_file_stays_a_link)

@@ -79,3 +79,22 @@ char *conf_edit(const char *text, const char *section, const char *key, const ch
 			to);
 	return result;
 }
+
+char *conf_drop(const char *text, const char *section)
+{
+	char *result = malloc(strlen(text) + 1), *to = result;
+	bool inside = false;
+
+	if (!result)
+		return NULL;
+	for (const char *line = text; *line; line = line_end(line)) {
+		if (line[0] == '[')
+			inside = is_section(line, section);
+		if (inside && !is_blank(line) && line[0] != '#' && line[0] != ';')
+			continue;
+		memcpy(to, line, (size_t)(line_end(line) - line));
+		to += line_end(line) - line;
+	}
+	*to = '\0';
+	return result;
+}

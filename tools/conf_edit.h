@@ -9,5 +9,7 @@
  * is added at the end where there is none. What stands before any section belongs to [gpu].
  */
 char *conf_edit(const char *text, const char *section, const char *key, const char *value);
+/* A new text without [section], wherever it stands. Its comments stay. */
+char *conf_drop(const char *text, const char *section);
 
 #endif

@@ -43,18 +43,40 @@ static char *read_conf(const char *path)
 	return text;
 }
 
+static char *instead(char *text, char *next)
+{
+	free(text);
+	if (!next)
+		die("out of memory");
+	return next;
+}
+
 static char *edited(char *text, const struct gpuarb_change *changes, size_t count)
 {
-	char section[ARB_NAME_BYTES + 16], *next;
+	char section[ARB_NAME_BYTES + 16];
 
 	for (size_t i = 0; i < count; i++) {
 		snprintf(section, sizeof(section), changes[i].account ? "account %s" : "gpu",
 			changes[i].account);
-		next = conf_edit(text, section, changes[i].key, changes[i].value);
-		free(text);
-		if (!next)
-			die("out of memory");
-		text = next;
+		text = instead(text, conf_edit(text, section, changes[i].key, changes[i].value));
+	}
+	return text;
+}
+
+/* What is set to its default is written down as well: a class without a line would be none. */
+static char *edited_classes(char *text, const struct gpuarb_class_change *changes, size_t count)
+{
+	char section[ARB_CLASS_BYTES + 16], value[64];
+
+	for (size_t i = 0; i < count; i++) {
+		snprintf(section, sizeof(section), "class %s", changes[i].task_class);
+		if (!changes[i].key) {
+			text = instead(text, conf_drop(text, section));
+			continue;
+		}
+		arb_class_format(&arb_class_default, changes[i].key, value, sizeof(value));
+		text = instead(text, conf_edit(text, section, changes[i].key,
+					     changes[i].value ? changes[i].value : value));
 	}
 	return text;
 }
@@ -103,16 +125,22 @@ static bool holds(const struct arb_config *config, const struct gpuarb_change *c
 	return false;
 }
 
-/* A name may hold what means something else in such a file. */
-static void check(struct conf_save *s, const struct gpuarb_change *changes, size_t count)
+static void read_again(struct conf_save *s, struct arb_config *config)
 {
 	struct gpuarb_error err = {0};
-	struct arb_config config;
 
-	if (arb_config_load(&config, s->temporary, true, &err) < 0) {
+	if (arb_config_load(config, s->temporary, true, &err) < 0) {
 		conf_save_abandon(s);
 		die("nothing was changed: what would be saved cannot be read again: %s", err.text);
 	}
+}
+
+/* A name may hold what means something else in such a file. */
+static void check(struct conf_save *s, const struct gpuarb_change *changes, size_t count)
+{
+	struct arb_config config;
+
+	read_again(s, &config);
 	for (size_t i = 0; i < count; i++)
 		if (!holds(&config, &changes[i])) {
 			conf_save_abandon(s);
@@ -122,11 +150,10 @@ static void check(struct conf_save *s, const struct gpuarb_change *changes, size
 	arb_config_free(&config);
 }
 
-struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t count)
+static struct conf_save *begin(void)
 {
 	struct conf_save *s = calloc(1, sizeof(*s));
-	char *text, *slash;
-	int r;
+	char *slash;
 
 	if (!s)
 		die("out of memory");
@@ -140,14 +167,38 @@ struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t 
 		mkdir(s->path, 0755);
 		*slash = '/';
 	}
-	text = edited(read_conf(s->path), changes, count);
-	r = write_conf(s, text);
+	return s;
+}
+
+static void put(struct conf_save *s, char *text)
+{
+	int r = write_conf(s, text);
+
 	free(text);
 	if (r < 0) {
 		unlink(s->temporary);
 		die("nothing was changed: %s cannot be written: %s", s->path, strerror(-r));
 	}
+}
+
+struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t count)
+{
+	struct conf_save *s = begin();
+
+	put(s, edited(read_conf(s->path), changes, count));
 	check(s, changes, count);
+	return s;
+}
+
+/* The name of a class can be written to such a file as it is. */
+struct conf_save *conf_save_prepare_classes(const struct gpuarb_class_change *changes, size_t count)
+{
+	struct conf_save *s = begin();
+	struct arb_config config;
+
+	put(s, edited_classes(read_conf(s->path), changes, count));
+	read_again(s, &config);
+	arb_config_free(&config);
 	return s;
 }
 

@@ -13,6 +13,7 @@ struct conf_save;
  * with a sentence if it cannot be written, or would not be understood.
  */
 struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t count);
+struct conf_save *conf_save_prepare_classes(const struct gpuarb_class_change *changes, size_t count);
 /* Moves it into place. A reader sees the old file or the new one. */
 void conf_save_finish(struct conf_save *save);
 void conf_save_abandon(struct conf_save *save);

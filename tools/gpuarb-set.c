@@ -244,12 +244,12 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->values[o->count++] = equals + 1;
 		return 0;
 	case ARGP_KEY_END:
-		if (o->task_class && (o->account || o->pid || o->all || o->save || o->without != !o->count))
+		if (o->task_class && (o->account || o->pid || o->all || o->without != !o->count))
 			argp_error(state,
-				"--class takes its own settings, --no-class none; nor accounts, nor --save");
+				"--class takes its own settings, --no-class none, and neither accounts");
 		if (!o->count && !o->show && !o->explain && !o->without)
 			argp_error(state, "nothing to change: give key=value, --show or --keys");
-		if (o->save && !o->count)
+		if (o->save && !o->count && !o->without)
 			argp_error(state, "--save writes changes, and there are none");
 		if (!!o->account + !!o->pid + o->all > 1)
 			argp_error(state, "--account, --pid and --all exclude each other");
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 	}
 	gpu = cli_gpu(o.dir, o.gpu);
 	if (o.task_class) {
-		set_class(o.dir, gpu, o.task_class, o.keys, o.values, o.count);
+		set_class(o.dir, gpu, o.task_class, o.keys, o.values, o.count, o.save);
 	} else if (o.count) {
 		find_targets(&o, gpu, &targets);
 		change(&o, gpu, &targets);

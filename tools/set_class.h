@@ -2,11 +2,13 @@
 #ifndef TOOLS_SET_CLASS_H
 #define TOOLS_SET_CLASS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* All of the changes to a class, or none; an empty value is the default. count 0: the class goes. */
+/* All of the changes to a class, or none; an empty value is the default. count 0: the class goes. `save`: in
+ * arbiter.conf as well. */
 void set_class(const char *dir, const char *gpu, const char *name, char *const *keys, char *const *values,
-	size_t count);
+	size_t count, bool save);
 /* Every class with its settings, as they are set. */
 void set_class_show(const char *dir, const char *gpu);
 
