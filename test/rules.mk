@@ -134,7 +134,14 @@ $(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
 
+$(BUILD)/obj/test/failing_nvml.o: CFLAGS += -fvisibility=default
+$(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/failing_nvml.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
+
 .PHONY: check-tools
+check-tools: $(BUILD)/test/nvml/libnvidia-ml.so.1 $(BUILD)/test/preload/hang/libnvidia-ml.so.1
 check-tools: $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
 

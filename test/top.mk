@@ -1,5 +1,5 @@
 # gpuarb-top: its numbers, its screens without a terminal, and the program on a real one.
-TOP_TESTS := top_model top_screens top_out top_tool top_terminal
+TOP_TESTS := top_model top_screens top_out top_source top_tool top_terminal
 CHECK     += check-top
 PACKAGES  += libcriterion-dev libjansson-dev tmux
 # promtool comes with a server. Where nothing would start that server it is installed; elsewhere, if it is there.
@@ -15,6 +15,8 @@ $(BUILD)/test/top_%: $(BUILD)/obj/test/top_%.o $(BUILD)/obj/test/top_world.o $(B
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
 
 $(BUILD)/test/top_tool: $(BUILD)/obj/test/garble.o
+$(BUILD)/test/top_source: $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names nvml)
+$(BUILD)/test/top_source: LDFLAGS += -Wl,--wrap=gpuarb_view_read,--wrap=calloc,--wrap=realloc
 
 .PHONY: check-top
 check-top: $(BUILD)/gpuarb-top $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal

@@ -389,6 +389,34 @@ Test(top, mistakes_get_a_sentence)
 	cr_assert(strstr(out, "cannot write: No space left"), "%s", out);
 }
 
+/* With less and less memory: a table, or a sentence. */
+Test(top, too_little_memory_is_said)
+{
+	struct gpuarb_client *a = must_open(&dir, "web");
+	unsigned enough = 1 << 18, said = 0;
+	int status = 0;
+
+	while (enough > 1024 && status == 0) {
+		enough -= enough / 8;
+		status =
+			t_shell(out, sizeof(out), "ulimit -v %u && exec %s/gpuarb-top --dir %s --once -i 100",
+				enough, t_build(), dir.path);
+	}
+	/* Then its libraries are there, and less than all that it needs. */
+	for (unsigned kib = enough + enough / 8; kib > enough - 1024; kib -= 128) {
+		status =
+			t_shell(out, sizeof(out), "ulimit -v %u && exec %s/gpuarb-top --dir %s --once -i 100",
+				kib, t_build(), dir.path);
+		cr_assert(status == 0 || status == 1, "%u KiB: %d: %s", kib, status, out);
+		if (status == 0)
+			cr_assert(strstr(out, "\nweb"), "%u KiB: %s", kib, out);
+		else
+			said += strcmp(out, "gpuarb-top: out of memory\n") == 0;
+	}
+	cr_assert_gt(said, 0, "never: %s", out);
+	gpuarb_client_close(a);
+}
+
 /* Every long option that --help lists is in the man page. */
 Test(top, the_man_page_has_every_option)
 {

@@ -99,7 +99,8 @@ int nvml_list(struct nvml_gpu *gpus, const char **why)
 		return -1;
 	if (nvml.count(&count) != 0) {
 		*why = "libnvidia-ml.so.1 cannot count the GPUs";
-		n = -1;
+		nvml.shutdown();
+		return -1;
 	}
 	for (unsigned i = 0; i < count && n < NVML_GPUS_MOST; i++) {
 		int parts;
