@@ -50,6 +50,8 @@ static const struct limits_case cases[] = {
 	ALONE5("1ms", 1000, 0.5),
 	ALONE5("100ms", 100000, 1.0),
 	ALONE(50, "200ms", 200000, 1.0),
+	/* A marker behind each would take longer than the kernel. */
+	ALONE(50, "5us", 5, 0.5),
 	KIND("graphs", 20, "--graph=100", 25),
 	KIND("ptsz", 20, "--variant=ptsz --default-stream", 25),
 	KIND("ex", 20, "--variant=ex", 25),

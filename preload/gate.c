@@ -22,6 +22,11 @@
 #define FREE_CREDIT   4096 /* of one without a limit */
 #define THREAD_CREDIT 32   /* in a per-thread default stream, which nobody else can look at */
 #define CREDIT_LEAST  16   /* with fewer queued, none is given */
+/* Unless they are so short that a marker behind each would keep the program from queueing more; then for so
+ * much. */
+#define SHORT_NS        (10 * US)
+#define SHORT_CREDIT_NS (50 * US)
+#define SHORT_LEAST     64 /* launches without a wait among them */
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
 /* The same in a program that has put something into its streams that waits. */
@@ -256,12 +261,6 @@ static void admit(struct track *t, const struct act_call *call)
 		note_need(t, call);
 }
 
-static bool per_thread(const struct act_call *call)
-{
-	return call->stream == CU_STREAM_PER_THREAD ||
-	       (!call->stream && arb_hooks[call->id].variant != VARIANT_LEGACY);
-}
-
 void gate_before(struct act_call *call)
 {
 	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
@@ -287,7 +286,7 @@ void gate_before(struct act_call *call)
 		return;
 	}
 	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) && __atomic_load_n(&t->open, __ATOMIC_RELAXED) &&
-		!per_thread(call)) {
+		!track_per_thread(call)) {
 		self->credit = FREE_CREDIT;
 		return;
 	}
@@ -326,10 +325,12 @@ void gate_before(struct act_call *call)
 static uint32_t credit(struct track *t, const struct act_call *call)
 {
 	if (!t->watched)
-		return per_thread(call) ? THREAD_CREDIT : FREE_CREDIT;
+		return track_per_thread(call) ? THREAD_CREDIT : FREE_CREDIT;
 	/* One that waits for a few at a time is seen each time it begins again. */
 	if (t->outstanding < CREDIT_LEAST || t->window < CREDIT_LEAST)
-		return 0;
+		return t->unwaited >= SHORT_LEAST && t->launch_ns && t->launch_ns < SHORT_NS && !may_wait()
+			       ? (uint32_t)(SHORT_CREDIT_NS / t->launch_ns)
+			       : 0;
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
 
@@ -342,10 +343,11 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 
 	if (result != CUDA_SUCCESS)
 		t->loose = true;
-	else if ((t->watched || per_thread(call) || (first && !t->quick)) &&
+	else if ((t->watched || track_per_thread(call) || (first && !t->quick)) &&
 		 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 		t->loose = true;
 	own.begun_ns = own.let_ns;
+	t->unwaited += own.covers;
 	self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
 	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
@@ -409,6 +411,7 @@ void gate_settle(void)
 		return;
 	mode = track_relax();
 	track_lock(t);
+	t->unwaited = 0;
 	stay_leave_if_idle(t);
 	track_unlock(t);
 	track_unrelax(mode);

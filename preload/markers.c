@@ -275,23 +275,36 @@ static void pack(struct track *t)
 	t->count = n;
 }
 
+/* Is it behind one that has not finished? Threads' default streams have one name, and are not known apart. */
+static bool is_behind(const struct track_marker *const *busy, unsigned n, const struct track_marker *m)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (busy[i]->stream == m->stream && busy[i]->ctx == m->ctx &&
+			m->stream != CU_STREAM_PER_THREAD)
+			return true;
+	return false;
+}
+
 bool marker_collect(struct track *t)
 {
 	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
-	unsigned left = 0;
+	const struct track_marker *busy[8];
+	unsigned left = 0, nbusy = 0;
 
-	/* Streams overtake each other, so not only the oldest is asked. */
+	/* Streams overtake each other, so not only the oldest is asked, but of each stream only the first. */
 	for (unsigned i = 0; i < t->count && left < 8; i++) {
 		struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
 		uint64_t asked = track_now();
 		CUresult r;
 
-		if (!m->launches)
+		if (!m->launches || is_behind(busy, nbusy, m))
 			continue;
 		r = query ? query(m->event) : CUDA_SUCCESS;
 		if (r == CUDA_ERROR_NOT_READY) {
 			left += !m->parked;
 			t->busy_ns = asked;
+			if (nbusy < 8)
+				busy[nbusy++] = m;
 			continue;
 		}
 		if (r == CUDA_SUCCESS)
@@ -327,6 +340,7 @@ bool marker_record(
 	}
 	if (record(m->event, call->stream) != CUDA_SUCCESS)
 		return false;
+	m->stream = track_per_thread(call) ? CU_STREAM_PER_THREAD : call->stream;
 	m->begun_ns = begun_ns;
 	m->launches = launches;
 	m->parked = false;

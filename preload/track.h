@@ -36,6 +36,7 @@ enum track_phase {
 struct track_marker {
 	CUevent event;
 	CUcontext ctx;
+	CUstream stream;
 	uint64_t begun_ns;    /* when the first launch that it covers was let through */
 	uint64_t expected_ns; /* of GPU time */
 	uint64_t handle;      /* if it covers just one launch: of what */
@@ -67,6 +68,7 @@ struct track {
 	uint64_t outstanding_ns;
 	uint32_t outstanding; /* launches, as far as they are covered by markers */
 	uint32_t window;      /* how many may be */
+	uint32_t unwaited;    /* launches since the program last waited for any */
 	uint32_t parked;      /* launches that are no longer waited for */
 	uint32_t needed;      /* how many were queued when the last one was let past those */
 	uint64_t needed_ns;   /* if they end before, they have waited for it */
@@ -144,6 +146,13 @@ static inline void track_lock(struct track *t)
 static inline void track_unlock(struct track *t)
 {
 	pthread_mutex_unlock(&t->lock);
+}
+
+/* Into the thread's own default stream? */
+static inline bool track_per_thread(const struct act_call *call)
+{
+	return call->stream == CU_STREAM_PER_THREAD ||
+	       (!call->stream && arb_hooks[call->id].variant != VARIANT_LEGACY);
 }
 
 /* Our own calls must not break a capture of the program's, whatever its mode: relaxed, and back. */
