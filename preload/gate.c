@@ -352,7 +352,7 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
 	if (first)
-		stay_launched(t, now);
+		stay_launched(t, own.let_ns, now);
 	if (self->granted) {
 		t->loose = true;
 		if (t->phase == TRACK_IN)

@@ -24,6 +24,11 @@
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
 
+/* A launch that is not held up is back from the driver after so long at most. */
+#define CALL_NS (10 * US)
+/* So many calls in a row that came back when their work had ended wait for it. */
+#define INSIDE_SURE 4
+
 /* Of all GPUs, so that no two have the same number. */
 static uint64_t stays;
 
@@ -78,13 +83,27 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 }
 
 /*
+ * Work that had ended when its call returned has run inside of it: the call waits for it (a synchronous copy,
+ * CUDA_LAUNCH_BLOCKING), or its thread was held up. The latter does not happen time after time.
+ */
+static bool waits(struct track *t, uint64_t span)
+{
+	bool inside = t->lead_most_ns > t->lead_least_ns + CALL_NS && span <= t->lead_most_ns + CALL_NS;
+
+	t->inside = inside ? t->inside + (t->inside < INSIDE_SURE) : t->inside / 2;
+	return inside && (t->stay_waits || t->inside == INSIDE_SURE);
+}
+
+/*
  * From entering to the first launch nothing ran. A thread that was held up around the launch leaves open
  * whether before or after it; then the kernel took as long as it takes, as far as that can be.
  */
-static uint64_t lead_of(const struct track *t, uint64_t span)
+static uint64_t lead_of(struct track *t, uint64_t span)
 {
 	uint64_t alone, least;
 
+	if (waits(t, span))
+		return t->lead_least_ns;
 	if (t->lead_ns >= t->lead_most_ns || all_seen() - t->stay_seen != 1)
 		return t->lead_ns;
 	alone = weight_alone(&t->weight, t->stay_handle);
@@ -284,7 +303,7 @@ static void begin(struct track *t, uint64_t now)
 	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&t->quick, now - t->left_ns < QUICK_NS, __ATOMIC_RELAXED);
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
-	t->lead_ns = t->lead_most_ns = 0;
+	t->lead_ns = t->lead_least_ns = t->lead_most_ns = 0;
 	t->first_launch = t->loose = t->held = t->started = false;
 	t->timed_ns = t->stay_handle = 0;
 	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
@@ -326,6 +345,7 @@ void stay_enter(struct track *t, const struct act_call *call)
 	begin(t, now);
 	t->first_launch = true;
 	t->stay_handle = call->handle;
+	t->stay_waits = arb_hooks[call->id].category == CAT_COPY_SYNC;
 	tracker_wake();
 	if (__builtin_expect(!gpuarb_client_oversubscribes(client), 1))
 		return;
@@ -341,16 +361,19 @@ void stay_enter(struct track *t, const struct act_call *call)
  * How long the first launch of a stay took to get to the GPU. If the thread was held up on its way back from
  * the driver it seems longer, so that it is not believed to be much longer than usual.
  */
-void stay_launched(struct track *t, uint64_t now)
+void stay_launched(struct track *t, uint64_t let_ns, uint64_t now)
 {
 	uint64_t most = 2 * t->usual_lead_ns + US;
 
 	t->first_launch = false;
+	t->lead_least_ns = let_ns > t->begin_ns ? let_ns - t->begin_ns : 0;
 	t->lead_ns = t->lead_most_ns = now - t->begin_ns;
 	if (!t->usual_lead_ns)
-		t->usual_lead_ns = t->lead_ns < 10 * US ? t->lead_ns : 10 * US;
+		t->usual_lead_ns = t->lead_ns < CALL_NS ? t->lead_ns : CALL_NS;
 	else if (t->lead_ns > most)
 		t->lead_ns = most;
+	if (t->lead_ns > t->lead_least_ns + CALL_NS)
+		t->lead_ns = t->lead_least_ns + CALL_NS;
 	t->usual_lead_ns = (uint64_t)((int64_t)t->usual_lead_ns +
 				      ((int64_t)t->lead_ns - (int64_t)t->usual_lead_ns) / 16);
 }

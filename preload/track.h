@@ -102,13 +102,15 @@ struct track {
 	uint64_t timed_ns; /* 0: not known */
 
 	/* Quota. */
-	uint64_t begin_ns;     /* of this stay in the set */
-	uint64_t lead_ns;      /* from there to its first launch, as far as it is believed */
-	uint64_t lead_most_ns; /* as measured */
+	uint64_t begin_ns;                    /* of this stay in the set */
+	uint64_t lead_ns;                     /* from there to its first launch, as far as it is believed */
+	uint64_t lead_least_ns, lead_most_ns; /* to the driver, and back from there */
 	uint64_t usual_lead_ns;
 	uint64_t stay;                   /* which one it is */
 	bool first_launch;               /* is yet to come */
 	uint64_t stay_seen, stay_handle; /* calls by all threads when it began, and what it began with */
+	bool stay_waits;                 /* which is a call that waits for its work */
+	uint32_t inside; /* how many had, one after the other, whose work had ended when they came back */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
 	bool hurry; /* the tracker can afford to look when something may happen, not just now and then */
 	uint64_t left_ns;              /* when the last one ended */
@@ -202,8 +204,8 @@ void stay_enter(struct track *t, const struct act_call *call);
 /* Some that passed on credit may not have reached the driver when the stay ended. If one has by now: back in.
  */
 void stay_look_again(struct track *t, uint64_t now);
-/* Its first launch is in the driver's hands. */
-void stay_launched(struct track *t, uint64_t now);
+/* Its first launch, which was let through at let_ns, is in the driver's hands. */
+void stay_launched(struct track *t, uint64_t let_ns, uint64_t now);
 /* Heartbeat, limits, quota; when it is due. */
 void stay_check(struct track *t, uint64_t now);
 /* Others were in the set just now. */

@@ -56,6 +56,10 @@ load polls 25 -k 100 -p sync -w poll -d 2
 between polls 2 28
 load callbacks 25 -k 100 -p sync -w callback -d 2
 between callbacks 2 28
+export CUDA_LAUNCH_BLOCKING=1
+load inside 25 -k 1000 -d 2
+between inside 1 28
+unset CUDA_LAUNCH_BLOCKING
 load perthread 25 -k 50 -V ptsz --default-stream -d 2
 between perthread 2 29
 load copies 50 -k 50 -c 65536 -d 1

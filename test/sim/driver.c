@@ -137,6 +137,7 @@ __attribute__((destructor)) static void unload(void)
 CUresult cuInit(unsigned int flags)
 {
 	static bool forks;
+	const char *blocking;
 	CUresult rc = CUDA_SUCCESS;
 
 	if (flags)
@@ -164,6 +165,8 @@ CUresult cuInit(unsigned int flags)
 		pthread_atfork(NULL, NULL, forked);
 	forks = true;
 	read_costs();
+	blocking = getenv("CUDA_LAUNCH_BLOCKING");
+	drv.blocking = blocking && *blocking && strcmp(blocking, "0") != 0;
 	drv.set = &sim_shm.file->set;
 	drv.random = sim_clock_ns() * 2654435761u ^ (uint64_t)getpid() << 32 ^ 88172645463325252u;
 	if (getenv("GPUSIM_SEED"))

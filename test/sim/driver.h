@@ -210,6 +210,7 @@ struct driver {
 	uint64_t cost_ns[COST_COUNT];
 	unsigned visible[SIM_MAX_DEVICES];
 	unsigned nvisible;
+	bool blocking;  /* a launch returns when its kernel has ended */
 	bool instances; /* each device is a part of one GPU, with a UUID of its own */
 	CUcontext contexts;
 	struct CUctx_st primary[SIM_MAX_DEVICES];

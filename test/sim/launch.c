@@ -63,6 +63,7 @@ CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, con
 static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
 	CUstream handle, void **params, void **extra)
 {
+	uint64_t count = 0;
 	struct task t;
 	CUstream s;
 	CUresult rc;
@@ -82,9 +83,12 @@ static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block
 		} else {
 			drv_launch_room(s);
 			rc = drv_task(s, &t, 0);
+			count = s->tail;
 		}
 	}
 	drv_unlock();
+	if (count && drv.blocking)
+		drv_wait_count(s->ring, s->gen, count);
 	return rc;
 }
 

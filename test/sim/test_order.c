@@ -270,6 +270,19 @@ Test(order, a_launch_blocks_when_1024_are_unfinished)
 	cr_assert_geq(full - start, 0.1 - 1e-3, "the queue is longer than it should be");
 }
 
+Test(order, a_blocking_launch_returns_when_its_kernel_has_ended)
+{
+	CUstream s;
+
+	sim_fresh("CUDA_LAUNCH_BLOCKING", "1", NULL);
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	for (int i = 0; i < 3; i++) {
+		sim_spin(s, 5 * MS);
+		OK(cuStreamQuery(s));
+	}
+}
+
 Test(order, a_queue_longer_than_the_ring_keeps_its_order)
 {
 	CUdeviceptr p;
