@@ -4,9 +4,15 @@
 #include "compat.h"
 #include "device.h"
 #include "gpuarb/client.h"
+#include "memory_mark.h"
+#include "track.h"
 
 #include <errno.h>
 #include <stddef.h>
+
+#define NAP_NS 30000u
+/* A call under way takes the driver microseconds, if its thread is not held up. */
+#define UNDER_WAY_NS (2000 * MS)
 
 bool memory_reserve(struct arb_device *device, uint64_t bytes)
 {
@@ -38,14 +44,32 @@ uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 /* The thread may be capturing, which must not suffer from a call that is not the program's. */
 void memory_give_back(void)
 {
-	__typeof__(cuThreadExchangeStreamCaptureMode) *exchange = arb_real(cuThreadExchangeStreamCaptureMode);
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool changed = exchange && exchange(&mode) == CUDA_SUCCESS;
+	CUstreamCaptureMode mode = track_relax();
 
 	memory_pool_settle_all(true);
 	memory_ordered_give_back();
-	if (changed)
-		exchange(&mode);
+	track_unrelax(mode);
+}
+
+/* Refused only at a moment at which no other call has reserved more than it needs. */
+static bool reserve_undisturbed(struct arb_device *device, uint64_t bytes)
+{
+	uint64_t until = 0;
+
+	for (;;) {
+		unsigned landed = memory_calls_landed(), flying = memory_calls_flying();
+
+		if (memory_reserve(device, bytes))
+			return true;
+		if (!flying && landed == memory_calls_landed() && !memory_calls_flying())
+			return false;
+		if (!until)
+			until = track_now() + UNDER_WAY_NS;
+		else if (track_now() > until)
+			return false;
+		memory_nap(NAP_NS);
+		memory_give_back();
+	}
 }
 
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
@@ -55,7 +79,7 @@ bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
 	if (!memory_pool_any() && !memory_ordered_any())
 		return false;
 	memory_give_back();
-	return memory_reserve(device, bytes) || memory_ordered_wait(device, bytes);
+	return reserve_undisturbed(device, bytes) || memory_ordered_wait(device, bytes);
 }
 
 bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
@@ -63,14 +87,19 @@ bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const str
 	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
 	__typeof__(cuStreamSynchronize) *wait =
 		thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize);
+	CUstreamCaptureMode mode;
+	bool waited;
 
 	if (memory_reserve_hard(device, bytes))
 		return true;
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
-	if (!wait || wait(call->stream) != CUDA_SUCCESS)
+	mode = track_relax();
+	waited = wait && wait(call->stream) == CUDA_SUCCESS;
+	track_unrelax(mode);
+	if (!waited)
 		return false;
 	memory_give_back();
-	return memory_reserve(device, bytes);
+	return reserve_undisturbed(device, bytes);
 }
 
 struct arb_device *memory_device(CUdevice ordinal)

@@ -86,6 +86,9 @@ bool memory_graph_before(struct act_call *call, CUresult *result);
 void memory_graph_after(const struct act_call *call);
 /* In what steps drivers take it. */
 uint64_t memory_pool_most(uint64_t bytes);
+/* Calls of this process that have reserved more than they may need, and how many have settled so far. */
+unsigned memory_calls_flying(void);
+unsigned memory_calls_landed(void);
 /* Whether any pool has something. */
 bool memory_pool_holds(void);
 /* Whether there can be graphs with memory. */

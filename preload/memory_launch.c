@@ -26,7 +26,8 @@ static struct graph_exec *list;
 /* Launches and uploads in the driver's hands; with `alone` one that nothing is counted for. */
 static unsigned flying;
 static unsigned trimming; /* threads that give back what is not in use */
-static bool alone, mixed;
+static bool alone;
+static bool mixed; /* several of them at once, or something given back meanwhile */
 /* The last one, if no other was under way meanwhile and nothing has been given back since. */
 static const struct graph_exec *last;
 static struct memory_place last_place;
@@ -79,7 +80,7 @@ static bool try_to_enter(const struct graph_exec *x)
 		pthread_mutex_unlock(&lock);
 		return false;
 	}
-	mixed |= flying != 0;
+	mixed |= flying || trimming;
 	flying++;
 	wanted(x, want);
 	pthread_mutex_unlock(&lock);
@@ -112,7 +113,7 @@ static unsigned running(void)
 	unsigned n;
 
 	pthread_mutex_lock(&lock);
-	n = flying;
+	n = memory_calls_flying() + alone;
 	for (struct graph_exec **at = &list, *x; (x = *at);) {
 		x->busy = x->busy && !memory_mark_passed(&x->mark);
 		n += x->busy;
@@ -220,7 +221,7 @@ void graph_leave(struct graph_exec *x, const struct act_call *call, bool launche
 	pthread_mutex_lock(&lock);
 	flying--;
 	alone &= !own.alone;
-	last = launched && !flying && !mixed ? x : NULL;
+	last = launched && !flying && !mixed && !trimming ? x : NULL;
 	last_place = own.place;
 	mixed &= flying != 0;
 	if (behind)
@@ -267,6 +268,7 @@ void memory_graph_trim_begin(void)
 		wait = alone;
 		if (!wait) {
 			trimming++;
+			mixed = flying != 0;
 			last = NULL;
 		}
 		pthread_mutex_unlock(&lock);

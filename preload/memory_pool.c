@@ -26,13 +26,17 @@ struct stock {
 	CUdevice ordinal;
 	struct arb_device *device; /* NULL: not joined, not device memory, or another process's */
 	bool gone;                 /* destroyed; lives until its last pointer is freed */
-	bool foreign;              /* not device memory, or another process's */
 	bool answers;              /* the driver says what it has; else pointers are counted */
 	uint64_t counted;
-	uint64_t coming; /* of it: for calls under way */
-	uint64_t live;   /* pointers */
-	uint64_t live_bytes;
+	uint64_t coming;     /* of it: for calls under way */
+	uint64_t live_bytes; /* of pointers */
+	uint64_t live_most;  /* the same, in the steps in which the driver takes it */
 };
+
+/* Calls that have reserved and not settled yet, and how many have. */
+static struct {
+	unsigned flying, landed;
+} calls;
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stock *list;
@@ -84,8 +88,9 @@ static uint64_t reserved(struct stock *s)
 	__typeof__(cuDeviceGetGraphMemAttribute) *graph = arb_real(cuDeviceGetGraphMemAttribute);
 	cuuint64_t bytes = 0;
 
+	/* Nobody can be asked any more; what is in use cannot be more than this. */
 	if (s->gone)
-		return s->live ? s->counted - s->coming : 0;
+		return s->live_most < s->counted - s->coming ? s->live_most : s->counted - s->coming;
 	if (!s->pool)
 		return graph && graph(s->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
 					       CUDA_SUCCESS
@@ -134,6 +139,10 @@ static bool settle(struct stock *s, uint64_t done, bool tight)
 		s->counted = want;
 	}
 	pthread_mutex_unlock(&s->lock);
+	if (done) {
+		__atomic_fetch_add(&calls.landed, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&calls.flying, 1, __ATOMIC_RELAXED);
+	}
 	return fits;
 }
 
@@ -152,6 +161,7 @@ static void come(struct stock *s, uint64_t bytes)
 	s->counted += bytes;
 	s->coming += bytes;
 	pthread_mutex_unlock(&s->lock);
+	__atomic_fetch_add(&calls.flying, 1, __ATOMIC_RELAXED);
 }
 
 bool memory_graph_expect(CUdevice ordinal, uint64_t bytes)
@@ -172,6 +182,16 @@ void memory_graph_done(CUdevice ordinal, uint64_t bytes)
 
 	if (s && s->device)
 		settle(s, bytes, false);
+}
+
+unsigned memory_calls_flying(void)
+{
+	return __atomic_load_n(&calls.flying, __ATOMIC_RELAXED);
+}
+
+unsigned memory_calls_landed(void)
+{
+	return __atomic_load_n(&calls.landed, __ATOMIC_RELAXED);
 }
 
 bool memory_pool_holds(void)
@@ -198,6 +218,7 @@ void memory_pool_forget(void)
 {
 	pthread_mutex_init(&list_lock, NULL);
 	list = NULL;
+	calls.flying = 0;
 }
 
 enum capture { CAPTURE_NO, CAPTURE_YES, CAPTURE_ELSEWHERE };
@@ -217,27 +238,22 @@ static enum capture capturing(const struct act_call *call)
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? CAPTURE_NO : CAPTURE_YES;
 }
 
-static uint64_t most(uint64_t bytes)
-{
-	return bytes > UINT64_MAX - GRAIN ? bytes : (bytes + GRAIN - 1) / GRAIN * GRAIN;
-}
-
 uint64_t memory_pool_most(uint64_t bytes)
 {
-	return most(bytes);
+	return bytes > UINT64_MAX - GRAIN ? bytes : (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
 /* Reserves for a call that is about to take `bytes` from it. */
 static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool may_wait, CUresult *result)
 {
-	bool room = may_wait ? memory_reserve_waiting(s->device, most(bytes), call)
-			     : memory_reserve_hard(s->device, most(bytes));
+	bool room = may_wait ? memory_reserve_waiting(s->device, memory_pool_most(bytes), call)
+			     : memory_reserve_hard(s->device, memory_pool_most(bytes));
 
 	if (!room) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}
-	come(s, most(bytes));
+	come(s, memory_pool_most(bytes));
 	call->token = (uintptr_t)s;
 	return true;
 }
@@ -309,12 +325,12 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 		entry.owner = s = really(s, call, entry.key);
 		entry.device = s->device;
 		pthread_mutex_lock(&s->lock);
-		s->live++;
 		s->live_bytes += call->bytes;
+		s->live_most += memory_pool_most(call->bytes);
 		pthread_mutex_unlock(&s->lock);
 		memory_table_put(&entry);
 	}
-	fits = settle(asked, most(call->bytes), false);
+	fits = settle(asked, memory_pool_most(call->bytes), false);
 	if (s != asked)
 		fits = settle(s, 0, false);
 	if (fits || result != CUDA_SUCCESS)
@@ -335,9 +351,9 @@ void memory_pool_freed(const struct memory_entry *entry, bool waited)
 	bool look;
 
 	pthread_mutex_lock(&s->lock);
-	s->live--;
 	s->live_bytes -= entry->bytes;
-	look = waited || !s->answers || (s->gone && !s->live);
+	s->live_most -= memory_pool_most(entry->bytes);
+	look = waited || !s->answers || s->gone;
 	pthread_mutex_unlock(&s->lock);
 	/* A queued free gives nothing back before somebody waits for it. */
 	if (look)
@@ -360,8 +376,10 @@ bool memory_pool_before(struct act_call *call, CUresult *result)
 	/* The handle may come back as another pool's as soon as the driver has it. */
 	if (call->id == HOOK_cuMemPoolDestroy && call->handle) {
 		s = find((CUmemoryPool)(uintptr_t)call->handle, 0);
-		if (s)
+		if (s) {
+			settle(s, 0, true);
 			set_gone(s, true);
+		}
 		call->token = (uintptr_t)s;
 	}
 	return true;

@@ -222,6 +222,23 @@ static void pools(void)
 	OK(cuStreamSynchronize(stream));
 	PM_BOTH(0);
 	GIVES(cuMemFreeAsync(a, stream), CUDA_ERROR_INVALID_VALUE);
+	/* A pool that goes keeps no more than what is in use. */
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	OK(cuMemAllocFromPoolAsync(&a, 100 * MIB, pool, stream));
+	OK(cuMemAllocFromPoolAsync(&b, 10 * MIB, pool, stream));
+	OK(cuMemAllocFromPoolAsync(&c, 20 * MIB, pool, stream));
+	OK(cuMemFreeAsync(a, stream));
+	OK(cuStreamSynchronize(stream));
+	PM_BOTH(130 * MIB);
+	OK(cuMemPoolDestroy(pool));
+	PM_BOTH(30 * MIB);
+	OK(cuMemFree_v2(c));
+	OK(cuStreamSynchronize(stream));
+	PM_BOTH(10 * MIB);
+	OK(cuMemFree_v2(b));
+	OK(cuStreamSynchronize(stream));
+	PM_BOTH(0);
 }
 
 static void physical(void)
@@ -299,7 +316,7 @@ static void contexts(void)
 static int one(void *argument)
 {
 	static void (*const without[])(void) = {
-		pm_queries, pm_others, pm_devices, pm_overhead, pm_overhead_race, pm_turns};
+		pm_queries, pm_others, pm_devices, pm_under_way, pm_overhead, pm_overhead_race, pm_turns};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -365,6 +382,7 @@ int main(int argc, char **argv)
 	run("memory of others", pm_others, "256Mi");
 	run("two GPUs", pm_devices, "256Mi");
 	run("captures", pm_capture, "256Mi");
+	run("calls under way", pm_under_way, "256Mi");
 	run("arguments that are not there", pm_nothing, "256Mi");
 	pm_race();
 	pm_race_managed();

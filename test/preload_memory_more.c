@@ -2,6 +2,7 @@
 #include "preload_memory.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static int importer(void *argument)
@@ -98,6 +99,49 @@ void pm_devices(void)
 	OK(cuMemRelease(h));
 	ON(0, 0ull);
 	ON(1, 0ull);
+}
+
+static CUcontext context;
+static uint32_t stop;
+
+/* Takes and gives out of a pool that keeps what it has: each call may add, and none does. */
+static void *pooled(void *argument)
+{
+	cuuint64_t keep = UINT64_MAX;
+	CUmemoryPool pool;
+	CUdeviceptr p;
+	CUstream s;
+
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		OK(cuMemAllocAsync(&p, 100 * MIB, s));
+		OK(cuMemFreeAsync(p, s));
+	}
+	OK(cuStreamSynchronize(s));
+	OK(cuMemPoolTrimTo(pool, 0));
+	return argument;
+}
+
+/* What a call under way has reserved and will not need refuses nobody. */
+void pm_under_way(void)
+{
+	pthread_t thread;
+	CUdeviceptr p;
+
+	/* Calls that take as long as a driver's. */
+	setenv("GPUSIM_COST", "1", 1);
+	context = pm_context();
+	T_CHECK(!pthread_create(&thread, NULL, pooled, NULL), "no thread");
+	for (int i = 0; i < 3000; i++) {
+		OK(cuMemAlloc_v2(&p, 156 * MIB));
+		OK(cuMemFree_v2(p));
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	PM_BOTH(0);
 }
 
 /* A capture under way is not disturbed by what is done about a lack of room. */

@@ -245,8 +245,8 @@ static int race(void *argument)
 		uint64_t now = truth(pids);
 
 		most = now > most ? now : most;
-		T_CHECK(now <= QUOTA_MIB * MIB, "%lld bytes over the quota",
-			(long long)(now - QUOTA_MIB * MIB));
+		T_CHECK(now <= QUOTA_MIB * MIB, "%lld bytes over the quota, %lld counted after %u kills",
+			(long long)(now - QUOTA_MIB * MIB), (long long)pm_counted(0), kills);
 		looks++;
 		t_sleep_us(50);
 		if (t_now_ns() < next)
