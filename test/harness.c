@@ -227,6 +227,29 @@ uint64_t t_seed_of_today(void)
 	return t_now_ns() ^ (uint64_t)getpid() << 40;
 }
 
+uint64_t t_numbers(int argc, char **argv, const struct t_number *numbers)
+{
+	uint64_t seed = t_seed_of_today();
+
+	for (int i = 1; i < argc; i += 2) {
+		const struct t_number *n = numbers;
+
+		while (n->name && strcmp(argv[i], n->name) != 0)
+			n++;
+		T_CHECK(i + 1 < argc && (n->name || strcmp(argv[i], "--seed") == 0), "%s", argv[i]);
+		if (n->name)
+			*n->value = (unsigned)strtoul(argv[i + 1], NULL, 0);
+		else
+			seed = strtoull(argv[i + 1], NULL, 0);
+	}
+	printf("%s", program_invocation_short_name);
+	for (const struct t_number *n = numbers; n->name; n++)
+		printf(" %s %u", n->name, *n->value);
+	printf(" --seed %llu\n", (unsigned long long)seed);
+	fflush(stdout);
+	return seed;
+}
+
 void *t_shared(size_t size)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

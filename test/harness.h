@@ -66,6 +66,14 @@ uint64_t t_next(struct t_random *r);
 uint32_t t_below(struct t_random *r, uint32_t n);
 uint64_t t_seed_of_today(void);
 
+/* Options of a test with numbers, such as --seconds 10; the last has no name. */
+struct t_number {
+	const char *name;
+	unsigned *value;
+};
+/* Reads them and --seed N, prints how to call it again, and returns the seed: today's, if none was given. */
+uint64_t t_numbers(int argc, char **argv, const struct t_number *numbers);
+
 /* Memory that forked children share. */
 void *t_shared(size_t size);
 

@@ -315,16 +315,10 @@ int main(int argc, char **argv)
 {
 	struct gpuarb_client *c;
 	unsigned seconds = 6;
+	const struct t_number numbers[] = {{"--seconds", &seconds}, {0}};
 	pid_t pid[WORKERS];
 
-	seed = t_seed_of_today();
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (strcmp(argv[i], "--seconds") == 0)
-			seconds = (unsigned)atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--seed") == 0)
-			seed = strtoull(argv[i + 1], NULL, 0);
-	}
-	printf("stress_admission --seconds %u --seed %llu\n", seconds, (unsigned long long)seed);
+	seed = t_numbers(argc, argv, numbers);
 	board = t_shared(sizeof(*board));
 	t_dir_make(&dir,
 		"slots = 64\ncache_ttl_ms = 600000\nboost_ttl_ms = 20\nusage_sample_ms = 60000\n"

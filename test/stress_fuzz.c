@@ -373,17 +373,11 @@ int main(int argc, char **argv)
 	struct gpuarb_client *first;
 	struct arb_segment seg;
 	unsigned seconds = 10;
+	const struct t_number numbers[] = {{"--seconds", &seconds}, {0}};
 	uint64_t control;
 	pid_t pid[CLIENTS], watcher, keeper, hostile;
 
-	seed = t_seed_of_today();
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (strcmp(argv[i], "--seconds") == 0)
-			seconds = (unsigned)atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--seed") == 0)
-			seed = strtoull(argv[i + 1], NULL, 0);
-	}
-	printf("stress_fuzz --seconds %u --seed %llu\n", seconds, (unsigned long long)seed);
+	seed = t_numbers(argc, argv, numbers);
 	board = t_shared(sizeof(*board));
 	t_dir_make(&dir, "slots = 50\n");
 	T_CHECK(t_open(&dir, NULL, &first) == 0, "the first client");

@@ -181,21 +181,12 @@ static void report(const char *what)
 
 int main(int argc, char **argv)
 {
+	const struct t_number numbers[] = {
+		{"--seconds", &stress.seconds}, {"--processes", &stress.processes}, {0}};
 	struct gpuarb_client *first;
 
-	stress.seed = t_seed_of_today();
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (strcmp(argv[i], "--seconds") == 0)
-			stress.seconds = (unsigned)atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--seed") == 0)
-			stress.seed = strtoull(argv[i + 1], NULL, 0);
-		else if (strcmp(argv[i], "--processes") == 0)
-			stress.processes = (unsigned)atoi(argv[i + 1]);
-	}
+	stress.seed = t_numbers(argc, argv, numbers);
 	T_CHECK(stress.processes > 0 && stress.processes <= WORKERS_MAX, "1 to %d processes", WORKERS_MAX);
-	printf("stress_random --seconds %u --seed %llu --processes %u\n", stress.seconds,
-		(unsigned long long)stress.seed, stress.processes);
-	fflush(stdout);
 	stress.board = t_shared(sizeof(*stress.board));
 	/* Orphans come back to us, so that all of them can be waited for. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -133,16 +133,10 @@ static void run(struct gpuarb_client *c)
 
 int main(int argc, char **argv)
 {
+	const struct t_number numbers[] = {{"--rounds", &rounds}, {0}};
 	struct gpuarb_client *c;
 
-	seed = t_seed_of_today();
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (strcmp(argv[i], "--rounds") == 0)
-			rounds = (unsigned)atoi(argv[i + 1]);
-		else if (strcmp(argv[i], "--seed") == 0)
-			seed = strtoull(argv[i + 1], NULL, 0);
-	}
-	printf("stress_wakes --rounds %u --seed %llu\n", rounds, (unsigned long long)seed);
+	seed = t_numbers(argc, argv, numbers);
 	board = t_shared(sizeof(*board));
 	/* Who does not look is not taken for stopped. */
 	t_dir_make(&dir,
