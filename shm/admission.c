@@ -185,6 +185,8 @@ static int attempt(struct arb_task *t)
 	}
 	if (r) {
 		set_leased(c, false);
+		if (t->high)
+			arb_queue_wake_other(c);
 		return r;
 	}
 	c->guard->leases++;

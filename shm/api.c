@@ -192,6 +192,8 @@ void gpuarb_cancel(struct gpuarb_lease *lease)
 {
 	struct gpuarb_client *client;
 
+	if (!lease)
+		return;
 	__atomic_store_n(&lease->cancelled, 1, __ATOMIC_SEQ_CST);
 	client = __atomic_load_n(&lease->client, __ATOMIC_SEQ_CST);
 	if (client)

@@ -124,9 +124,9 @@ bool arb_queue_ahead(struct arb_task *t, bool high)
 	return t->rank > 0;
 }
 
-void arb_queue_wake(struct gpuarb_client *c)
+/* The first in order that is not blocked, or ARB_NONE. */
+static uint32_t first_in_order(const struct arb_segment *seg)
 {
-	struct arb_segment *seg = &c->seg;
 	struct arb_waiter best = {0};
 	uint32_t who = ARB_NONE;
 
@@ -140,8 +140,54 @@ void arb_queue_wake(struct gpuarb_client *c)
 			who = i;
 		}
 	}
+	return who;
+}
+
+void arb_queue_wake(struct gpuarb_client *c)
+{
+	uint32_t who = first_in_order(&c->seg);
+
 	if (who != ARB_NONE)
-		arb_os_wake(&seg->slots[who].wake);
+		arb_os_wake(&c->seg.slots[who].wake);
+}
+
+void arb_queue_wake_other(struct gpuarb_client *c)
+{
+	uint32_t who = first_in_order(&c->seg);
+
+	if (who != ARB_NONE && who != c->me.slot)
+		arb_os_wake(&c->seg.slots[who].wake);
+}
+
+bool arb_queue_bits_agree(const struct gpuarb_client *c)
+{
+	const struct arb_state_header *h = c->seg.header;
+	uint32_t slot = c->me.slot;
+	bool waits = __atomic_load_n(&c->guard->waiters, __ATOMIC_RELAXED) != NULL,
+	     holds = __atomic_load_n(&c->guard->leases, __ATOMIC_RELAXED) &&
+		     __atomic_load_n(&c->guard->counted, __ATOMIC_RELAXED) == arb_load64(&c->guard->birth);
+
+	return (arb_load64(&h->adm_waiting[slot / 64]) >> (slot % 64) & 1) == waits &&
+	       (arb_load64(&h->adm_leased[slot / 64]) >> (slot % 64) & 1) == holds;
+}
+
+void arb_queue_tidy(struct gpuarb_client *c)
+{
+	arb_u64 *leased;
+	uint64_t bit;
+
+	arb_lock_take(&c->guard->adm);
+	if (arb_load32(&c->guard->joined) && !arb_queue_bits_agree(c)) {
+		leased = &c->seg.header->adm_leased[c->me.slot / 64];
+		bit = 1ull << (c->me.slot % 64);
+		if (c->guard->leases && c->guard->counted == arb_load64(&c->guard->birth))
+			arb_bit_set(leased, bit);
+		else
+			arb_bit_clear(leased, bit);
+		arb_queue_show(c);
+		arb_queue_wake(c);
+	}
+	arb_lock_give(&c->guard->adm);
 }
 
 /* A few of those that hold a lease, or run, each time from where the last look ended. */

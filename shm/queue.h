@@ -70,6 +70,14 @@ bool arb_queue_leases(const struct gpuarb_client *c);
 bool arb_queue_ahead(struct arb_task *t, bool high);
 /* The first in order that is not blocked looks again: something is free, or stands no longer before it. */
 void arb_queue_wake(struct gpuarb_client *c);
+/* The same, unless that is our own process: who saw a bit of ours that was not to stay may have hesitated for
+ * it. */
+void arb_queue_wake_other(struct gpuarb_client *c);
+/* Do our two bits say what we know? Somebody may have written garbage over them, and then others wait for one
+ * who does not wait. Under either lock; under the process's own it is a guess, because leases come and go. */
+bool arb_queue_bits_agree(const struct gpuarb_client *c);
+/* Makes them agree, with no lock held. */
+void arb_queue_tidy(struct gpuarb_client *c);
 /* Those who should have gone, or let go, by now: are they still there? */
 void arb_queue_patrol(struct arb_task *t);
 

@@ -9,6 +9,7 @@
 #include "events.h"
 #include "os.h"
 #include "policy.h"
+#include "queue.h"
 #include "reclaim.h"
 #include "residency.h"
 #include "running.h"
@@ -476,6 +477,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	uint64_t now = arb_os_now_ns();
+	bool untidy = false;
 	int r;
 
 	arb_client_follow(c);
@@ -486,6 +488,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	r = arb_client_ensure(c);
 	if (r < 0)
 		goto out;
+	untidy = !arb_queue_bits_agree(c);
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
 	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
@@ -520,5 +523,7 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 out:
 	arb_slot_wait_bound(0);
 	arb_lock_give(&c->guard->lock);
+	if (__builtin_expect(untidy, 0))
+		arb_queue_tidy(c);
 	return r;
 }

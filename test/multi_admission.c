@@ -511,4 +511,5 @@ Test(leases, errors_have_a_sentence)
 	cr_assert_eq(gpuarb_status("GPU-elsewhere", &status), -ENOENT);
 	cr_assert_eq(gpuarb_release(&lease), 0);
 	cr_assert_eq(gpuarb_release(NULL), 0);
+	gpuarb_cancel(NULL);
 }

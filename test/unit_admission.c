@@ -167,6 +167,26 @@ Test(admission, the_last_lease_wakes_the_highest_class)
 	done();
 }
 
+static void a_higher_one_comes_and_gives_up(void)
+{
+	u_futex.while_asleep = NULL;
+	u_futex.nwoken = 0;
+	cr_assert_eq(acquire_for(b, "asr", 20, &lb), GPUARB_TIMEOUT);
+	cr_assert_eq(u_futex.nwoken, 1, "the one who stood behind it");
+	cr_assert_eq(u_futex.first_woken, &b->seg.slots[a->me.slot].wake);
+}
+
+Test(admission, who_gives_up_wakes_the_one_behind)
+{
+	three();
+	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
+	sample(100);
+	u_futex.while_asleep = a_higher_one_comes_and_gives_up;
+	cr_assert_eq(acquire(a, "nmt", &la), GPUARB_TIMEOUT);
+	arb_admission_release(c, &lc);
+	done();
+}
+
 static void another_of_the_class_comes(void)
 {
 	u_futex.while_asleep = NULL;

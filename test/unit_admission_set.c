@@ -178,6 +178,50 @@ Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
 	done();
 }
 
+Test(admission_set, garbage_in_its_bits_is_put_right_by_its_owner)
+{
+	three();
+	sample(10);
+	/* b neither waits nor holds a lease; it lives, and its sign of life is fresh. */
+	arb_store32(&b->seg.slots[b->me.slot].adm_want, 2 | 127u << ARB_WANT_PRIORITY_SHIFT);
+	arb_bit_set(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	arb_bit_set(&b->seg.header->adm_leased[0], 1ull << b->me.slot);
+	cr_assert_eq(acquire_for(a, "nmt", GPUARB_NO_WAIT, &la), GPUARB_TIMEOUT);
+	cr_assert_eq(la.reason, GPUARB_QUEUE);
+	cr_assert_eq(gpuarb_client_tick(b), 0);
+	cr_assert_not(leased(b));
+	cr_assert_eq(acquire_for(a, "nmt", GPUARB_NO_WAIT, &la), GPUARB_OK);
+	/* And the bit of one that holds a lease is back. */
+	arb_bit_clear(&a->seg.header->adm_leased[0], 1ull << a->me.slot);
+	cr_assert_eq(gpuarb_client_tick(a), 0);
+	cr_assert(leased(a));
+	arb_admission_release(a, &la);
+	done();
+}
+
+static void the_highest_tries_and_is_refused_by_the_set(void)
+{
+	u_futex.while_asleep = NULL;
+	u_futex.nwoken = 0;
+	cr_assert_eq(acquire_for(b, "top", GPUARB_NO_WAIT, &lb), GPUARB_TIMEOUT);
+	cr_assert_eq(lb.reason, GPUARB_QUEUE);
+	cr_assert_eq(u_futex.nwoken, 2, "who may have seen its bit, and again when it goes");
+	cr_assert_eq(u_futex.first_woken, &b->seg.slots[a->me.slot].wake);
+}
+
+Test(admission_set, a_bit_that_was_not_to_stay_makes_nobody_wait)
+{
+	three();
+	set_class("top", "priority", "99");
+	sample(100);
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0, "one without a lease runs");
+	u_futex.while_asleep = the_highest_tries_and_is_refused_by_the_set;
+	cr_assert_eq(acquire_for(a, "asr", 20, &la), GPUARB_TIMEOUT);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	done();
+}
+
 static uint64_t slept_until_ns;
 
 /* Every look at the clock takes a while, as on a machine that has little time for us. */

@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "../shm/usage.h"
+#include "../shm/sampler.h"
 #include "../shm/admission.h"
 
 #define MS 1000000ull
@@ -236,4 +237,64 @@ Test(sample, a_bit_of_a_slot_that_does_not_live_is_nobodys)
 	arb_admission_forget(&u_seg, 5);
 	cr_assert_eq(arb_admission_next(&u_seg, u_seg.header->adm_waiting, 0), ARB_NONE);
 	arb_store32(&u_seg.slots[5].state, ARB_SLOT_FREE);
+}
+
+#define SAMPLERS 3
+
+/* Three processes, each looking when it was told to; the one that samples dies at this point of its period.
+ */
+static void one_dies_at(uint64_t period_ns, uint64_t point_ns)
+{
+	struct arb_usage_rules r = rules;
+	struct arb_sampler s[SAMPLERS] = {0};
+	uint64_t next[SAMPLERS], last = 0, dies = 0, worst = 0, until = u_clock_ns + 8 * period_ns;
+	int elected = -1;
+
+	r.sample_ns = period_ns;
+	arb_store64(&u_seg.header->adm_sample, 0);
+	for (int i = 0; i < SAMPLERS; i++)
+		next[i] = u_clock_ns + (uint64_t)i * period_ns / SAMPLERS;
+	while (u_clock_ns < until) {
+		int i = 0;
+		uint64_t wait_ns;
+
+		for (int k = 1; k < SAMPLERS; k++)
+			i = next[k] < next[i] ? k : i;
+		if (dies && next[i] >= dies) {
+			u_clock_ns = dies;
+			dies = 0;
+			next[elected] = UINT64_MAX;
+			arb_sampler_stop(&s[elected]);
+			continue;
+		}
+		u_clock_ns = next[i];
+		if (arb_sampler_due(&s[i], &u_seg, &r, u_clock_ns, &wait_ns)) {
+			cr_assert(arb_sampler_put(&s[i], &u_seg, &r, 100, 4200, u_clock_ns));
+			if (last && u_clock_ns - last > worst)
+				worst = u_clock_ns - last;
+			last = u_clock_ns;
+			if (elected < 0) {
+				elected = i;
+				dies = u_clock_ns + 2 * period_ns + point_ns;
+			}
+		}
+		next[i] = u_clock_ns + (wait_ns > MS ? wait_ns : MS);
+	}
+	cr_assert_eq(dies, 0);
+	cr_assert_eq(next[elected], UINT64_MAX);
+	cr_assert_leq(u_clock_ns - last, 2 * period_ns, "nobody took over");
+	cr_assert_leq(worst, 2 * period_ns, "%.2f periods of %llu ms without a sample, dead at %.2f",
+		(double)worst / (double)period_ns, (unsigned long long)(period_ns / MS),
+		(double)point_ns / (double)period_ns);
+	for (int i = 0; i < SAMPLERS; i++)
+		arb_sampler_stop(&s[i]);
+}
+
+Test(sample, a_sampler_that_dies_at_any_point_is_replaced_within_two_periods)
+{
+	static const uint64_t periods_ms[] = {50, 800, 10000};
+
+	for (size_t p = 0; p < sizeof(periods_ms) / sizeof(periods_ms[0]); p++)
+		for (uint64_t point = 0; point < 32; point++)
+			one_dies_at(periods_ms[p] * MS, point * periods_ms[p] * MS / 32 + 1);
 }
