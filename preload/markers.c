@@ -13,6 +13,9 @@
 /* If it took longer to record an event, it is not known when it took place. */
 #define CALIBRATE_MOST_NS (20 * US)
 
+/* The clocks are never so far apart. */
+#define WRONG_NS (100 * US)
+
 static unsigned hash(uint64_t handle)
 {
 	return (unsigned)((handle * 0x9e3779b97f4a7c15u) >> 58);
@@ -201,10 +204,13 @@ static void finished(struct track *t, struct track_marker *m, uint64_t now)
 
 	timed(t, m);
 	end = when(t, m, now);
-	if (end > now)
+	/* Before its launch: what this driver says about events is not to be believed. */
+	if (end > now || end + WRONG_NS < m->begun_ns)
 		end = now;
 	if (end < m->begun_ns)
 		end = m->begun_ns;
+	if (end < m->busy_ns)
+		end = m->busy_ns;
 	if (t->last_end_ns > begin)
 		begin = t->last_end_ns;
 	if (m->parked && now < t->needed_ns) {
@@ -302,7 +308,7 @@ bool marker_collect(struct track *t)
 		r = query ? query(m->event) : CUDA_SUCCESS;
 		if (r == CUDA_ERROR_NOT_READY) {
 			left += !m->parked;
-			t->busy_ns = asked;
+			t->busy_ns = m->busy_ns = asked;
 			if (nbusy < 8)
 				busy[nbusy++] = m;
 			continue;
@@ -342,6 +348,7 @@ bool marker_record(
 		return false;
 	m->stream = track_per_thread(call) ? CU_STREAM_PER_THREAD : call->stream;
 	m->begun_ns = begun_ns;
+	m->busy_ns = 0;
 	m->launches = launches;
 	m->parked = false;
 	m->handle = launches == 1 ? call->handle : 0;

@@ -38,6 +38,7 @@ struct track_marker {
 	CUcontext ctx;
 	CUstream stream;
 	uint64_t begun_ns;    /* when the first launch that it covers was let through */
+	uint64_t busy_ns;     /* when it was last seen unfinished */
 	uint64_t expected_ns; /* of GPU time */
 	uint64_t handle;      /* if it covers just one launch: of what */
 	uint32_t launches;
