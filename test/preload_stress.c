@@ -186,18 +186,11 @@ static void run(const struct round *round, struct t_random *r)
 
 int main(int argc, char **argv)
 {
+	const struct t_number numbers[] = {{"--seconds", &stress.seconds}, {0}};
 	struct t_random r;
 
 	stress.seconds = 12;
-	stress.seed = t_seed_of_today();
-	for (int i = 1; i + 1 < argc; i += 2) {
-		if (!strcmp(argv[i], "--seconds"))
-			stress.seconds = (unsigned)strtoul(argv[i + 1], NULL, 10);
-		else if (!strcmp(argv[i], "--seed"))
-			stress.seed = strtoull(argv[i + 1], NULL, 10);
-	}
-	printf("preload_stress: seed %llu\n", (unsigned long long)stress.seed);
-	fflush(stdout);
+	stress.seed = t_numbers(argc, argv, numbers);
 	stress.stop = t_shared(sizeof(*stress.stop));
 	setenv("GPUSIM_COST", "0", 1);
 	setenv("GPUSIM_CTX_MB", "0", 1);
