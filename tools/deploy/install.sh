@@ -26,10 +26,11 @@ PKGLIB=$PREFIX/lib/gpuarb
 SHARE=$PREFIX/share
 DOC=$SHARE/doc/gpuarb
 
-# put MODE SOURCE PLACE: a file as it is
+# put MODE SOURCE PLACE: a file as it is. Moved into place: a program that is started meanwhile loads the old library or
+# the new one, and never half of it or none.
 put() {
 	case "$what" in
-	install) install -D -m "$1" "$2" "$DESTDIR$3" ;;
+	install) install -D -m "$1" "$2" "$DESTDIR$3.new" && mv -f "$DESTDIR$3.new" "$DESTDIR$3" ;;
 	uninstall) rm -f "$DESTDIR$3" ;;
 	list) echo "$3" ;;
 	esac
@@ -72,7 +73,6 @@ everything() {
 	done
 	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
 	put 644 tools/python/gpuarb.py "$PYTHONDIR/gpuarb.py"
-	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
 	put 644 tools/python/gpuarb.py "$PKGLIB/python/gpuarb.py"
 
 	# One file for all tools; each shell looks for it under its own names.
