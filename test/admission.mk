@@ -24,10 +24,11 @@ check-admission-long: ## the same for longer: make check-admission-long SECONDS=
 LEASE := $(BUILD)/test/preload/lease-shared $(BUILD)/test/preload/lease-static $(BUILD)/test/preload/hang/libnvidia-ml.so.1
 CHECK += check-lease-programs
 
-$(BUILD)/test/preload/lease-shared: $(BUILD)/obj/test/preload_lease.o $(BUILD)/libgpuarb.so | $(SIM)/libcuda.so.1
+# The API comes from the shared library, the look at the segment from the archive.
+$(BUILD)/test/preload/lease-shared: $(BUILD)/obj/test/preload_lease.o $(BUILD)/libgpuarb.so $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $< -L$(BUILD) -lgpuarb -L$(SIM) -l:libcuda.so.1
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $< -L$(BUILD) -l:libgpuarb.so -l:libgpuarb.a -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl
 
 $(BUILD)/test/preload/lease-static: $(BUILD)/obj/test/preload_lease.o $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)

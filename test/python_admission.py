@@ -41,6 +41,15 @@ import gpuarb  # noqa: E402  the environment has to be there first
 
 HOLD = "import gpuarb, sys; l = gpuarb.lease('asr', gpu=%r).acquire(); print('held', flush=True); sys.stdin.read()" % GPU
 
+WAIT = """
+import gpuarb
+lease = gpuarb.lease('asr', max_wait_ms=3000000, gpu=%r)
+try:
+    lease.acquire()
+except KeyboardInterrupt:
+    print('interrupted', lease.held, flush=True)
+""" % GPU
+
 
 def settings(*changes):
     subprocess.run([os.path.join(BUILD, "gpuarb-set"), "--gpu", GPU, *changes], check=True)
@@ -123,6 +132,56 @@ class Admission(unittest.TestCase):
             holder.kill()
             holder.wait()
 
+    def test_ctrl_c_ends_a_wait(self):
+        holder = self.holder()
+        settings("policy=exclusive")
+        try:
+            waiter = self.start(WAIT)
+            while gpuarb.status()["gpu_queue_len"] == 0:
+                time.sleep(0.001)
+            waiter.send_signal(signal.SIGINT)
+            # Much sooner than the minutes that it would wait.
+            self.assertEqual(waiter.communicate(timeout=60)[0], b"interrupted False\n")
+            self.assertEqual(waiter.returncode, 0)
+            self.assertEqual(gpuarb.status()["gpu_queue_len"], 0)
+        finally:
+            settings("policy=concurrent")
+            holder.kill()
+            holder.wait()
+
+    def test_many_threads_hold_and_release_also_when_their_tasks_fail(self):
+        failed = []
+
+        def work(name):
+            for turn in range(200):
+                try:
+                    with gpuarb.lease(name):
+                        if gpuarb.status()["own_leases"] < 1:
+                            failed.append("not held")
+                        1 // (turn % 2)
+                except ZeroDivisionError:
+                    pass
+                except Exception as e:
+                    failed.append(e)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("asr", "nmt", "asr", "nmt")]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(gpuarb.status()["own_leases"], 0)
+
+    def test_a_lease_that_is_dropped_is_released(self):
+        lease = gpuarb.lease("asr").acquire()
+        with self.assertRaises(RuntimeError):
+            lease.acquire()
+        self.assertEqual(gpuarb.status()["own_leases"], 1)
+        del lease
+        self.assertEqual(gpuarb.status()["own_leases"], 0)
+        with self.assertRaises(TypeError):
+            gpuarb.lease("asr", max_wait_ms="long")
+
     def test_under_pressure_a_class_that_does_not_wait_is_skipped(self):
         settings("usage_sample_ms=50", "cache_ttl_ms=1000")
         try:
@@ -163,12 +222,16 @@ class Admission(unittest.TestCase):
             self.assertEqual(os.waitpid(pid, 0)[1], 0)
             self.assertEqual(gpuarb.status()["own_leases"], 1, "the child's release was not the parent's")
 
-    def holder(self):
+    def start(self, program):
         env = dict(os.environ, PYTHONPATH=os.path.join(HERE, "..", "tools", "python"))
-        holder = subprocess.Popen([sys.executable, "-c", HOLD], env=env, stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE)
-        self.addCleanup(holder.stdin.close)
-        self.addCleanup(holder.stdout.close)
+        child = subprocess.Popen([sys.executable, "-c", program], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(child.stdin.close)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.kill)
+        return child
+
+    def holder(self):
+        holder = self.start(HOLD)
         self.assertEqual(holder.stdout.readline(), b"held\n")
         return holder
 

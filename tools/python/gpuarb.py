@@ -17,6 +17,7 @@ environment variable GPUARB_LIBRARY names. See gpuarb(3).
 
 import ctypes
 import os
+import threading
 
 __all__ = ["lease", "hint", "status", "Lease", "NotAdmitted", "Timeout", "Skip", "Error", "NO_WAIT"]
 
@@ -111,25 +112,53 @@ class Lease:
         self._gpu = _text(gpu)
         self._request = _Request(self._name, max_wait_ms, _Hint(input_ms, hold_ms))
         self._lease = _Lease()
-        self.held = False
+
+    @property
+    def held(self):
+        return self._lease.birth != 0
+
+    def _ask(self, request):
+        """The result, and the exception that belongs to it: the sentence is this thread's."""
+        result = _lib().gpuarb_acquire(self._gpu, request, self._lease)
+        return result, _error(result) if result < 0 else None
+
+    def _wait(self):
+        """In a thread of its own, so that what a signal handler raises (Ctrl-C) ends the wait of the main one."""
+        answer = []
+        thread = threading.Thread(target=lambda: answer.append(self._ask(self._request)), daemon=True)
+        try:
+            thread.start()
+            thread.join()
+        except BaseException:
+            self.cancel()
+            thread.join()
+            self.release()
+            self._lease = _Lease()
+            raise
+        return answer[0]
 
     def acquire(self):
         """Waits, without keeping other Python threads from running. Raises Timeout, Skip or Error."""
         if self.held:
             raise RuntimeError("this lease is held already")
-        result = _lib().gpuarb_acquire(self._gpu, self._request, self._lease)
-        if result < 0:
-            raise _error(result)
+        if threading.current_thread() is not threading.main_thread():
+            result, error = self._ask(self._request)
+        else:
+            # Most leases are given at once, or not at all: those need no thread.
+            at_once = _Request(self._name, NO_WAIT, self._request.hint)
+            result, error = self._ask(at_once)
+            if result == TIMEOUT and self._request.max_wait_ms != NO_WAIT:
+                result, error = self._wait()
+        if error:
+            raise error
         if result != OK:
             reason = REASONS[self._lease.reason] if self._lease.reason < len(REASONS) else None
             raise (Skip if result == SKIP else Timeout)(reason, self.waited_ms)
-        self.held = True
         return self
 
     def release(self):
         """What is not held is left alone."""
         if self.held:
-            self.held = False
             _lib().gpuarb_release(self._lease)
 
     def cancel(self):
@@ -148,7 +177,9 @@ class Lease:
         return False
 
     def __del__(self):
-        self.release()
+        # One that was never made, because its arguments made no sense, has nothing.
+        if hasattr(self, "_lease"):
+            self.release()
 
 
 def lease(task_class=None, max_wait_ms=0, gpu=None, input_ms=0, hold_ms=0):
