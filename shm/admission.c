@@ -156,17 +156,6 @@ static int enter_set(struct arb_task *t)
 	return r;
 }
 
-static void set_leased(struct gpuarb_client *c, bool on)
-{
-	arb_u64 *word = &c->seg.header->adm_leased[c->me.slot / 64];
-	uint64_t bit = 1ull << (c->me.slot % 64);
-
-	if (on)
-		arb_bit_set(word, bit); /* a full barrier, if it was not set */
-	else if (!c->guard->leases)
-		arb_bit_clear(word, bit);
-}
-
 /* One attempt: 0, an enum arb_reason, or -errno. */
 static int attempt(struct arb_task *t)
 {
@@ -175,7 +164,7 @@ static int attempt(struct arb_task *t)
 
 	if (r)
 		return r;
-	set_leased(c, true);
+	arb_queue_show_lease(c, true);
 	/* Who came between the two looks can be seen now, or sees that there is a lease. */
 	if (!t->queued_inside)
 		r = (int)look_again(t);
@@ -184,7 +173,7 @@ static int attempt(struct arb_task *t)
 		t->queued_inside = r > 0 && !c->tracked;
 	}
 	if (r) {
-		set_leased(c, false);
+		arb_queue_show_lease(c, c->guard->leases);
 		if (t->high)
 			arb_queue_wake_other(c);
 		return r;
@@ -388,7 +377,7 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 		if (!c->guard->leases) {
 			if (!c->tracked)
 				r = gpuarb_client_leave(c, 0);
-			set_leased(c, false);
+			arb_queue_show_lease(c, false);
 			arb_queue_show(c);
 			arb_queue_wake(c);
 		}

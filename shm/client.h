@@ -25,6 +25,7 @@ struct arb_guard {
 
 	/* Admission. Taken before `lock` where both are. */
 	struct arb_process_lock adm;
+	arb_u32 says_waits, says_holds; /* what our bits in the segment should be */
 	arb_u64 birth;              /* tells a lease of this process from one that it inherited by fork() */
 	uint64_t counted;           /* the birth that `leases` belongs to; from here on under adm */
 	uint32_t leases;            /* that its threads hold */
@@ -52,9 +53,9 @@ struct gpuarb_client {
 	uint64_t outstanding;
 	uint64_t throttled_since;
 	uint64_t waiting_since;
-	uint64_t wait_from; /* the same through several waits, one right behind the other; ns */
-	uint64_t wait_left; /* when the last of them was given up */
-	bool turn_fresh;    /* a turn at the GPU's memory has begun, and nobody has asked yet */
+	uint64_t wait_from;  /* the same through several waits, one right behind the other; ns */
+	uint64_t wait_left;  /* when the last of them was given up */
+	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
 	uint64_t turn_began; /* ticks; when the set was entered */
 	uint64_t checked_ns;
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
@@ -122,7 +123,8 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 		arb_client_follow_look(c, arb_os_now_ns());
 }
 
-/* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the lock. */
+/* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the
+ * lock. */
 int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns);
 
 /* There may be room for one that waits for it. */
@@ -130,7 +132,8 @@ void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
 
-/* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process. */
+/* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process.
+ */
 void arb_client_part(struct gpuarb_client *c);
 
 /* The functions of struct arb_move. */

@@ -29,6 +29,7 @@ void arb_queue_show(struct gpuarb_client *c)
 	uint64_t bit = 1ull << (c->me.slot % 64);
 	unsigned priority = c->guard->leases ? arb_load32(&c->class_priority) : 0;
 
+	arb_store32(&c->guard->says_waits, first != NULL);
 	for (const struct arb_waiter *w = first; w; w = w->next)
 		if (arb_want_before(w->want & ~ARB_WANT_BLOCKED, w->since_ns, first))
 			first = w;
@@ -46,6 +47,18 @@ void arb_queue_show(struct gpuarb_client *c)
 	arb_store32(&c->class_priority, priority);
 	arb_client_show_priority(c);
 	arb_store32(&s->flags, (arb_load32(&s->flags) & ~ARB_SLOT_CLASSED) | (first ? ARB_SLOT_CLASSED : 0));
+}
+
+void arb_queue_show_lease(struct gpuarb_client *c, bool on)
+{
+	arb_u64 *word = &c->seg.header->adm_leased[c->me.slot / 64];
+	uint64_t bit = 1ull << (c->me.slot % 64);
+
+	arb_store32(&c->guard->says_holds, on);
+	if (on)
+		arb_bit_set(word, bit); /* a full barrier, if it was not set */
+	else
+		arb_bit_clear(word, bit);
 }
 
 void arb_queue_join(struct arb_task *t)
@@ -162,28 +175,18 @@ void arb_queue_wake_other(struct gpuarb_client *c)
 bool arb_queue_bits_agree(const struct gpuarb_client *c)
 {
 	const struct arb_state_header *h = c->seg.header;
-	uint32_t slot = c->me.slot;
-	bool waits = __atomic_load_n(&c->guard->waiters, __ATOMIC_RELAXED) != NULL,
-	     holds = __atomic_load_n(&c->guard->leases, __ATOMIC_RELAXED) &&
-		     __atomic_load_n(&c->guard->counted, __ATOMIC_RELAXED) == arb_load64(&c->guard->birth);
+	uint32_t word = c->me.slot / 64, shift = c->me.slot % 64;
 
-	return (arb_load64(&h->adm_waiting[slot / 64]) >> (slot % 64) & 1) == waits &&
-	       (arb_load64(&h->adm_leased[slot / 64]) >> (slot % 64) & 1) == holds;
+	return (arb_load64(&h->adm_waiting[word]) >> shift & 1) == arb_load32(&c->guard->says_waits) &&
+	       (arb_load64(&h->adm_leased[word]) >> shift & 1) == arb_load32(&c->guard->says_holds);
 }
 
 void arb_queue_tidy(struct gpuarb_client *c)
 {
-	arb_u64 *leased;
-	uint64_t bit;
-
 	arb_lock_take(&c->guard->adm);
 	if (arb_load32(&c->guard->joined) && !arb_queue_bits_agree(c)) {
-		leased = &c->seg.header->adm_leased[c->me.slot / 64];
-		bit = 1ull << (c->me.slot % 64);
-		if (c->guard->leases && c->guard->counted == arb_load64(&c->guard->birth))
-			arb_bit_set(leased, bit);
-		else
-			arb_bit_clear(leased, bit);
+		arb_queue_show_lease(
+			c, c->guard->leases && c->guard->counted == arb_load64(&c->guard->birth));
 		arb_queue_show(c);
 		arb_queue_wake(c);
 	}

@@ -59,6 +59,8 @@ static inline bool arb_want_before(uint32_t want, uint64_t since_ns, const struc
 /* Shows the first of our threads to the others, and by whose class we stand in the queue of the running set.
  */
 void arb_queue_show(struct gpuarb_client *c);
+/* That we hold a lease, or are about to take one. */
+void arb_queue_show_lease(struct gpuarb_client *c, bool on);
 void arb_queue_join(struct arb_task *t);
 void arb_queue_leave(struct arb_task *t);
 /* Are there as many of its class as may wait? Asked after it can be seen itself, so that never too many do.
@@ -73,8 +75,8 @@ void arb_queue_wake(struct gpuarb_client *c);
 /* The same, unless that is our own process: who saw a bit of ours that was not to stay may have hesitated for
  * it. */
 void arb_queue_wake_other(struct gpuarb_client *c);
-/* Do our two bits say what we know? Somebody may have written garbage over them, and then others wait for one
- * who does not wait. Under either lock; under the process's own it is a guess, because leases come and go. */
+/* Do our two bits say what we said last? Somebody may have written garbage over them, and then others wait
+ * for one who does not wait. A guess, unless it is asked under the admission lock. */
 bool arb_queue_bits_agree(const struct gpuarb_client *c);
 /* Makes them agree, with no lock held. */
 void arb_queue_tidy(struct gpuarb_client *c);
