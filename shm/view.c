@@ -140,7 +140,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 {
 	const struct arb_snap *run = &m->run;
 
-	p->nclients = 0;
+	p->nclients = p->ndead = 0;
 	for (uint32_t i = 0; i < v->seg.nslots; i++) {
 		const struct arb_slot *s = &v->seg.slots[i];
 		struct gpuarb_view_client *to = &p->clients[p->nclients];
@@ -149,6 +149,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		if (arb_load32_acquire(&s->state) != ARB_SLOT_LIVE) /* pairs SLOT_PUBLISH */
 			continue;
 		to->slot = i;
+		to->dead = false;
 		to->generation = arb_load32(&s->generation);
 		to->pid = arb_load32(&s->pid);
 		to->uid = arb_load32(&s->uid);
@@ -252,6 +253,19 @@ static int still_there(const struct gpuarb_view *v)
 		return fd;
 	arb_os_close(fd);
 	return 0;
+}
+
+void gpuarb_view_find_dead(const struct gpuarb_view *v, struct gpuarb_picture *p)
+{
+	int fd = arb_file_open(&v->seg.file, O_RDONLY);
+
+	if (fd < 0)
+		return;
+	for (unsigned i = 0; i < p->nclients; i++) {
+		p->clients[i].dead = arb_os_is_locked(fd, ARB_BYTE_SLOT(p->clients[i].slot)) == 0;
+		p->ndead += p->clients[i].dead;
+	}
+	arb_os_close(fd);
 }
 
 /* Keeps those that come first. */

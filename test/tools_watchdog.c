@@ -73,6 +73,30 @@ Test(watchdog, a_dead_client_is_reclaimed_and_reported)
 	cr_assert_str_empty(out, "once is enough");
 }
 
+Test(watchdog, one_who_died_is_shown_as_gone_until_somebody_cleans_up)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+	char out[8192];
+	pid_t pid = holder();
+
+	cr_assert_eq(gpuarb_view_open(dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	gpuarb_view_find_dead(view, &picture);
+	cr_assert_eq(picture.nclients, 1);
+	cr_assert_eq(picture.ndead, 0);
+	kill(pid, SIGKILL);
+	t_wait(pid);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	gpuarb_view_find_dead(view, &picture);
+	cr_assert_eq(picture.nclients, 1);
+	cr_assert(picture.clients[0].dead && picture.ndead == 1);
+	gpuarb_view_close(view);
+	cr_assert_eq(t_shell(out, sizeof(out), "%s/gpuarb-top --once --dir %s", t_build(), dir.path), 0);
+	cr_assert(strstr(out, "0 processes") && strstr(out, "gone"), "%s", out);
+}
+
 /* Becomes the tool, in a loop; what it complains of goes into a pipe if there is one. */
 static int loop(void *argument)
 {

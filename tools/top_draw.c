@@ -97,7 +97,7 @@ static void client_line(struct top_grid *g, int y, const struct top_gpu *gpu)
 	const struct gpuarb_picture *p = gpu->picture;
 	struct line l = {g, y, 0, false};
 
-	part(&l, TOP_PLAIN, "%u process%s", p->nclients, p->nclients == 1 ? "" : "es");
+	part(&l, TOP_PLAIN, "%u process%s", p->nclients - p->ndead, p->nclients - p->ndead == 1 ? "" : "es");
 	part(&l, p->nrunning ? TOP_GOOD : TOP_PLAIN, "%u running", p->nrunning);
 	part(&l, p->nwaiting ? TOP_WARN : TOP_PLAIN, "%u waiting", p->nwaiting);
 	usage_part(&l, &p->admission);

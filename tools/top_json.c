@@ -257,7 +257,7 @@ static json_t *gpu(const struct top_gpu *g, bool history)
 	set(o, "limits_sum_percent", percent((double)top_gpu_limits_ppm(g) / 1e4));
 	set(o, "slots", number(p->nslots));
 	set(o, "slots_reclaimed", number(p->reclaimed));
-	set(o, "processes", number(p->nclients));
+	set(o, "processes", number(p->nclients - p->ndead));
 	set(o, "running", number(p->nrunning));
 	set(o, "memory", memory_of(p));
 	set(o, "settings", settings(p));

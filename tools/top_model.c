@@ -236,6 +236,8 @@ static enum top_state client_state(const struct top_gpu *g, const struct gpuarb_
 	bool queued = c->waiting || c->adm_waiting;
 	bool spent = c->account < g->picture->naccounts && !g->picture->accounts[c->account].left_ns;
 
+	if (c->dead)
+		return TOP_GONE;
 	if (c->running)
 		return TOP_RUNNING;
 	if (c->evicted)
@@ -274,7 +276,7 @@ static void add_client(struct top_gpu *g, struct top_account *a, const struct gp
 	a->command = a->processes && a->command && strcmp(a->command, c->command) ? NULL : c->command;
 	a->container =
 		a->processes && a->container && strcmp(a->container, c->container) ? NULL : c->container;
-	a->processes++;
+	a->processes += !c->dead;
 	a->running += c->running;
 	a->waiting += c->waiting;
 	if (c->priority > a->priority)

@@ -20,7 +20,7 @@
 extern const unsigned top_span_s[TOP_SPANS]; /* 1, 10, 60 */
 
 enum top_state {
-	TOP_GONE, /* nobody is attached */
+	TOP_GONE, /* nobody is attached, or lives */
 	TOP_IDLE,
 	TOP_RUNNING,
 	TOP_THROTTLED, /* its quota is used up */

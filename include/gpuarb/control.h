@@ -102,6 +102,7 @@ struct gpuarb_view_client {
 	unsigned account; /* index into accounts[], or ARB_NONE */
 	unsigned priority, reason;
 	bool running, waiting, evicted;
+	bool dead;        /* nobody has cleaned up behind it yet; see gpuarb_view_find_dead */
 	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;
 	uint64_t mem_bytes;
@@ -110,7 +111,8 @@ struct gpuarb_view_client {
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
 	unsigned queue_place; /* 1: next; 0: not waiting */
-	/* Admission: does it wait for it, with which class, since when; leases that it holds, got, was refused. */
+	/* Admission: does it wait for it, with which class, since when; leases that it holds, got, was
+	 * refused. */
 	bool adm_waiting;
 	char adm_class[ARB_CLASS_BYTES];
 	uint64_t adm_since_ns;
@@ -186,6 +188,7 @@ struct gpuarb_picture {
 	unsigned nmem_waiting; /* clients that wait because of memory: ARB_REASON_MEMORY, wait_since_ns */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
 	unsigned nclients, naccounts;
+	unsigned ndead; /* of the clients */
 	struct gpuarb_view_client clients[ARB_SLOTS_MAX];
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
 	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
@@ -199,6 +202,9 @@ GPUARB_API int gpuarb_view_open(
 GPUARB_API void gpuarb_view_close(struct gpuarb_view *view);
 /* -ESTALE: the segment was removed or replaced; open a new view. */
 GPUARB_API int gpuarb_view_read(struct gpuarb_view *view, struct gpuarb_picture *picture);
+/* Asks the kernel after each client of the picture: one that has died stays in it until somebody cleans up.
+ */
+GPUARB_API void gpuarb_view_find_dead(const struct gpuarb_view *view, struct gpuarb_picture *picture);
 
 struct gpuarb_event {
 	uint64_t position;
