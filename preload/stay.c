@@ -233,7 +233,8 @@ void stay_check(struct track *t, uint64_t now)
 
 	/* First of all: a look at the quota may roll the window, and nothing can be dated before that. Who
 	 * was held up, with nothing on the GPU, would pay for it. */
-	stay_leave_if_idle(t);
+	if (t->watched)
+		stay_leave_if_idle(t);
 	r = gpuarb_client_tick(t->device->client);
 	s = gpuarb_client_status(t->device->client, &status);
 	if ((r < 0 && !must_stop(r)) || s < 0) {

@@ -32,6 +32,8 @@ COMPAT_WEAK(pthread_create)
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
 #define COUNT_NS  (20 * MS)
+/* Of one without a limit and alone, when there is nothing left to spend: nobody else pays for it. */
+#define ALONE_NS (50 * MS)
 /*
  * What the thread may spend of a core, on average, and how much it can save up for when many ends come at
  * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
@@ -127,8 +129,8 @@ static uint64_t look(struct track *t)
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
 	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
-	least = t->hurry ? 100 * US : MS;
-	most = t->hurry ? 500 * US : tracker_look_ns;
+	least = t->hurry ? 100 * US : t->watched ? tracker_look_ns : ALONE_NS;
+	most = t->hurry ? 500 * US : least;
 	/* Whoever is awake need not wake again for it soon. */
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
