@@ -113,6 +113,12 @@ void gate_free(void)
 	__atomic_store_n(&act_gate.open, __atomic_load_n(&gate_number, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
+void gate_forked(void)
+{
+	pthread_mutex_init(&gate_lock, NULL);
+	gate_free();
+}
+
 static bool may_pass(const struct track *t, const struct act_call *call)
 {
 	uint32_t queued = t->outstanding + own.covers;

@@ -197,6 +197,8 @@ void gate_set(struct track *t, bool open);
 void gate_renew(void);
 /* Open for all who still have credit, from now on. */
 void gate_free(void);
+/* In a forked child, where whoever held its lock does not exist. */
+void gate_forked(void);
 
 /* stay.c. All under the lock. */
 /* Into the set, waiting for it if need be, without the lock meanwhile; the caller looks again whether it is

@@ -156,10 +156,22 @@ static void sleep_idle(uint32_t how, uint64_t ns)
 
 	coverage_show();
 	__atomic_store_n(&asleep, how, __ATOMIC_SEQ_CST);
+	/* Now that whoever comes would wake us: has somebody come before? */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_SEQ_CST) == TRACK_OUT;
-	if (none && !__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
+		none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_RELAXED) == TRACK_OUT;
+	if (none && !act_thread_main_left() && !__atomic_load_n(&tracker_exiting, __ATOMIC_RELAXED))
 		futex(&asleep, FUTEX_WAIT, how, ns);
+}
+
+/* A stay may have been over before we woke: there is a second look to come all the same. */
+static bool any_again(void)
+{
+	bool again = false;
+
+	for (unsigned i = 0; i < ARB_DEVICES; i++)
+		again |= __atomic_load_n(&arb_tracks[i].again_ns, __ATOMIC_RELAXED) != 0;
+	return again;
 }
 
 /* How long one without work may be left alone: for so long, or until it is looked at again. */
@@ -223,7 +235,7 @@ static void *tracker(void *argument)
 			sleep = until_again(now, tracker_look_ns);
 			if (act_thread_main_left()) {
 				sleep = COUNT_NS;
-			} else if (idle > LINGER_NS) {
+			} else if (idle > LINGER_NS && !any_again()) {
 				sleep_idle(SLEEPING, follow);
 				continue;
 			} else if ((purse.left_ns > 0 || now - napped_ns > tracker_look_ns) && !any_quick()) {
@@ -257,7 +269,7 @@ static void at_exit(void)
 
 	__atomic_store_n(&tracker_exiting, 1, __ATOMIC_SEQ_CST);
 	gate_free();
-	tracker_wake();
+	wake(NAPPING);
 	futex(&running, FUTEX_WAKE, 1, 0);
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
 		futex(&running, FUTEX_WAIT, 1, MS);
@@ -277,7 +289,7 @@ static void start_anew(void)
 	pthread_mutex_init(&starting, NULL);
 	memset(&purse, 0, sizeof(purse));
 	running = asleep = arb_captures = tracker_gpus = 0;
-	gate_free();
+	gate_forked();
 }
 
 static void start_thread(void)
