@@ -12,7 +12,7 @@
 
 #define MUST(call) world_must(call, #call)
 
-static struct gpuarb_lease held;
+static struct gpuarb_lease held, survivors;
 
 static void sample(struct world *w, unsigned percent)
 {
@@ -70,6 +70,27 @@ void lease_wait_in_vain(struct world *w)
 
 	if (r != GPUARB_TIMEOUT && !crash_pausing)
 		world_must(-EPROTO, "a wait in vain");
+}
+
+/* It is let in when it wakes up. */
+void lease_wait(struct world *w)
+{
+	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+
+	MUST(ask(w->v, "default", 1000, &lease));
+}
+
+/* By a survivor, until the victim waits for it. */
+void lease_held(struct world *w)
+{
+	sample(w, 10);
+	survivors = (struct gpuarb_lease)GPUARB_LEASE_INIT;
+	MUST(ask(w->a, NULL, 0, &survivors));
+}
+
+void lease_let_go(struct world *w)
+{
+	MUST(arb_admission_release(w->a, &survivors));
 }
 
 /* A corpse that stands in the queue, before everybody else. */
