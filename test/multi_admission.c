@@ -337,6 +337,84 @@ Test(leases, a_forked_child_has_none_and_takes_none_away)
 	gpuarb_release(&lease);
 }
 
+static arb_u32 interrupted, over;
+
+static void count_signal(int number)
+{
+	(void)number;
+	arb_add32_full(&interrupted, 1);
+}
+
+static void *wait_under_signals(void *argument)
+{
+	struct gpuarb_request request = {.task_class = "nmt", .max_wait_ms = 300};
+
+	(void)argument;
+	thread_result[0] = gpuarb_acquire(NULL, &request, &thread_lease[0]);
+	arb_store32(&over, 1);
+	return NULL;
+}
+
+Test(leases, signals_do_not_end_a_wait)
+{
+	struct sigaction action = {.sa_handler = count_signal};
+	pthread_t thread;
+
+	settle();
+	sample(100);
+	cr_assert_eq(sigaction(SIGUSR1, &action, NULL), 0);
+	pthread_create(&thread, NULL, wait_under_signals, NULL);
+	until_waiting(1);
+	while (!arb_load32(&over)) {
+		pthread_kill(thread, SIGUSR1);
+		t_sleep_us(200);
+	}
+	pthread_join(thread, NULL);
+	cr_assert_gt(arb_load32(&interrupted), 0);
+	cr_assert_eq(thread_result[0], GPUARB_TIMEOUT);
+	cr_assert_geq(thread_lease[0].waited_ns, 300 * MS, "not a moment less than it may");
+}
+
+static void *acquire_all_the_time(void *argument)
+{
+	(void)argument;
+	while (!arb_load32(&over)) {
+		struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+
+		thread_result[0] |= acquire("asr", &lease);
+		gpuarb_release(&lease);
+	}
+	return NULL;
+}
+
+Test(leases, children_are_forked_while_threads_ask)
+{
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, acquire_all_the_time, NULL);
+	for (int i = 0; i < 40; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+			struct gpuarb_status status;
+			int bad;
+
+			alarm(60);
+			bad = acquire("asr", &lease) != GPUARB_OK;
+			bad |= gpuarb_status(NULL, &status) != 0 || status.own_leases != 1;
+			bad |= gpuarb_release(&lease) != 0;
+			_exit(bad);
+		}
+		cr_assert_eq(t_wait(pid), 0, "child %d", i);
+	}
+	arb_store32(&over, 1);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	cr_assert_eq(thread_result[0], GPUARB_OK);
+}
+
 /* Waits for two samples that were not there before. */
 static void until_sampled(void)
 {
