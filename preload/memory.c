@@ -72,6 +72,27 @@ static bool reserve_undisturbed(struct arb_device *device, uint64_t bytes)
 	}
 }
 
+/*
+ * Frees that were queued when their pool was destroyed: nobody says when they are done, but when there is no
+ * work at all they are. Not in a program whose work may wait for what the calling thread is about to do.
+ */
+static bool drain(void)
+{
+	__typeof__(cuCtxSynchronize) *wait = arb_real(cuCtxSynchronize);
+	CUstreamCaptureMode mode;
+	bool done;
+
+	if (!memory_pool_pending() || !wait || memory_may_wait())
+		return false;
+	mode = track_relax();
+	done = wait() == CUDA_SUCCESS;
+	track_unrelax(mode);
+	if (done)
+		memory_pool_drained(NULL);
+	memory_give_back();
+	return done;
+}
+
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
 {
 	if (memory_reserve(device, bytes))
@@ -79,7 +100,8 @@ bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
 	if (!memory_pool_any() && !memory_ordered_any())
 		return false;
 	memory_give_back();
-	return reserve_undisturbed(device, bytes) || memory_ordered_wait(device, bytes);
+	return reserve_undisturbed(device, bytes) || memory_ordered_wait(device, bytes) ||
+	       (drain() && reserve_undisturbed(device, bytes));
 }
 
 bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
@@ -215,6 +237,9 @@ static CUresult after(struct act_call *call, CUresult result)
 	case CAT_SYNC:
 		if (!moves_pools(call->id))
 			return result;
+		if (result == CUDA_SUCCESS &&
+			(call->id == HOOK_cuCtxSynchronize || call->id == HOOK_cuCtxSynchronize_v2))
+			memory_pool_drained((CUcontext)(uintptr_t)call->handle);
 		if (memory_pool_any())
 			memory_pool_settle_all(false);
 		if (result == CUDA_SUCCESS)

@@ -79,7 +79,7 @@ void memory_ordered_stream(CUstream stream);
 void memory_ordered_context(CUcontext ctx, uint64_t epoch);
 void memory_ordered_forget(void);
 
-/* Pools and the memory of graphs, which count by what they reserve: memory_pool.c. */
+/* Pools and the memory of graphs, which count by what they reserve: memory_pool.c, memory_stock.c. */
 bool memory_pool_before(struct act_call *call, CUresult *result);
 CUresult memory_pool_after(struct act_call *call, CUresult result);
 bool memory_graph_before(struct act_call *call, CUresult *result);
@@ -89,6 +89,9 @@ uint64_t memory_pool_most(uint64_t bytes);
 /* Calls of this process that have reserved more than they may need, and how many have settled so far. */
 unsigned memory_calls_flying(void);
 unsigned memory_calls_landed(void);
+/* All work of a context has ended (NULL: of the current one); and whether that would help anybody. */
+void memory_pool_drained(CUcontext ctx);
+bool memory_pool_pending(void);
 /* Whether any pool has something. */
 bool memory_pool_holds(void);
 /* Whether there can be graphs with memory. */
@@ -111,7 +114,9 @@ void memory_graph_trim_end(void);
 void memory_graph_context(CUcontext ctx);
 void memory_exec_forget(void);
 /* A pointer of a pool was freed. */
-void memory_pool_freed(const struct memory_entry *entry, bool waited);
+void memory_pool_freed(const struct memory_entry *entry, const struct act_call *call);
+/* A context has ended, and the events in it. */
+void memory_pool_context(CUcontext ctx);
 /* Counts anew what each pool and graph has; `tight`: after giving back what is not in use. */
 void memory_pool_settle_all(bool tight);
 bool memory_pool_any(void);

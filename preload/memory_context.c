@@ -216,6 +216,8 @@ void memory_context_after(struct act_call *call, CUresult result)
 			&end);
 	if (end.context)
 		memory_ordered_context(end.context, end.epoch);
+	if (end.context && memory_pool_any())
+		memory_pool_context(end.context);
 	if (memory_pool_any())
 		memory_pool_settle_all(false);
 }

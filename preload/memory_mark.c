@@ -22,12 +22,17 @@ void memory_nap(uint64_t ns)
 	syscall(SYS_nanosleep, &ts, NULL);
 }
 
-uint64_t memory_patience_ns(void)
+bool memory_may_wait(void)
 {
 	uint64_t seen[CAT_COUNT];
 
 	act_thread_sum(seen);
-	return seen[CAT_HOSTFN] + seen[CAT_MEMOP] + seen[CAT_INTEROP] ? PATIENCE_SHORT_NS : PATIENCE_NS;
+	return seen[CAT_HOSTFN] + seen[CAT_MEMOP] + seen[CAT_INTEROP];
+}
+
+uint64_t memory_patience_ns(void)
+{
+	return memory_may_wait() ? PATIENCE_SHORT_NS : PATIENCE_NS;
 }
 
 /* Threads come and go, and so do the addresses of what is theirs; a number does not come back. */

@@ -28,6 +28,8 @@ bool memory_mark_passed(const struct memory_mark *mark);
 void memory_mark_drop(struct memory_mark *mark);
 
 void memory_nap(uint64_t ns);
+/* Whether the program has put something into its streams that waits. */
+bool memory_may_wait(void);
 /* How long something that is queued may take to end, before it is taken for stuck. */
 uint64_t memory_patience_ns(void);
 

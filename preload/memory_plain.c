@@ -273,7 +273,7 @@ void memory_free_after(struct act_call *call, CUresult result)
 	if (result != CUDA_SUCCESS)
 		memory_table_put(&entry);
 	else if (entry.kind == MEMORY_POOLED)
-		memory_pool_freed(&entry, arb_hooks[call->id].category == CAT_FREE);
+		memory_pool_freed(&entry, call);
 	else
 		memory_release(entry.device, entry.bytes);
 }

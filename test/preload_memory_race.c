@@ -23,7 +23,7 @@
 #define HELD       4
 #define QUOTA_MIB  64
 
-enum kind { PLAIN, PITCHED, MANAGED, ARRAY, MIPMAP, POOLED, GRAPH, PHYSICAL, KINDS };
+enum kind { PLAIN, PITCHED, MANAGED, ARRAY, MIPMAP, POOLED, OWN_POOL, GRAPH, PHYSICAL, KINDS };
 
 struct shared {
 	uint64_t operations, refused, stop, at_rest;
@@ -38,6 +38,7 @@ struct held {
 static struct shared *shared;
 static CUcontext context;
 static CUfunction spin;
+static __thread CUmemoryPool own_pool;
 
 /* A graph that takes memory, computes for a moment, and frees it every other time; launched at once. */
 static CUresult launch(struct held *h, unsigned rows, CUstream stream)
@@ -116,6 +117,10 @@ static bool take(struct held *h, enum kind kind, unsigned rows, CUstream stream)
 		T_CHECK(result != CUDA_SUCCESS || managed == (getenv("GPUARB_OVERSUBSCRIBE") != NULL),
 			"of the other kind");
 		break;
+	case OWN_POOL:
+		result = cuMemAllocFromPoolAsync(
+			(CUdeviceptr *)&h->handle, rows * 4096ull + rows % 7, own_pool, stream);
+		break;
 	default:
 		result = cuMemCreate(
 			(CUmemGenericAllocationHandle *)&h->handle, (1 + rows / 512) * 2 * MIB, &prop, 0);
@@ -158,6 +163,9 @@ static void give(struct held *h, CUstream stream)
 		if (result == CUDA_SUCCESS && !(h->handle >> 21 & 3))
 			result = cuStreamSynchronize(stream);
 		break;
+	case OWN_POOL:
+		result = h->handle >> 21 & 1 ? cuMemFree_v2(h->handle) : cuMemFreeAsync(h->handle, stream);
+		break;
 	default:
 		result = cuMemRelease(h->handle);
 		break;
@@ -170,10 +178,13 @@ static void *thread(void *argument)
 {
 	struct t_random random = t_seeded((uint64_t)(uintptr_t)argument * 977 + (uint64_t)getpid());
 	struct held held[HELD] = {{0}};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 	CUstream stream;
 
 	OK(cuCtxSetCurrent(context));
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemPoolCreate(&own_pool, &props));
 	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		struct held *h = &held[t_below(&random, HELD)];
 
@@ -182,13 +193,18 @@ static void *thread(void *argument)
 		else if (!take(h, (enum kind)t_below(&random, KINDS), 1 + t_below(&random, 2048), stream))
 			__atomic_fetch_add(&shared->refused, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&shared->operations, 1, __ATOMIC_RELAXED);
+		if (t_below(&random, 200))
+			continue;
+		/* A pool and a stream that end before what is in them does. */
+		OK(cuMemPoolDestroy(own_pool));
+		OK(cuMemPoolCreate(&own_pool, &props));
+		OK(cuStreamDestroy_v2(stream));
+		OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	}
 	for (unsigned i = 0; i < HELD; i++)
 		give(&held[i], stream);
 	OK(cuStreamSynchronize(stream));
-	/* With memory freed in it that is still kept. */
-	if ((uintptr_t)argument % 2)
-		OK(cuStreamDestroy_v2(stream));
+	OK(cuMemPoolDestroy(own_pool));
 	return NULL;
 }
 

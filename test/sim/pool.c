@@ -107,6 +107,13 @@ void drv_pool_trim(void)
 			trim(p, p->threshold);
 }
 
+/* A pool that the program has destroyed gives back what is freed as soon as it is. */
+static void end_if_destroyed(CUmemoryPool p)
+{
+	if (p->mark != MARK_POOL)
+		trim(p, 0);
+}
+
 /* drv.lock held: a free has come to its place in the stream */
 void drv_pool_freed(CUdeviceptr ptr)
 {
@@ -114,6 +121,7 @@ void drv_pool_freed(CUdeviceptr ptr)
 		for (struct block *b = p->blocks; b; b = b->next) {
 			if (b->addr == ptr && b->pending) {
 				b->pending--;
+				end_if_destroyed(p);
 				return;
 			}
 		}
@@ -241,6 +249,7 @@ void drv_pool_release(struct alloc *a, unsigned long long stream, unsigned pendi
 		b->stream = stream;
 		b->pending += pending;
 		a->pool->used -= b->bytes;
+		end_if_destroyed(a->pool);
 	}
 	drv_alloc_unlist(a);
 }
