@@ -33,7 +33,7 @@ done
 gpuarb-run --dry-run -- true | grep -qE '^LD_PRELOAD=(/usr/lib/gpuarb|/usr/bin/\.\./lib/gpuarb)/libgpuarb-preload.so' || echo "gpuarb-run does not find its library"
 gpuarb-node --gpu GPU-deb >/packages/log || echo "gpuarb-node fails"
 [ "$(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)" = "660 gpuarb" ] || echo "a new segment is $(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)"
-printf '#include <gpuarb.h>\n#include <stdio.h>\nint main(void) { struct gpuarb_status s; printf("%%d %%u", gpuarb_status(0, &s), s.high_water); return 0; }\n' >/packages/p.c
+printf '#include <gpuarb.h>\n#include <stdio.h>\nint main(void) { struct gpuarb_status s; int r = gpuarb_status(0, &s); printf("%%d %%u", r, s.high_water); return 0; }\n' >/packages/p.c
 cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
 [ "$(/packages/p)" = "0 85" ] || echo "a program with libgpuarb1 says $(/packages/p)"
 /usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-deb")' || echo "the Python module does not work"
