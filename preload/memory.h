@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "act.h"
+#include "memory_mark.h"
 #include "memory_table.h"
 
 /* For every call that is not let through at once, whatever its category. */
@@ -74,9 +75,9 @@ void memory_ordered_synced(void);
 /* What programs ask a pool for, and of it. */
 void memory_ordered_trim(CUmemoryPool pool, CUdevice ordinal, uint64_t keep);
 void memory_ordered_attribute(CUmemoryPool pool, CUdevice ordinal, CUmemPool_attribute what, void *value);
-/* A stream is about to end; a context has. */
+/* A stream is about to end; a context ends. */
 void memory_ordered_stream(CUstream stream);
-void memory_ordered_context(CUcontext ctx, uint64_t epoch);
+void memory_ordered_context(CUcontext ctx, uint64_t epoch, enum memory_end what);
 void memory_ordered_forget(void);
 
 /* Pools and the memory of graphs, which count by what they reserve: memory_pool.c, memory_stock.c. */
@@ -111,12 +112,12 @@ void memory_graph_freed(CUdeviceptr at);
 void memory_graph_trim_begin(void);
 void memory_graph_trim_end(void);
 /* A context ends, and the events in it. */
-void memory_graph_context(CUcontext ctx);
+void memory_graph_context(CUcontext ctx, enum memory_end what);
 void memory_exec_forget(void);
 /* A pointer of a pool was freed. */
 void memory_pool_freed(const struct memory_entry *entry, const struct act_call *call);
-/* A context has ended, and the events in it. */
-void memory_pool_context(CUcontext ctx);
+/* A context ends, and the events in it. */
+void memory_pool_context(CUcontext ctx, enum memory_end what);
 /* Counts anew what each pool and graph has; `tight`: after giving back what is not in use. */
 void memory_pool_settle_all(bool tight);
 bool memory_pool_any(void);

@@ -129,7 +129,7 @@ static void made_unnoticed(const struct act_call *call)
 		made(&again, CUDA_SUCCESS);
 }
 
-/* The context that such a call is about. */
+/* The context that the call may end; NULL: none. */
 static CUcontext ended(const struct act_call *call)
 {
 	switch (call->id) {
@@ -137,87 +137,87 @@ static CUcontext ended(const struct act_call *call)
 	case HOOK_cuCtxDestroy_v2:
 	case HOOK_cuCtxDetach:
 		return (CUcontext)(uintptr_t)call->handle;
-	default:
+	case HOOK_cuDevicePrimaryCtxReset:
+	case HOOK_cuDevicePrimaryCtxReset_v2:
+	case HOOK_cuDevicePrimaryCtxRelease:
+	case HOOK_cuDevicePrimaryCtxRelease_v2:
 		if ((unsigned)call->device >= PRIMARIES)
 			return NULL;
 		return __atomic_load_n(&primary[call->device], __ATOMIC_RELAXED);
+	default:
+		return NULL;
 	}
+}
+
+static void tell(const struct end *end, enum memory_end what)
+{
+	memory_graph_context(end->context, what);
+	memory_ordered_context(end->context, end->epoch, what);
+	memory_pool_context(end->context, what);
 }
 
 bool memory_context_before(struct act_call *call, CUresult *result)
 {
+	struct end end = {.context = ended(call)};
+
 	call->token = 0;
 	if (makes(call))
 		return count(call, result);
-	switch (call->id) {
-	case HOOK_cuCtxDestroy:
-	case HOOK_cuCtxDestroy_v2:
-	case HOOK_cuCtxDetach:
-	case HOOK_cuDevicePrimaryCtxReset:
-	case HOOK_cuDevicePrimaryCtxReset_v2:
-	case HOOK_cuDevicePrimaryCtxRelease:
-	case HOOK_cuDevicePrimaryCtxRelease_v2:
-		ending = __atomic_fetch_add(&epoch, 1, __ATOMIC_RELAXED);
-		memory_graph_context(ended(call));
-		break;
-	default:
-		break;
+	if (end.context) {
+		end.epoch = ending = __atomic_fetch_add(&epoch, 1, __ATOMIC_RELAXED);
+		tell(&end, MEMORY_ENDING);
 	}
 	return true;
 }
 
-void memory_context_after(struct act_call *call, CUresult result)
+static void retained(const struct act_call *call)
 {
-	struct end end = {.epoch = ending};
+	if (!call->out)
+		return;
+	if ((unsigned)call->device < PRIMARIES)
+		__atomic_store_n(&primary[call->device], *(CUcontext *)call->out, __ATOMIC_RELAXED);
+	if (!call->token)
+		made_unnoticed(call);
+}
 
-	if (call->token)
-		made(call, result);
-	if (result != CUDA_SUCCESS)
-		return;
+/* Whether others have references to it still. */
+static bool stays(const struct act_call *call)
+{
 	switch (call->id) {
-	case HOOK_cuDevicePrimaryCtxRetain:
-		if (!call->out)
-			return;
-		if ((unsigned)call->device < PRIMARIES)
-			__atomic_store_n(&primary[call->device], *(CUcontext *)call->out, __ATOMIC_RELAXED);
-		if (!call->token)
-			made_unnoticed(call);
-		return;
-	case HOOK_cuCtxAttach:
-		__atomic_fetch_add(&attached, 1, __ATOMIC_RELAXED);
-		return;
-	case HOOK_cuCtxDestroy:
-	case HOOK_cuCtxDestroy_v2:
-		break;
 	case HOOK_cuCtxDetach:
 		/* The one of cuCtxCreate goes last; more than one context at once is not attached to any
 		 * more. */
-		if (__atomic_load_n(&attached, __ATOMIC_RELAXED)) {
-			__atomic_fetch_sub(&attached, 1, __ATOMIC_RELAXED);
-			return;
-		}
-		break;
+		if (!__atomic_load_n(&attached, __ATOMIC_RELAXED))
+			return false;
+		__atomic_fetch_sub(&attached, 1, __ATOMIC_RELAXED);
+		return true;
 	case HOOK_cuDevicePrimaryCtxRelease:
 	case HOOK_cuDevicePrimaryCtxRelease_v2:
-	case HOOK_cuDevicePrimaryCtxReset:
-	case HOOK_cuDevicePrimaryCtxReset_v2:
-		if ((call->id == HOOK_cuDevicePrimaryCtxRelease ||
-			    call->id == HOOK_cuDevicePrimaryCtxRelease_v2) &&
-			!primary_gone(call->device))
-			return;
-		break;
+		return !primary_gone(call->device);
 	default:
+		return false;
+	}
+}
+
+void memory_context_after(struct act_call *call, CUresult result)
+{
+	struct end end = {.context = ended(call), .epoch = ending};
+
+	if (call->token)
+		made(call, result);
+	if (result == CUDA_SUCCESS && call->id == HOOK_cuDevicePrimaryCtxRetain)
+		retained(call);
+	if (result == CUDA_SUCCESS && call->id == HOOK_cuCtxAttach)
+		__atomic_fetch_add(&attached, 1, __ATOMIC_RELAXED);
+	if (!end.context)
+		return;
+	if (result != CUDA_SUCCESS || stays(call)) {
+		tell(&end, MEMORY_STAYS);
 		return;
 	}
-	end.context = ended(call);
-	if (end.context)
-		memory_table_walk(
-			MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_ORDERED | MEMORY_ARRAY | MEMORY_CONTEXT, ends,
-			&end);
-	if (end.context)
-		memory_ordered_context(end.context, end.epoch);
-	if (end.context && memory_pool_any())
-		memory_pool_context(end.context);
+	memory_table_walk(
+		MEMORY_PLAIN | MEMORY_MANAGED | MEMORY_ORDERED | MEMORY_ARRAY | MEMORY_CONTEXT, ends, &end);
+	tell(&end, MEMORY_ENDED);
 	if (memory_pool_any())
 		memory_pool_settle_all(false);
 }

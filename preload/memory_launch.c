@@ -284,14 +284,12 @@ void memory_graph_trim_end(void)
 	pthread_mutex_unlock(&lock);
 }
 
-void memory_graph_context(CUcontext ctx)
+void memory_graph_context(CUcontext ctx, enum memory_end what)
 {
 	pthread_mutex_lock(&lock);
 	for (struct graph_exec *x = list; x; x = x->next)
-		if (x->mark.ctx == ctx) {
-			memory_mark_drop(&x->mark);
+		if (memory_mark_context(&x->mark, ctx, what))
 			x->busy = false;
-		}
 	last = NULL;
 	pthread_mutex_unlock(&lock);
 }

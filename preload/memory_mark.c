@@ -149,11 +149,23 @@ bool memory_mark_passed(const struct memory_mark *mark)
 	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
 	CUresult result;
 
+	if (mark->ending)
+		return false;
 	if (!mark->event || !query || !push(mark->ctx))
 		return true;
 	result = query(mark->event);
 	pop();
 	return result != CUDA_ERROR_NOT_READY;
+}
+
+bool memory_mark_context(struct memory_mark *mark, CUcontext ctx, enum memory_end what)
+{
+	if (mark->ctx != ctx)
+		return false;
+	mark->ending = what == MEMORY_ENDING;
+	if (what == MEMORY_ENDED)
+		*mark = (struct memory_mark){0};
+	return what == MEMORY_ENDED;
 }
 
 void memory_mark_drop(struct memory_mark *mark)

@@ -14,7 +14,11 @@ struct memory_place {
 struct memory_mark {
 	CUevent event; /* NULL: none yet */
 	CUcontext ctx; /* that it ends with */
+	bool ending;   /* which may be just now: not to be asked */
 };
+
+/* A context is about to end; has ended, and its events with it; or has not, after all. */
+enum memory_end { MEMORY_ENDING, MEMORY_ENDED, MEMORY_STAYS };
 
 struct memory_place memory_place_of(const struct act_call *call);
 bool memory_place_same(const struct memory_place *a, const struct memory_place *b);
@@ -25,6 +29,8 @@ CUcontext memory_place_here(const struct act_call *call);
 CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call);
 /* Also if nothing can be said of it. */
 bool memory_mark_passed(const struct memory_mark *mark);
+/* True: it was of this context, and is passed. */
+bool memory_mark_context(struct memory_mark *mark, CUcontext ctx, enum memory_end what);
 void memory_mark_drop(struct memory_mark *mark);
 
 void memory_nap(uint64_t ns);

@@ -336,16 +336,15 @@ void memory_ordered_stream(CUstream stream)
 	pthread_mutex_unlock(&lock);
 }
 
-void memory_ordered_context(CUcontext ctx, uint64_t epoch)
+void memory_ordered_context(CUcontext ctx, uint64_t epoch, enum memory_end what)
 {
 	struct block *out = NULL, *b;
 
 	pthread_mutex_lock(&lock);
 	for (struct block **at = &list; *at;) {
-		/* Its events have gone with it. */
-		if ((*at)->mark.ctx == ctx && (*at)->entry.epoch <= epoch)
-			(*at)->mark = (struct memory_mark){0};
-		if ((*at)->entry.owner != ctx || (*at)->entry.epoch > epoch) {
+		if ((*at)->entry.epoch <= epoch)
+			memory_mark_context(&(*at)->mark, ctx, what);
+		if (what != MEMORY_ENDED || (*at)->entry.owner != ctx || (*at)->entry.epoch > epoch) {
 			at = &(*at)->next;
 			continue;
 		}

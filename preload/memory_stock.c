@@ -367,14 +367,14 @@ bool memory_pool_pending(void)
 	return false;
 }
 
-void memory_pool_context(CUcontext ctx)
+void memory_pool_context(CUcontext ctx, enum memory_end what)
 {
-	memory_pool_drained(ctx);
+	if (what == MEMORY_ENDED)
+		memory_pool_drained(ctx);
 	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next) {
 		pthread_mutex_lock(&s->lock);
 		for (struct leaving *l = s->leaving; l; l = l->next)
-			if (l->mark.ctx == ctx)
-				l->mark = (struct memory_mark){0};
+			memory_mark_context(&l->mark, ctx, what);
 		pthread_mutex_unlock(&s->lock);
 	}
 }

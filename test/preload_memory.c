@@ -358,6 +358,8 @@ static void more_than_there_is(void)
 	run("turns", pm_turns, NULL);
 	setenv("GPUARB_PREFETCH", "on", 1);
 	run("turns, fetched back at once", pm_turns, NULL);
+	setenv("PM_IN_STREAM", "1", 1);
+	run("turns with memory of streams", pm_turns, NULL);
 }
 
 /* With an argument, the races alone. */

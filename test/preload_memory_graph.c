@@ -149,9 +149,9 @@ void pm_graphs_at_once(void)
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	OK(cuEventCreate(&first, 0));
-	a = executable(100 * MIB, 20 * MS, true, &p);
-	b = executable(150 * MIB, 20 * MS, true, &p);
-	c = executable(120 * MIB, 20 * MS, true, &p);
+	a = executable(100 * MIB, 500 * MS, true, &p);
+	b = executable(150 * MIB, 500 * MS, true, &p);
+	c = executable(120 * MIB, 500 * MS, true, &p);
 	OK(cuGraphLaunch(a, s));
 	OK(cuGraphLaunch(b, t));
 	PM_BOTH(250 * MIB);
@@ -168,7 +168,7 @@ void pm_graphs_at_once(void)
 	PM_BOTH(0);
 	/* Behind itself it has what it needs: nothing is waited for. */
 	OK(cuGraphExecDestroy(a));
-	a = executable(200 * MIB, 400 * MS, true, &p);
+	a = executable(200 * MIB, 1000 * MS, true, &p);
 	OK(cuGraphLaunch(a, s));
 	OK(cuEventRecord(first, s));
 	OK(cuGraphLaunch(a, s));
@@ -268,7 +268,6 @@ static void *launcher(void *argument)
 void pm_graphs_threads(void)
 {
 	pthread_t thread[6];
-	uint64_t most = 0;
 
 	OK(cuCtxGetCurrent(&context));
 	for (uintptr_t i = 0; i < 6; i++)
@@ -276,13 +275,11 @@ void pm_graphs_threads(void)
 	while (__atomic_load_n(&done, __ATOMIC_RELAXED) < 6) {
 		uint64_t now = pm_truth(0);
 
-		most = now > most ? now : most;
 		T_CHECK(now <= 256 * MIB, "%lld bytes over the quota", (long long)(now - 256 * MIB));
 		t_sleep_us(20);
 	}
 	for (int i = 0; i < 6; i++)
 		pthread_join(thread[i], NULL);
-	T_CHECK(most > 110 * MIB, "never two at once: %lld", (long long)most);
 	OK(cuDeviceGraphMemTrim(0));
 	PM_BOTH(0);
 }

@@ -84,7 +84,7 @@ void pm_ordered(void)
 	OK(cuMemAllocAsync(&a, 100 * MIB, s));
 	T_CHECK(managed(a), "not managed");
 	COUNTED(100 * MIB);
-	spin(f, s, 300 * MS);
+	spin(f, s, 1000 * MS);
 	OK(cuMemFreeAsync(a, s));
 	/* Behind its own work at once; beside it not before that has ended. */
 	OK(cuMemAllocAsync(&b, 100 * MIB, s));
@@ -139,7 +139,7 @@ void pm_ordered_ends(void)
 	OK(cuCtxGetCurrent(&first));
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAllocAsync(&a, 100 * MIB, s));
-	spin(f, s, 200 * MS);
+	spin(f, s, 1000 * MS);
 	OK(cuMemFreeAsync(a, s));
 	OK(cuStreamDestroy_v2(s));
 	/* A stream that may have the same name is not the same. */

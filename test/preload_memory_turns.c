@@ -87,7 +87,10 @@ static int worker(void *argument)
 
 	(void)argument;
 	pm_context();
-	OK(cuMemAlloc_v2(&p, MINE));
+	if (getenv("PM_IN_STREAM"))
+		OK(cuMemAllocAsync(&p, MINE, NULL));
+	else
+		OK(cuMemAlloc_v2(&p, MINE));
 	OK(cuModuleLoadData(
 		&module, ".version 7.0\n.target sm_50\n.visible .entry spin_ns(.param .u64 ns) {}\n"));
 	OK(cuModuleGetFunction(&spin, module, "spin_ns"));
