@@ -29,8 +29,9 @@
 #define SHORT_LEAST     64 /* launches without a wait among them */
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
-/* The same in a program that has put something into its streams that waits. */
-#define STUCK_SOON_NS (100 * MS)
+/* The same in a program that has put something into its streams that waits, and in one that was seen to. */
+#define STUCK_SOON_NS  (100 * MS)
+#define STUCK_KNOWN_NS (4 * MS)
 
 /* Between gate_before and gate_after, and from one long way to the next. */
 static __thread struct {
@@ -169,11 +170,11 @@ static bool may_wait(void)
 
 static bool stuck(const struct track *t, uint64_t now)
 {
-	uint64_t longest = STUCK_SOON_NS;
+	uint64_t longest = t->least ? STUCK_KNOWN_NS : STUCK_SOON_NS;
 
 	if (now <= t->progress_ns + longest)
 		return false;
-	if (!may_wait())
+	if (!t->least && !may_wait())
 		longest = STUCK_NS;
 	for (unsigned i = 0; i < t->count; i++) {
 		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
