@@ -5,6 +5,7 @@
  */
 #include "track.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "hooks.h"
@@ -146,8 +147,74 @@ static void forget_stream(struct track *t, uint64_t handle)
 			drop(t, i);
 }
 
+/* The context that this thread destroys, with work in it: which the driver waits for, or drops. */
+static __thread struct {
+	struct track *track; /* NULL: none */
+	uint64_t since_ns, due_ns;
+} going;
+
+static bool has_work(const struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->count; i++) {
+		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (m->launches && m->ctx == ctx)
+			return true;
+	}
+	for (unsigned i = 0; t->loose && i < t->ncontexts; i++)
+		if (t->contexts[i] == ctx)
+			return true;
+	return false;
+}
+
+/* Nobody can look at it any more, so the process stays in the set until the call comes back. */
+static void keep_in(struct track *t, CUcontext ctx)
+{
+	CUstreamCaptureMode mode;
+	int saved = errno;
+	bool out;
+
+	if (going.track || t->phase == TRACK_OUT || !has_work(t, ctx))
+		return;
+	mode = track_relax();
+	out = stay_leave_if_idle(t);
+	track_unrelax(mode);
+	errno = saved;
+	if (out)
+		return;
+	t->passing++;
+	going.track = t;
+	going.since_ns = track_now();
+	/* Taking a context down takes a while itself, so not the whole call is believed to be work. */
+	going.due_ns = t->launch_ns ? stay_due(t) : UINT64_MAX;
+}
+
+static void gone(void)
+{
+	struct track *t = going.track;
+	uint64_t end = track_now();
+	CUstreamCaptureMode mode;
+	int saved = errno;
+
+	if (!t)
+		return;
+	going.track = NULL;
+	if (end > going.due_ns)
+		end = going.due_ns > going.since_ns ? going.due_ns : going.since_ns;
+	mode = track_relax();
+	track_lock(t);
+	t->passing--;
+	if (end > t->last_end_ns)
+		t->last_end_ns = end;
+	stay_leave_if_idle(t);
+	track_unlock(t);
+	track_unrelax(mode);
+	errno = saved;
+}
+
 static void forget_context(struct track *t, uint64_t handle)
 {
+	keep_in(t, (CUcontext)(uintptr_t)handle);
 	marker_forget(t, (CUcontext)(uintptr_t)handle);
 	streams_forget(t, (CUcontext)(uintptr_t)handle);
 }
@@ -285,6 +352,7 @@ void streams_after(struct act_call *call, CUresult result)
 {
 	if (begins_capture(call->id) && result != CUDA_SUCCESS)
 		capture_ends(call->stream);
+	gone();
 	switch (call->id) {
 	case HOOK_cuStreamEndCapture:
 	case HOOK_cuStreamEndCapture_ptsz:

@@ -112,6 +112,24 @@ static void shares_its_primary_context(void)
 		(unsigned long long)billed, (unsigned long long)worked);
 }
 
+/* What runs in a context while it is destroyed is billed as if somebody had waited for it. */
+static void destroys_contexts_at_work(void)
+{
+	uint64_t worked, billed;
+
+	for (int i = 0; i < 10; i++) {
+		CUcontext context = host_context(0);
+
+		host_launch(new_stream(), 4, 10000);
+		OK(cuCtxDestroy_v2(context));
+	}
+	must_leave();
+	worked = worked_ns();
+	billed = billed_ns();
+	T_CHECK(billed > worked * 8 / 10, "billed %llu of %llu ns", (unsigned long long)billed,
+		(unsigned long long)worked);
+}
+
 static void *floods(void *argument)
 {
 	OK(cuCtxSetCurrent(argument));
@@ -339,6 +357,7 @@ const struct host_case host_gate_cases[] = {
 	{"begins a capture twice", begins_a_capture_twice, "50", 0},
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
+	{"destroys contexts at work", destroys_contexts_at_work, "50", 0},
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
 	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
