@@ -318,6 +318,7 @@ int arb_admission_acquire(
 	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease)
 {
 	struct arb_task t = {.c = c, .name = arb_class_default.name, .ahead = ARB_NONE};
+	bool stood;
 	int r;
 
 	if (request && request->task_class)
@@ -347,14 +348,16 @@ int arb_admission_acquire(
 			r = refuse(&t, (uint32_t)r, lease, GPUARB_SKIP);
 		else
 			r = wait_for_it(&t, lease, r);
-		arb_slot_wait_bound(0);
+		stood = t.listed;
 		arb_queue_leave(&t);
 		/* Cancelled, or gone wrong, when the set had let it in already. */
 		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)
 			gpuarb_client_leave(c, 0);
+		arb_slot_wait_bound(0);
 		lease->waited_ns = arb_os_now_ns() - t.began_ns;
-		/* Whoever stood behind us may go now. */
-		arb_queue_wake(c);
+		/* Whoever stood behind us may go now. Who was refused at once was in nobody's way. */
+		if (stood)
+			arb_queue_wake(c);
 	}
 	if (r == 0) {
 		lease->birth = c->guard->counted;

@@ -2,12 +2,14 @@
  * No wake-up is ever lost. Sleepers are bounded in the library, so that one whose waker died goes on after
  * some milliseconds; that would hide a wake-up that was forgotten. Here nobody dies, and nobody looks by
  * itself: a sleep ends by a wake-up, or when the time of the whole wait is over. Pressure comes and goes, the
- * policy changes, leases are handed over, and every one of them has to be given.
+ * policy changes, leases are handed over, and every one of them has to be given. Then the pressure stays, and
+ * all are of the highest class: they go in spite of it, one at a time.
  *
  *   stress_wakes [--rounds N] [--seed S]
  */
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -29,7 +31,7 @@ static const char *const names[] = {"asr", "nmt", "tts"};
 
 static struct {
 	arb_u64 given, slept;
-	arb_u32 done, failures;
+	arb_u32 done, failures, inside;
 } * board;
 
 static bool pressed; /* the pressure never ends, and all are of the highest class */
@@ -68,7 +70,12 @@ static int worker(void *argument)
 		int r;
 
 		wait_end_ns = arb_os_now_ns() + MAX_WAIT_MS * MS;
-		r = arb_admission_acquire(c, &request, &lease);
+		/* Some do not wait, but try again and again: two of them may look at the same moment. */
+		if (pressed && number % 2)
+			request.max_wait_ms = GPUARB_NO_WAIT;
+		while ((r = arb_admission_acquire(c, &request, &lease)) == GPUARB_TIMEOUT && pressed &&
+			number % 2)
+			sched_yield();
 		if (r != GPUARB_OK) {
 			fprintf(stderr, "worker %u: %s was not woken: %d, reason %u, under %s\n",
 				(unsigned)number, request.task_class, r, lease.reason,
@@ -77,8 +84,13 @@ static int worker(void *argument)
 			break;
 		}
 		arb_add64_full(&board->given, 1);
+		if (arb_add32_full(&board->inside, 1) && pressed) {
+			fprintf(stderr, "two leases at a time, in spite of the pressure\n");
+			arb_add32_full(&board->failures, 1);
+		}
 		if (t_below(&random, 3) == 0)
 			t_sleep_us(t_below(&random, 2000));
+		arb_add32_full(&board->inside, (uint32_t)-1);
 		T_CHECK(arb_admission_release(c, &lease) == 0, "release");
 		/* Some come back at once, some when the others are gone. */
 		if (t_below(&random, 4) == 0)
@@ -121,7 +133,10 @@ static void run(struct gpuarb_client *c)
 {
 	pid_t pid[WORKERS];
 
+	struct gpuarb_change change = {NULL, "policy", "concurrent"};
+
 	arb_store32(&board->done, 0);
+	T_CHECK(gpuarb_control_change(dir.path, T_GPU, &change, 1, NULL) == 0, "policy");
 	sample(c, pressed ? 99 : 20);
 	for (uintptr_t i = 0; i < WORKERS; i++)
 		pid[i] = t_spawn(worker, (void *)i, 300);

@@ -176,6 +176,25 @@ static void a_higher_one_comes_and_gives_up(void)
 	cr_assert_eq(u_futex.first_woken, &b->seg.slots[a->me.slot].wake);
 }
 
+static void a_lower_one_is_skipped(void)
+{
+	u_futex.while_asleep = NULL;
+	u_futex.nwoken = 0;
+	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_SKIP);
+	cr_assert_eq(u_futex.nwoken, 0);
+}
+
+Test(admission, who_is_skipped_disturbs_nobody)
+{
+	three();
+	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
+	sample(100);
+	u_futex.while_asleep = a_lower_one_is_skipped;
+	cr_assert_eq(acquire(a, "nmt", &la), GPUARB_TIMEOUT);
+	arb_admission_release(c, &lc);
+	done();
+}
+
 Test(admission, who_gives_up_wakes_the_one_behind)
 {
 	three();
