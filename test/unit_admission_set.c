@@ -161,6 +161,39 @@ Test(admission_set, a_wait_can_be_cancelled)
 	done();
 }
 
+static void c_releases(void)
+{
+	u_futex.while_asleep = NULL;
+	arb_admission_release(c, &lc);
+}
+
+static void the_other_thread_is_cancelled(void)
+{
+	u_futex.while_asleep = c_releases;
+	__atomic_store_n(&lb.cancelled, 1, __ATOMIC_SEQ_CST);
+	arb_admission_cancel(a);
+}
+
+static void another_thread_of_the_process_waits(void)
+{
+	u_futex.while_asleep = the_other_thread_is_cancelled;
+	low_result = acquire_for(a, "nmt", 500, &lb);
+}
+
+Test(admission_set, a_cancelled_thread_does_not_take_its_fellow_along)
+{
+	three();
+	sample(10);
+	u_set("policy", "exclusive");
+	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
+	u_futex.while_asleep = another_thread_of_the_process_waits;
+	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
+	cr_assert_eq(low_result, -ECANCELED);
+	cr_assert_lt(la.waited_ns, 100 * MS);
+	arb_admission_release(a, &la);
+	done();
+}
+
 Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
 {
 	three();
