@@ -35,7 +35,7 @@ exposed() {
 exposed gpuarb-watchdog.service 12
 exposed gpuarb-export.service 14
 # It samples for everybody: a wall between it and NVML would leave all of them with the busy clock.
-grep -qE '^(PrivateDevices|ProcSubset)=' "$units/gpuarb-watchdog.service" && say "the watchdog's unit hides the GPUs from it"
+grep -qE '^(PrivateDevices|ProcSubset|DevicePolicy|DeviceAllow)=' "$units/gpuarb-watchdog.service" && say "the watchdog's unit hides the GPUs from it"
 for asked in ProtectSystem=strict CapabilityBoundingSet= NoNewPrivileges=yes RemoveIPC=no; do
 	grep -qx "$asked" "$units/gpuarb-watchdog.service" || say "the watchdog's unit does not say $asked"
 done
