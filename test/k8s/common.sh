@@ -1,0 +1,25 @@
+# Sourced by the tests of this directory after test/deploy/common.sh; they have a directory, work, and say how they get
+# at the GPU's books: books() prints them.
+# shellcheck shell=bash
+on_gpu() { [ "$(books 2>/dev/null | jq '[.devices[0].processes[] | select(.alive)] | length')" = "$1" ]; }
+
+# In a pod, each process is pid 1: the report's serial numbers say who is who, by what each got.
+attained() { # SECONDS: hundredths of a percent of each living process, sorted
+	books >"${work:?}/before"
+	sleep "$1"
+	books >"${work:?}/after"
+	jq -n -c --slurpfile a "${work:?}/before" --slurpfile b "${work:?}/after" '
+		($b[0].devices[0].now_ns - $a[0].devices[0].now_ns) as $time |
+		[$b[0].devices[0].processes[] | select(.alive) | . as $p |
+			(.device_ns - ([$a[0].devices[0].processes[] | select(.serial == $p.serial) | .device_ns] | add // 0)) * 10000 / $time | round] | sort | .[]'
+}
+expect() { # WHAT LIMIT...: what each gets
+	local got limits text=$1 i
+	limits=("${@:2}")
+	mapfile -t got < <(attained 10)
+	echo "${what:?}: $text: limits ${limits[*]}, attained $(for i in "${got[@]}"; do percent "$i"; echo; done | paste -sd, | sed 's/,/, /g')"
+	[ "${#got[@]}" = "${#limits[@]}" ] || say "$text: ${#got[@]} are on the GPU, not ${#limits[@]}"
+	for i in "${!limits[@]}"; do
+		near "${got[i]:-0}" "${limits[i]}" || say "$text: limit ${limits[i]} got $(percent "${got[i]:-0}")"
+	done
+}
