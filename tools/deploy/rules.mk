@@ -80,8 +80,20 @@ PACKAGES += python3-yaml
 check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged without a cluster
 	@test/deploy/kubernetes.sh $(BUILD)
 
-check-k8s: ## the end-to-end case on the cluster of KUBECONFIG; IMAGE as test/k8s/run.sh says
+# On the cluster of KUBECONFIG, if it is set. Else on one that is built here, of Debian's sources: once, in $(BUILD)/k8s.
+ifdef KUBECONFIG
+check-k8s: ## the end-to-end case on a real cluster: that of KUBECONFIG (IMAGE as test/k8s/run.sh says), else one of our own
 	@test/k8s/run.sh $(NODE)
+else
+.PHONY: deps-k8s
+deps-k8s:
+	@test/install-deps.sh golang-go golang-github-modern-go-reflect2-dev dpkg-dev rsync debootstrap podman runc jq openssl iproute2 util-linux
+
+check-k8s: $(TRIAL) deb deps-k8s
+	@test/k8s/build.sh $(BUILD)/k8s/programs; r=$$?; [ $$r != 77 ] || exit 0; [ $$r = 0 ] || exit 1; \
+	test/k8s/images.sh $(BUILD) $(BUILD)/k8s/images && \
+	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim sh -c 'test/k8s/run.sh && test/k8s/node.sh $(BUILD)'
+endif
 
 CHECK += check-rights
 .PHONY: check-rights
