@@ -20,6 +20,11 @@ needs() { # PROGRAM...
 	done
 }
 
+# That of kubectl before 1.21 knows no components.
+has_kustomize() {
+	kubectl kustomize --help >/dev/null 2>&1 && ! kubectl kustomize tools/deploy/kubernetes/example 2>&1 | grep -q 'unknown field "components"'
+}
+
 until_true() { # SECONDS COMMAND...: whether it came true in that time
 	local tries=$(($1 * 10))
 	shift

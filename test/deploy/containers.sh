@@ -186,7 +186,7 @@ expect_share() { # WHAT LIMIT
 	echo "containers: a pod, $1: attained $(percent "$attained")"
 	near "$attained" "$2" || say "a pod, $1, got $(percent "$attained")"
 }
-if kubectl kustomize --help >/dev/null 2>&1 && python3 -c 'import yaml' 2>/dev/null; then
+if has_kustomize && python3 -c 'import yaml' 2>/dev/null; then
 	mkdir -p "$work/kustomize" "$work/pod"
 	cp -r tools/deploy/kubernetes/component "$work/kustomize/"
 	cp test/k8s/client.yaml "$work/kustomize/pod.yaml"
@@ -211,7 +211,7 @@ if kubectl kustomize --help >/dev/null 2>&1 && python3 -c 'import yaml' 2>/dev/n
 	pod rm --force --time 0 pod >/dev/null
 	until_true 10 on_gpu 0 || say "the pod is still on the GPU"
 else
-	echo "containers: a pod was not tried, there is no kubectl or no python3-yaml here"
+	echo "containers: a pod was not tried, there is no kubectl from 1.21 or no python3-yaml here"
 fi
 
 # root of a user namespace has none of the host's rights: it joins only where everybody may, and never sets, not even

@@ -18,7 +18,7 @@ what=k8s
 . test/k8s/common.sh
 needs kubectl jq
 kubectl version --request-timeout=10s >/dev/null 2>&1 || skip "no cluster answers (KUBECONFIG=${KUBECONFIG:-})"
-kubectl kustomize tools/deploy/kubernetes/example >/dev/null 2>&1 || skip "this kubectl knows no kustomize components; 1.21 does"
+has_kustomize || skip "this kubectl knows no components; 1.21 does"
 node=${1:-$(kubectl get nodes -o 'jsonpath={.items[0].metadata.name}')}
 host=$(kubectl get node "$node" -o 'jsonpath={.metadata.labels.kubernetes\.io/hostname}')
 shares() { kubectl get node "$node" -o 'jsonpath={.status.allocatable.gpuarb\.dev/share}'; }
