@@ -174,25 +174,6 @@ static bool finish_stream(const struct act_call *call)
 	return done;
 }
 
-bool graph_enter(struct graph_exec *x, const struct act_call *call)
-{
-	own.alone = false;
-	own.place = memory_place_of(call);
-	if (try_to_enter(x) || enter_alone(x))
-		return true;
-	memory_give_back();
-	if (try_to_enter(x))
-		return true;
-	if (streams_capturing(call))
-		return false;
-	if (wait_and_enter(x))
-		return true;
-	if (!memory_pool_holds() || !finish_stream(call))
-		return false;
-	memory_give_back();
-	return try_to_enter(x);
-}
-
 void graph_enter_if_room(struct graph_exec *x)
 {
 	own.alone = false;
@@ -202,6 +183,28 @@ void graph_enter_if_room(struct graph_exec *x)
 	flying++;
 	mixed = true;
 	pthread_mutex_unlock(&lock);
+}
+
+bool graph_enter(struct graph_exec *x, const struct act_call *call)
+{
+	own.alone = false;
+	own.place = memory_place_of(call);
+	/* The driver refuses it, and says why. */
+	if (streams_capturing(call)) {
+		graph_enter_if_room(x);
+		return true;
+	}
+	if (try_to_enter(x) || enter_alone(x))
+		return true;
+	memory_give_back();
+	if (try_to_enter(x))
+		return true;
+	if (wait_and_enter(x))
+		return true;
+	if (!memory_pool_holds() || !finish_stream(call))
+		return false;
+	memory_give_back();
+	return try_to_enter(x);
 }
 
 /* The lock is held. Somebody's rest is freed. */

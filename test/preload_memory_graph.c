@@ -91,6 +91,11 @@ void pm_graphs(void)
 	PM_BOTH(100 * MIB);
 	GIVES(cuGraphLaunch(x, s), CUDA_ERROR_OUT_OF_MEMORY);
 	PM_BOTH(100 * MIB);
+	/* Where it cannot be launched at all that is the answer, whatever room there is. */
+	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GIVES(cuGraphLaunch(x, s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	T_CHECK(cuStreamEndCapture(s, &g) != CUDA_SUCCESS, "a capture with a launch in it");
+	PM_BOTH(100 * MIB);
 	OK(cuMemFree_v2(q));
 	OK(cuGraphLaunch(x, s));
 	OK(cuStreamSynchronize(s));
