@@ -48,8 +48,9 @@ struct act_thread {
 
 /* Read by every thread with every call, hence written seldom. */
 struct act_gate {
-	uint32_t open;   /* 0: closed; else a number, by which credit that is no longer good is told */
-	uint32_t graphs; /* executable graphs that have memory; as long as there is none, no launch looks */
+	uint32_t open;    /* 0: closed; else a number, by which credit that is no longer good is told */
+	uint32_t watched; /* the ends of work are dated: a call that waits for its own says when that is */
+	uint32_t graphs;  /* executable graphs that have memory; as long as there is none, no launch looks */
 } __attribute__((aligned(128)));
 
 extern struct act_gate act_gate __attribute__((visibility("hidden")));

@@ -81,12 +81,16 @@ void track_unrelax(CUstreamCaptureMode mode)
 /* One word for all GPUs: open only while every one that is used is. With the lock. */
 static void set_all(void)
 {
-	uint32_t all = gate_number;
+	uint32_t all = gate_number, watched = 0;
 
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_RELAXED) &&
-			!__atomic_load_n(&arb_tracks[i].open, __ATOMIC_RELAXED))
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		if (!__atomic_load_n(&arb_tracks[i].device, __ATOMIC_RELAXED))
+			continue;
+		if (!__atomic_load_n(&arb_tracks[i].open, __ATOMIC_RELAXED))
 			all = 0;
+		watched |= __atomic_load_n(&arb_tracks[i].watched, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&act_gate.watched, watched, __ATOMIC_RELAXED);
 	__atomic_store_n(&act_gate.open, all, __ATOMIC_SEQ_CST);
 }
 
@@ -117,6 +121,7 @@ void gate_free(void)
 void gate_forked(void)
 {
 	pthread_mutex_init(&gate_lock, NULL);
+	act_gate.watched = 0;
 	gate_free();
 }
 
@@ -281,7 +286,8 @@ void gate_before(struct act_call *call)
 	struct track *t;
 	int saved;
 
-	own.passing = false;
+	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
+	gate_thread_ended();
 	/* They cost the GPU nothing, and what is queued may wait for them. */
 	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
 		return;
@@ -289,7 +295,10 @@ void gate_before(struct act_call *call)
 	t = device ? tracker_get(device) : NULL;
 	self->gate = number;
 	if (!t || __atomic_load_n(&t->broken, __ATOMIC_RELAXED)) {
-		self->credit = FREE_CREDIT;
+		/* No context, or a GPU that was not joined: the next call may find one that was. */
+		self->credit = t || tracker_exiting || !__atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED)
+				       ? FREE_CREDIT
+				       : 0;
 		return;
 	}
 	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) && __atomic_load_n(&t->open, __ATOMIC_RELAXED) &&
@@ -328,11 +337,19 @@ void gate_before(struct act_call *call)
 	errno = saved;
 }
 
+static bool waits(const struct act_call *call)
+{
+	return arb_hooks[call->id].category == CAT_COPY_SYNC;
+}
+
 /* How many may pass until the next marker. */
 static uint32_t credit(struct track *t, const struct act_call *call)
 {
 	if (!t->watched)
 		return track_per_thread(call) ? THREAD_CREDIT : FREE_CREDIT;
+	/* What comes behind a wait is seen to begin. */
+	if (waits(call))
+		return 0;
 	/* One that waits for a few at a time is seen each time it begins again. */
 	if (t->outstanding < CREDIT_LEAST || t->window < CREDIT_LEAST)
 		return t->unwaited >= SHORT_LEAST && t->launch_ns && t->launch_ns < SHORT_NS && !may_wait()
@@ -368,6 +385,13 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	return first;
 }
 
+/* The program has waited. */
+static void settle(struct track *t)
+{
+	t->unwaited = 0;
+	stay_leave_if_idle(t);
+}
+
 void gate_after(struct act_call *call, CUresult result)
 {
 	struct track *t = own.track;
@@ -385,6 +409,8 @@ void gate_after(struct act_call *call, CUresult result)
 	t->passing--;
 	if (t->phase != TRACK_OUT && !t->broken)
 		first = launched(t, call, result, now);
+	if (t->watched && result == CUDA_SUCCESS && waits(call))
+		settle(t);
 	track_unlock(t);
 	track_unrelax(mode);
 	if (first)
@@ -392,7 +418,7 @@ void gate_after(struct act_call *call, CUresult result)
 	errno = saved;
 }
 
-/* It was cancelled in the driver: nobody will say that it has come back. */
+/* Its last call has not come back from the driver, or nobody will say so. */
 void gate_thread_ended(void)
 {
 	struct track *t = own.track;
@@ -418,8 +444,7 @@ void gate_settle(void)
 		return;
 	mode = track_relax();
 	track_lock(t);
-	t->unwaited = 0;
-	stay_leave_if_idle(t);
+	settle(t);
 	track_unlock(t);
 	track_unrelax(mode);
 	errno = saved;

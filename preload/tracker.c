@@ -334,9 +334,11 @@ struct track *tracker_get(struct arb_device *device)
 		t->bound_ns = TRACK_BOUND_NS;
 		if (gpuarb_client_status(device->client, &status) == 0)
 			t->limited = t->watched = status.core_pct < 100 || status.turns;
-		__atomic_store_n(&act_gate.open, 0, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&t->device, device, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&tracker_gpus, 1, __ATOMIC_RELAXED);
+		/* Closed, because this one is; and who has credit got it before there was anything to know.
+		 */
+		gate_renew();
 		start_thread();
 	}
 	pthread_mutex_unlock(&starting);

@@ -101,6 +101,10 @@ typedef long words_fn(WORDS);
 	SLOW_GRAPH(symbol, params, args, facts)                                                              \
 	SHORT(symbol, category, params, args, __atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED))
 
+#define WRAP_WAITS(symbol, category, params, args, facts)                                                    \
+	SLOW(symbol, params, args, facts)                                                                    \
+	SHORT(symbol, category, params, args, __atomic_load_n(&act_gate.watched, __ATOMIC_RELAXED))
+
 #define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
 	CUresult wrap_##symbol params                                                                        \
 	{                                                                                                    \
@@ -110,13 +114,14 @@ typedef long words_fn(WORDS);
 #define WRAP_OWN(symbol, category, params, args, facts)
 
 /*
- * Which way a category goes: GATED is work for the GPU, one test and one count while the gate is open;
+ * Which way a category goes: GATED is work for the GPU, one test and one count while the gate is open; so is
+ * WAITS where nobody watches;
  * WATCHED is seen before and after the call; the wrappers of OWN are in special.c.
  */
 #define WAY_LAUNCH      WRAP_GATED
 #define WAY_GRAPH       WRAP_GRAPH
 #define WAY_COPY        WRAP_GATED
-#define WAY_COPY_SYNC   WRAP_GATED
+#define WAY_COPY_SYNC   WRAP_WAITS
 #define WAY_MEMSET      WRAP_GATED
 #define WAY_PREFETCH    WRAP_GATED
 #define WAY_HOSTFN      WRAP_GATED

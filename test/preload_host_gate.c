@@ -40,6 +40,7 @@ static void must_leave(void)
 }
 
 static pthread_barrier_t barrier;
+static int stop;
 
 static void *captures_in_its_own(void *argument)
 {
@@ -351,6 +352,57 @@ static void is_stopped_while_a_kernel_runs(void)
 	T_CHECK(used > 1500000000ull / 2, "%llu ns of 1.5 s are billed", (unsigned long long)used);
 }
 
+/* A copy that is waited for is a wait, whatever was queued before it. */
+static void waits_by_copying(void)
+{
+	unsigned stayed = 0;
+	CUdeviceptr p;
+	char byte;
+
+	host_context(0);
+	OK(cuMemAlloc_v2(&p, 4096));
+	for (int i = 0; i < 100; i++) {
+		host_launch(NULL, 100, 5);
+		OK(cuMemcpyDtoH_v2(&byte, p, 1));
+		stayed += in_the_set();
+	}
+	T_CHECK(stayed < 20, "%u of 100 times it was in the set without work", stayed);
+}
+
+static void *keeps_the_gate_open(void *argument)
+{
+	OK(cuCtxSetCurrent(argument));
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		host_launch(NULL, 1, 100);
+	return NULL;
+}
+
+/* What cannot work, for want of a context, is no reason to let through what can. */
+static void works_without_a_context_first(void)
+{
+	CUcontext context = host_context(0);
+	CUstream stream = new_stream();
+	uint64_t before, after;
+	pthread_t thread;
+
+	T_CHECK(!pthread_create(&thread, NULL, keeps_the_gate_open, context), "no thread");
+	for (int i = 0; i < 5; i++) {
+		OK(cuCtxSetCurrent(context));
+		OK(cuCtxSynchronize());
+		t_sleep_us(50000);
+		before = worked_ns();
+		OK(cuCtxSetCurrent(NULL));
+		T_CHECK(cuMemsetD8Async(1, 0, 1, NULL) != CUDA_SUCCESS, "it worked");
+		OK(cuCtxSetCurrent(context));
+		host_launch(stream, 1000, 100);
+		after = worked_ns();
+		T_CHECK(after - before > 50000000, "of 100 ms %lld are queued",
+			100 - (long long)(after - before) / 1000000);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -364,5 +416,7 @@ const struct host_case host_gate_cases[] = {
 	{"has a thread that once worked", has_a_thread_that_once_worked, NULL, 0},
 	{"does other things without quota", does_other_things_without_quota, "1", 4},
 	{"is stopped while a kernel runs", is_stopped_while_a_kernel_runs, "10", 0},
+	{"works without a context first", works_without_a_context_first, "90", 0},
+	{"waits by copying", waits_by_copying, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
