@@ -236,7 +236,8 @@ static void admit(struct track *t, const struct act_call *call)
 		if (slept && none && t->phase == TRACK_IN && t->bound_ns < TRACK_BOUND_MOST_NS)
 			t->bound_ns += t->bound_ns / 2;
 		slept = false;
-		if (t->phase != TRACK_OUT && now >= t->check_ns)
+		/* One that has just entered has nothing queued yet, and would lose its turn. */
+		if (t->phase != TRACK_OUT && now >= t->check_ns && !(entered && t->phase == TRACK_IN))
 			stay_check(t, now);
 		/* Queued, but not covered by a marker yet: what follows must see it. */
 		if (t->phase != TRACK_OUT && own.covers > 1 &&

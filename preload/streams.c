@@ -103,18 +103,34 @@ bool streams_idle(struct track *t)
 	return true;
 }
 
-bool streams_capturing(const struct act_call *call)
+static CUresult ask_capture(const struct act_call *call, CUstreamCaptureStatus *status)
 {
 	__typeof__(cuStreamIsCapturing) *ask = arb_hooks[call->id].variant == VARIANT_LEGACY
 						       ? arb_real(cuStreamIsCapturing)
 						       : arb_real(cuStreamIsCapturing_ptsz);
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || !ask)
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return ask ? ask(call->stream, status) : CUDA_SUCCESS;
+}
+
+bool streams_capturing(const struct act_call *call)
+{
+	CUstreamCaptureStatus status;
+
+	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
 		return false;
 	/* An error: the default stream beside one that captures. Nothing may be put there but what the
 	 * program puts. */
-	return ask(call->stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+	return ask_capture(call, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Whether it has ended, with a graph or without. In a context that is broken there is none. */
+static bool capture_is_over(const struct act_call *call, CUresult result)
+{
+	CUstreamCaptureStatus status;
+
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED || ask_capture(call, &status) != CUDA_SUCCESS;
 }
 
 static struct track *here(CUcontext *ctx)
@@ -356,8 +372,7 @@ void streams_after(struct act_call *call, CUresult result)
 	switch (call->id) {
 	case HOOK_cuStreamEndCapture:
 	case HOOK_cuStreamEndCapture_ptsz:
-		if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-			result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+		if (capture_is_over(call, result))
 			capture_ends(call->stream);
 		break;
 	case HOOK_cuCtxCreate:

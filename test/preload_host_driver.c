@@ -167,6 +167,27 @@ static void breaks_its_context(void)
 	(void)context;
 }
 
+/* The capture ends with an error, like everything else. */
+static void breaks_its_context_in_a_capture(void)
+{
+	CUstream stream, captures;
+	CUfunction fault;
+	CUmodule module;
+	CUgraph graph;
+
+	host_context(0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING));
+	OK(cuModuleLoadData(&module, "any"));
+	OK(cuModuleGetFunction(&fault, module, "gpusim_fault"));
+	host_launch(stream, 500, 50);
+	OK(cuStreamBeginCapture_v2(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+	GIVES(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuStreamEndCapture(captures, &graph), CUDA_ERROR_ILLEGAL_ADDRESS);
+	must_leave(0);
+}
+
 static void asks_for_nonsense(void)
 {
 	CUdeviceptr p = 0;
@@ -249,6 +270,8 @@ const struct host_case host_driver_cases[] = {
 	{"sees an instance of a GPU", sees_an_instance, "50", 0},
 	{"breaks its context", breaks_its_context, "50", 0},
 	{"breaks its context, unlimited", breaks_its_context, NULL, 0},
+	{"breaks its context in a capture", breaks_its_context_in_a_capture, "50", 0},
+	{"breaks its context in a capture, unlimited", breaks_its_context_in_a_capture, NULL, 0},
 	{"asks for nonsense", asks_for_nonsense, "50", 0},
 	{"destroys its context in a capture", destroys_its_context_in_a_capture, "50", 0},
 	{"keeps errno", keeps_errno, "50", 0},
