@@ -201,15 +201,15 @@ static void fit(struct bench *b)
 }
 
 /* The test's own race: it ends with an error if a single byte too much was ever seen, or left. */
-static void race(struct bench *b)
+static void race(struct bench *b, const char *which)
 {
 	unsigned long long operations = 0, refused = 0, kills = 0, looks = 0, most = 0, quota = 1;
-	char command[12400], line[512] = "";
+	char command[12400], line[512] = "", name[64];
 	FILE *pipe;
 
 	snprintf(command, sizeof(command),
-		"LD_LIBRARY_PATH=%s/sim LD_PRELOAD=%s/libgpuarb-preload.so %s/test/preload/memory race",
-		build, build, build);
+		"LD_LIBRARY_PATH=%s/sim LD_PRELOAD=%s/libgpuarb-preload.so %s/test/preload/memory %s", build,
+		build, build, which);
 	pipe = popen(command, "r");
 	if (!pipe || !fgets(line, sizeof(line), pipe) || pclose(pipe) != 0 ||
 		sscanf(line,
@@ -219,10 +219,12 @@ static void race(struct bench *b)
 		b->failed++;
 		return;
 	}
-	bench_ratio(b, "race/most-seen-of-quota", (double)most / (1 << 20), "MiB", (double)quota / (1 << 20),
-		1.0);
-	bench_ratio(b, "race/operations", 10000, "", (double)operations, 1.0);
-	bench_show(b, "race/kills", (double)kills, "", (double)looks);
+	snprintf(name, sizeof(name), "%s/most-seen-of-quota", which);
+	bench_ratio(b, name, (double)most / (1 << 20), "MiB", (double)quota / (1 << 20), 1.0);
+	snprintf(name, sizeof(name), "%s/operations", which);
+	bench_ratio(b, name, 10000, "", (double)operations, 1.0);
+	snprintf(name, sizeof(name), "%s/kills", which);
+	bench_show(b, name, (double)kills, "", (double)looks);
 }
 
 static void path(struct bench *b)
@@ -261,7 +263,9 @@ int main(int argc, char **argv)
 	if (bench_wants(&b, "3x4"))
 		fit(&b);
 	if (bench_wants(&b, "race"))
-		race(&b);
+		race(&b, "race");
+	if (bench_wants(&b, "race-managed"))
+		race(&b, "race-managed");
 	if (bench_wants(&b, "path"))
 		path(&b);
 	snprintf(command, sizeof(command), "rm -r %s", directory);
