@@ -18,6 +18,9 @@ void lateness_watch(void);
 void lateness_begin(uint64_t length_ns);
 /* What it took beyond that, by its own doing: running, or asleep without need. */
 uint64_t lateness_end(void);
+/* What a hypervisor has taken away from this machine since it started, as far as it says so: all processors
+ * together, in steps of a tick. */
+uint64_t lateness_stolen_ns(void);
 /* How the longest stretch between two sleeps was spent that was beyond the time, in words. */
 const char *lateness_story(void);
 
