@@ -189,8 +189,10 @@ static bool before(struct act_call *call, CUresult *result)
 	case CAT_GRAPH_MAKE:
 		return memory_exec_before(call, result);
 	case CAT_STREAM:
-		if (call->id == HOOK_cuStreamDestroy || call->id == HOOK_cuStreamDestroy_v2)
+		if (call->id == HOOK_cuStreamDestroy || call->id == HOOK_cuStreamDestroy_v2) {
 			memory_ordered_stream(call->stream);
+			memory_graph_stream(call->stream);
+		}
 		return true;
 	case CAT_CONTEXT:
 		follow_fork();

@@ -111,6 +111,8 @@ void memory_graph_freed(CUdeviceptr at);
 /* Around giving back what no graph uses. */
 void memory_graph_trim_begin(void);
 void memory_graph_trim_end(void);
+/* A stream is about to end: its name may come back as another's. */
+void memory_graph_stream(CUstream stream);
 /* A context ends, and the events in it. */
 void memory_graph_context(CUcontext ctx, enum memory_end what);
 void memory_exec_forget(void);

@@ -160,13 +160,26 @@ static bool wait_and_enter(const struct graph_exec *x)
 	return false;
 }
 
+/* What streams have freed and is kept goes before anything is refused. */
+static bool wait_for_blocks(const struct graph_exec *x)
+{
+	uint64_t until = track_now() + memory_patience_ns();
+
+	while (memory_ordered_any() && track_now() < until) {
+		memory_nap(NAP_LEAST_NS);
+		memory_give_back();
+		if (try_to_enter(x))
+			return true;
+	}
+	return false;
+}
+
 /* Queued frees are waited for, as with the driver's own lack of memory. */
 static bool finish_stream(const struct act_call *call)
 {
 	__typeof__(cuStreamSynchronize) *wait = arb_hooks[call->id].variant == VARIANT_LEGACY
 							? arb_real(cuStreamSynchronize)
 							: arb_real(cuStreamSynchronize_ptsz);
-
 	CUstreamCaptureMode mode = track_relax();
 	bool done = wait && wait(call->stream) == CUDA_SUCCESS;
 
@@ -199,7 +212,7 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	memory_give_back();
 	if (try_to_enter(x))
 		return true;
-	if (wait_and_enter(x))
+	if (wait_and_enter(x) || wait_for_blocks(x))
 		return true;
 	if (!memory_pool_holds() || !finish_stream(call))
 		return false;
@@ -218,10 +231,19 @@ static void forget_rest(CUdeviceptr at)
 
 void graph_leave(struct graph_exec *x, const struct act_call *call, bool launched)
 {
-	bool behind = launched && !streams_capturing(call) && memory_mark_set(&x->mark, call) == CUDA_SUCCESS;
+	struct memory_mark mark = {0}, old = {0};
+	bool behind = launched && !streams_capturing(call);
 
+	/* Others may be asking the one that it has. */
+	if (behind && memory_mark_fits(&x->mark, call))
+		mark = x->mark;
+	behind = behind && memory_mark_set(&mark, call) == CUDA_SUCCESS;
 	release_all(x);
 	pthread_mutex_lock(&lock);
+	if (mark.event && mark.event != x->mark.event) {
+		old = x->mark;
+		x->mark = mark;
+	}
 	flying--;
 	alone &= !own.alone;
 	last = launched && !flying && !mixed && !trimming ? x : NULL;
@@ -235,6 +257,7 @@ void graph_leave(struct graph_exec *x, const struct act_call *call, bool launche
 	for (size_t i = 0; i < x->nfrees; i++)
 		forget_rest(x->frees[i]);
 	pthread_mutex_unlock(&lock);
+	memory_mark_drop(&old);
 }
 
 void graph_list(struct graph_exec *x)
@@ -284,6 +307,13 @@ void memory_graph_trim_end(void)
 {
 	pthread_mutex_lock(&lock);
 	trimming--;
+	pthread_mutex_unlock(&lock);
+}
+
+void memory_graph_stream(CUstream stream)
+{
+	pthread_mutex_lock(&lock);
+	last = last_place.stream == stream ? NULL : last;
 	pthread_mutex_unlock(&lock);
 }
 

@@ -5,6 +5,7 @@
 #include "hooks.h"
 #include "symbols.h"
 #include "threads.h"
+#include "track.h"
 
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -120,6 +121,11 @@ static void pop(void)
 	arb_real(cuCtxPopCurrent_v2)(&popped);
 }
 
+bool memory_mark_fits(const struct memory_mark *mark, const struct act_call *call)
+{
+	return mark->event && mark->ctx == context_of(call);
+}
+
 CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call)
 {
 	bool legacy = arb_hooks[call->id].variant == VARIANT_LEGACY;
@@ -127,19 +133,20 @@ CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call)
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
 	CUcontext ctx = context_of(call);
 	CUresult result = CUDA_SUCCESS;
+	CUstreamCaptureMode mode;
 
 	if (!record || !create)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!push(ctx))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (mark->ctx != ctx)
-		memory_mark_drop(mark);
+	mode = track_relax();
 	if (!mark->event) {
 		result = create(&mark->event, CU_EVENT_DISABLE_TIMING);
 		mark->ctx = ctx;
 	}
 	if (result == CUDA_SUCCESS)
 		result = record(mark->event, call->stream);
+	track_unrelax(mode);
 	pop();
 	return result;
 }

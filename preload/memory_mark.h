@@ -25,6 +25,8 @@ bool memory_place_same(const struct memory_place *a, const struct memory_place *
 /* The current context, if the call's stream is one of it. */
 CUcontext memory_place_here(const struct act_call *call);
 
+/* Whether it can be set there, or another one is needed. */
+bool memory_mark_fits(const struct memory_mark *mark, const struct act_call *call);
 /* Behind everything that is in the call's stream by now; otherwise why not. */
 CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call);
 /* Also if nothing can be said of it. */

@@ -267,15 +267,10 @@ uint64_t memory_pool_most(uint64_t bytes)
 static bool leave_later(struct stock *s, const struct act_call *call, uint64_t bytes)
 {
 	struct leaving *l = calloc(1, sizeof(*l));
-	CUstreamCaptureMode mode;
-	bool marked;
 
 	if (!l)
 		return false;
-	mode = track_relax();
-	marked = memory_mark_set(&l->mark, call) == CUDA_SUCCESS;
-	track_unrelax(mode);
-	if (!marked) {
+	if (memory_mark_set(&l->mark, call) != CUDA_SUCCESS) {
 		memory_mark_drop(&l->mark);
 		free(l);
 		return false;
