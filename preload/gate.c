@@ -215,13 +215,24 @@ static bool let_past(struct track *t, const struct act_call *call, uint64_t now)
 	return true;
 }
 
-/* If what is parked ends right after this one, it has waited for it. */
+/*
+ * If what is parked ends right after this one, it has waited for it. How soon is that? If one is let past
+ * every now and then, a kernel that is just long ends behind one of them as well: by half the time between
+ * them.
+ */
 static void note_need(struct track *t, const struct act_call *call)
 {
-	uint64_t span = 2 * marker_expect(t, call->handle, 1);
+	uint64_t now = track_now(), soon = (now - t->noted_ns) / 2,
+		 span = 2 * marker_expect(t, call->handle, 1);
 
+	if (soon > 50 * MS)
+		soon = 50 * MS;
+	if (soon < span)
+		soon = span;
 	t->needed = t->parked + t->outstanding + own.covers;
-	t->needed_ns = track_now() + (span < 50 * MS ? 50 * MS : span);
+	if (t->needed_ns < now + soon)
+		t->needed_ns = now + soon;
+	t->noted_ns = now;
 }
 
 static void admit(struct track *t, const struct act_call *call)

@@ -213,7 +213,7 @@ static void finished(struct track *t, struct track_marker *m, uint64_t now)
 		end = m->busy_ns;
 	if (t->last_end_ns > begin)
 		begin = t->last_end_ns;
-	if (m->parked && now < t->needed_ns) {
+	if (m->parked && end < t->needed_ns) {
 		/* It was waiting, which says nothing about how long it takes. */
 		if (t->least < t->needed)
 			t->least = t->needed < TRACK_MARKERS ? t->needed : TRACK_MARKERS;

@@ -72,6 +72,7 @@ struct track {
 	uint32_t unwaited;    /* launches since the program last waited for any */
 	uint32_t parked;      /* launches that are no longer waited for */
 	uint32_t needed;      /* how many were queued when the last one was let past those */
+	uint64_t noted_ns;    /* when that was */
 	uint64_t needed_ns;   /* if they end before, they have waited for it */
 	uint32_t least;       /* so many may be queued, because one has waited for the other */
 	uint64_t pace_ns;     /* without quota, when the next one may be let past them */

@@ -179,6 +179,25 @@ static void waits_for_what_comes_later(void)
 	}
 }
 
+/* One whose work was once seen to wait for what comes behind it has kernels that are just long. */
+static void has_waited_for_what_comes_later(void)
+{
+	uint64_t began, worked, end;
+	CUstream stream;
+
+	waits_for_what_comes_later();
+	stream = new_stream();
+	t_sleep_us(500000);
+	worked = worked_ns();
+	began = t_now_ns();
+	end = began + 8000000000ull;
+	while (t_now_ns() < end)
+		host_launch(stream, 1, 300000);
+	worked = worked_ns() - worked;
+	T_CHECK(worked < (t_now_ns() - began) * 6 / 10, "%llu ms in %llu, limited to 25 %%",
+		(unsigned long long)worked / 1000000, (unsigned long long)(t_now_ns() - began) / 1000000);
+}
+
 /* A stream that waits for long must not lift the limit off the others, nor hold them up. */
 static void works_beside_a_stream_that_waits(void)
 {
@@ -412,6 +431,7 @@ const struct host_case host_gate_cases[] = {
 	{"destroys contexts at work", destroys_contexts_at_work, "50", 0},
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
+	{"has waited for what comes later", has_waited_for_what_comes_later, "25", 0},
 	{"works beside a stream that waits", works_beside_a_stream_that_waits, "25", 0},
 	{"has a thread that once worked", has_a_thread_that_once_worked, NULL, 0},
 	{"does other things without quota", does_other_things_without_quota, "1", 4},
