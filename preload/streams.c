@@ -235,6 +235,21 @@ static void forget_context(struct track *t, uint64_t handle)
 	streams_forget(t, (CUcontext)(uintptr_t)handle);
 }
 
+/* The context of a green one has another name; NULL: there is none. */
+static CUcontext green_context(uint64_t green)
+{
+	__typeof__(cuCtxFromGreenCtx) *from = arb_real(cuCtxFromGreenCtx);
+	CUcontext ctx = NULL;
+
+	return from && from(&ctx, (CUgreenCtx)(uintptr_t)green) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+static void forget_green(struct track *t, uint64_t handle)
+{
+	if (handle && t->primary != (CUcontext)(uintptr_t)handle)
+		forget_context(t, handle);
+}
+
 /*
  * A device's primary context is reset or released. Others may still have it: it goes with the last of those
  * who retained it. If nobody was seen to, it may be any of the contexts.
@@ -318,8 +333,10 @@ void streams_before(struct act_call *call)
 	case HOOK_cuCtxDestroy:
 	case HOOK_cuCtxDestroy_v2:
 	case HOOK_cuCtxDetach:
-	case HOOK_cuGreenCtxDestroy:
 		everywhere(forget_context, call->handle);
+		break;
+	case HOOK_cuGreenCtxDestroy:
+		everywhere(forget_green, (uintptr_t)green_context(call->handle));
 		break;
 	case HOOK_cuDevicePrimaryCtxReset:
 	case HOOK_cuDevicePrimaryCtxReset_v2:
@@ -357,6 +374,10 @@ static void made_stream(const struct act_call *call)
 	struct track *t = here(&ctx);
 
 	if (!t || !call->out)
+		return;
+	if (call->id == HOOK_cuGreenCtxStreamCreate)
+		ctx = green_context(call->handle);
+	if (!ctx)
 		return;
 	track_lock(t);
 	streams_context(t, ctx);
