@@ -233,6 +233,7 @@ static void note_need(struct track *t, const struct act_call *call)
 	if (t->needed_ns < now + soon)
 		t->needed_ns = now + soon;
 	t->noted_ns = now;
+	t->needed_stream = track_per_thread(call) ? CU_STREAM_PER_THREAD : call->stream;
 }
 
 static void admit(struct track *t, const struct act_call *call)

@@ -198,6 +198,13 @@ static void timed(struct track *t, const struct track_marker *m)
 	t->started = false;
 }
 
+/* It has ended right after another was let past it, which is not behind it: it has waited for that one. */
+static bool has_waited(const struct track *t, const struct track_marker *m, uint64_t end)
+{
+	return m->parked && end < t->needed_ns &&
+	       (m->stream != t->needed_stream || m->stream == CU_STREAM_PER_THREAD);
+}
+
 static void finished(struct track *t, struct track_marker *m, uint64_t now)
 {
 	uint64_t end, begin = m->begun_ns;
@@ -213,7 +220,7 @@ static void finished(struct track *t, struct track_marker *m, uint64_t now)
 		end = m->busy_ns;
 	if (t->last_end_ns > begin)
 		begin = t->last_end_ns;
-	if (m->parked && end < t->needed_ns) {
+	if (has_waited(t, m, end)) {
 		/* It was waiting, which says nothing about how long it takes. */
 		if (t->least < t->needed)
 			t->least = t->needed < TRACK_MARKERS ? t->needed : TRACK_MARKERS;

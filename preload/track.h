@@ -67,24 +67,25 @@ struct track {
 	struct track_marker ring[TRACK_MARKERS];
 	unsigned first, count;
 	uint64_t outstanding_ns;
-	uint32_t outstanding; /* launches, as far as they are covered by markers */
-	uint32_t window;      /* how many may be */
-	uint32_t unwaited;    /* launches since the program last waited for any */
-	uint32_t parked;      /* launches that are no longer waited for */
-	uint32_t needed;      /* how many were queued when the last one was let past those */
-	uint64_t noted_ns;    /* when that was */
-	uint64_t needed_ns;   /* if they end before, they have waited for it */
-	uint32_t least;       /* so many may be queued, because one has waited for the other */
-	uint64_t pace_ns;     /* without quota, when the next one may be let past them */
-	unsigned core_pct;    /* the limit */
-	uint32_t back;        /* how many have come back since that was changed */
-	uint64_t bound_ns;    /* and how much time they may take */
-	uint64_t launch_ns;   /* a launch takes, on average */
-	bool loose;           /* some may not be covered since the set was entered */
-	uint64_t last_end_ns; /* the latest measured end */
-	uint64_t busy_ns;     /* when it was last seen busy */
-	uint64_t progress_ns; /* when a marker was last seen finished, or work begun */
-	uint64_t seen;        /* calls by all threads, at the last look */
+	uint32_t outstanding;   /* launches, as far as they are covered by markers */
+	uint32_t window;        /* how many may be */
+	uint32_t unwaited;      /* launches since the program last waited for any */
+	uint32_t parked;        /* launches that are no longer waited for */
+	uint32_t needed;        /* how many were queued when the last one was let past those */
+	uint64_t noted_ns;      /* when that was */
+	CUstream needed_stream; /* and where it went */
+	uint64_t needed_ns;     /* if they end before, they have waited for it */
+	uint32_t least;         /* so many may be queued, because one has waited for the other */
+	uint64_t pace_ns;       /* without quota, when the next one may be let past them */
+	unsigned core_pct;      /* the limit */
+	uint32_t back;          /* how many have come back since that was changed */
+	uint64_t bound_ns;      /* and how much time they may take */
+	uint64_t launch_ns;     /* a launch takes, on average */
+	bool loose;             /* some may not be covered since the set was entered */
+	uint64_t last_end_ns;   /* the latest measured end */
+	uint64_t busy_ns;       /* when it was last seen busy */
+	uint64_t progress_ns;   /* when a marker was last seen finished, or work begun */
+	uint64_t seen;          /* calls by all threads, at the last look */
 	struct {
 		uint64_t handle, ns;
 	} known[TRACK_HANDLES]; /* by handle: how long it takes */
