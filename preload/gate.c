@@ -275,6 +275,8 @@ static void admit(struct track *t, const struct act_call *call)
 		if (let_past(t, call, now))
 			break;
 		t->held = true;
+		if (t->phase == TRACK_IN)
+			stay_is_backlogged(t);
 		t->waiters++;
 		track_unlock(t);
 		nap(patience(t, now));

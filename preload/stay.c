@@ -21,6 +21,8 @@
 #define QUICK_NS (500 * US)
 /* One that was held up between the gate and the driver has long been there by then. */
 #define AGAIN_NS (8 * MS)
+/* Who has had work for so long, without a gap, is not one who waits for each piece of it. */
+#define LONG_NS (20 * MS)
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
 
@@ -225,6 +227,22 @@ static void set_watch(struct track *t, const struct gpuarb_client_status *status
 	__atomic_store_n(&t->watched, watched, __ATOMIC_RELAXED);
 }
 
+/*
+ * It is the last stays that a weight comes from. If they were those of one who waits, and this one is not, it
+ * must not pay so little until its end, which may be seconds away.
+ */
+void stay_is_backlogged(struct track *t)
+{
+	struct gpuarb_client *client = t->device->client;
+
+	if (!t->stay_weight || t->stay_weight >= WEIGHT_ONE)
+		return;
+	t->stay_weight = WEIGHT_ONE;
+	gpuarb_client_leave(client, 0);
+	if (gpuarb_client_resume(client) < 0)
+		set_phase(t, TRACK_OUT);
+}
+
 void stay_check(struct track *t, uint64_t now)
 {
 	struct gpuarb_client_status status;
@@ -253,6 +271,8 @@ void stay_check(struct track *t, uint64_t now)
 		set_phase(t, TRACK_OUT);
 		return;
 	}
+	if (now - t->begin_ns > LONG_NS)
+		stay_is_backlogged(t);
 	if (must_stop(r) && t->phase == TRACK_IN) {
 		t->drain_ns = now;
 		t->bound_ns -= (t->bound_ns - TRACK_BOUND_NS) / 64;
@@ -306,7 +326,7 @@ static void begin(struct track *t, uint64_t now)
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
 	t->lead_ns = t->lead_least_ns = t->lead_most_ns = 0;
 	t->first_launch = t->loose = t->held = t->started = false;
-	t->timed_ns = t->stay_handle = 0;
+	t->timed_ns = t->stay_handle = t->stay_weight = 0;
 	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
 	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
 	set_phase(t, TRACK_IN);
@@ -344,6 +364,7 @@ void stay_enter(struct track *t, const struct act_call *call)
 		return;
 	}
 	begin(t, now);
+	t->stay_weight = work.weight;
 	t->first_launch = true;
 	t->stay_handle = call->handle;
 	t->stay_waits = arb_hooks[call->id].category == CAT_COPY_SYNC;

@@ -163,11 +163,9 @@ static void forget_stream(struct track *t, uint64_t handle)
 			drop(t, i);
 }
 
-/* The context that this thread destroys, with work in it: which the driver waits for, or drops. */
-static __thread struct {
-	struct track *track; /* NULL: none */
-	uint64_t since_ns, due_ns;
-} going;
+/* Of the context that this thread destroys, with work in it: which the driver waits for, or drops. NULL:
+ * none. */
+static __thread struct track *going;
 
 static bool has_work(const struct track *t, CUcontext ctx)
 {
@@ -183,14 +181,17 @@ static bool has_work(const struct track *t, CUcontext ctx)
 	return false;
 }
 
-/* Nobody can look at it any more, so the process stays in the set until the call comes back. */
+/*
+ * Nobody can look at it any more, so the process stays in the set until the call comes back. Taking a context
+ * down takes a while itself, which is billed as well: how long the work takes that is in it, nobody knows.
+ */
 static void keep_in(struct track *t, CUcontext ctx)
 {
 	CUstreamCaptureMode mode;
 	int saved = errno;
 	bool out;
 
-	if (going.track || t->phase == TRACK_OUT || !has_work(t, ctx))
+	if (going || t->phase == TRACK_OUT || !has_work(t, ctx))
 		return;
 	mode = track_relax();
 	out = stay_leave_if_idle(t);
@@ -199,24 +200,19 @@ static void keep_in(struct track *t, CUcontext ctx)
 	if (out)
 		return;
 	t->passing++;
-	going.track = t;
-	going.since_ns = track_now();
-	/* Taking a context down takes a while itself, so not the whole call is believed to be work. */
-	going.due_ns = t->launch_ns ? stay_due(t) : UINT64_MAX;
+	going = t;
 }
 
 static void gone(void)
 {
-	struct track *t = going.track;
+	struct track *t = going;
 	uint64_t end = track_now();
 	CUstreamCaptureMode mode;
 	int saved = errno;
 
 	if (!t)
 		return;
-	going.track = NULL;
-	if (end > going.due_ns)
-		end = going.due_ns > going.since_ns ? going.due_ns : going.since_ns;
+	going = NULL;
 	mode = track_relax();
 	track_lock(t);
 	t->passing--;

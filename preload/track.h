@@ -120,10 +120,11 @@ struct track {
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
-	uint64_t company_ns; /* when others were last seen in the set */
-	uint64_t check_ns;   /* when to look next */
-	uint64_t drain_ns;   /* since when it drains */
-	int tail_pct;        /* how much of that is billed; -1: all */
+	uint32_t stay_weight; /* that this stay is billed by; 0: the full one */
+	uint64_t company_ns;  /* when others were last seen in the set */
+	uint64_t check_ns;    /* when to look next */
+	uint64_t drain_ns;    /* since when it drains */
+	int tail_pct;         /* how much of that is billed; -1: all */
 
 	/* The last summary. */
 	uint64_t said_ns, said_used_ns, said_throttled_ns;
@@ -206,6 +207,8 @@ void gate_forked(void);
 /* Into the set, waiting for it if need be, without the lock meanwhile; the caller looks again whether it is
  * in. */
 void stay_enter(struct track *t, const struct act_call *call);
+/* There is more work than can be queued. */
+void stay_is_backlogged(struct track *t);
 /* Some that passed on credit may not have reached the driver when the stay ended. If one has by now: back in.
  */
 void stay_look_again(struct track *t, uint64_t now);

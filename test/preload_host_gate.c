@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "sim/model.h"
@@ -121,7 +122,8 @@ static void destroys_contexts_at_work(void)
 	for (int i = 0; i < 10; i++) {
 		CUcontext context = host_context(0);
 
-		host_launch(new_stream(), 4, 10000);
+		/* How long the last one took says nothing about the next. */
+		host_launch(new_stream(), 4, i % 2 ? 200 : 20000);
 		OK(cuCtxDestroy_v2(context));
 	}
 	must_leave();
@@ -422,6 +424,60 @@ static void works_without_a_context_first(void)
 	pthread_join(thread, NULL);
 }
 
+static int runs_all_the_time(void *argument)
+{
+	uint32_t *begin = argument;
+
+	while (!__atomic_load_n(begin, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	host_context(0);
+	for (;;)
+		host_launch(NULL, 1, 1000);
+	return 0;
+}
+
+static uint64_t own_bill_ns(void)
+{
+	const struct gpuarb_picture *p = host_picture(0);
+
+	for (unsigned i = 0; i < p->nclients; i++)
+		if (p->clients[i].pid == (unsigned)getpid())
+			return p->clients[i].used_now_ns;
+	T_CHECK(false, "it is no client");
+	return 0;
+}
+
+static void waits_for_each(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		host_launch(NULL, 1, 20);
+		OK(cuCtxSynchronize());
+	}
+}
+
+/* What it pays beside another goes by what it does, not by what it did before. */
+static void waits_first_and_floods_then(void)
+{
+	uint32_t *begin = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t other = t_spawn(runs_all_the_time, begin, 60);
+	uint64_t billed, worked = 300000000;
+
+	host_context(0);
+	waits_for_each(200);
+	__atomic_store_n(begin, 1, __ATOMIC_RELEASE);
+	while (!host_picture(0)->nrunning)
+		t_sleep_us(1000);
+	waits_for_each(200);
+	billed = own_bill_ns();
+	host_launch(NULL, 300, 1000);
+	OK(cuCtxSynchronize());
+	billed = own_bill_ns() - billed;
+	kill(other, SIGKILL);
+	t_wait(other);
+	T_CHECK(billed > worked * 8 / 10 && billed < worked * 3 / 2, "billed %llu of %llu ns",
+		(unsigned long long)billed, (unsigned long long)worked);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -429,6 +485,7 @@ const struct host_case host_gate_cases[] = {
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
 	{"destroys contexts at work", destroys_contexts_at_work, "50", 0},
+	{"waits first and floods then", waits_first_and_floods_then, NULL, 0},
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
 	{"has waited for what comes later", has_waited_for_what_comes_later, "25", 0},
