@@ -144,16 +144,17 @@ static int ask_set(struct arb_task *t)
 static int enter_set(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
+	uint32_t reason;
 	int r;
 
 	if (c->tracked)
 		return ask_set(t);
 	r = gpuarb_client_enter(c, NULL);
-	if (r == -EAGAIN) {
-		r = (int)arb_load32(&arb_client_slot(c)->reason);
-		return r ? r : ARB_REASON_QUEUE;
-	}
-	return r;
+	if (r != -EAGAIN)
+		return r;
+	/* Whatever stands there: the answer is one of ours. */
+	reason = arb_load32(&arb_client_slot(c)->reason);
+	return reason && reason < ARB_REASON_COUNT ? (int)reason : ARB_REASON_QUEUE;
 }
 
 /* One attempt: 0, an enum arb_reason, or -errno. */
