@@ -11,15 +11,36 @@
 #include <stddef.h>
 
 #define NAP_NS 30000u
-/* A call under way takes the driver microseconds, if its thread is not held up. */
-#define UNDER_WAY_NS (2000 * MS)
 
-bool memory_reserve(struct arb_device *device, uint64_t bytes)
+int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	int r = client && bytes ? gpuarb_client_mem_try(client, bytes, need == MEMORY_MOST) : 0;
+
+	/* Any other failure is the segment's, not the program's: it falls open. */
+	return r == -ENOMEM || r == -EAGAIN ? r : 0;
+}
+
+bool memory_reserve(struct arb_device *device, uint64_t bytes, enum memory_need need)
+{
+	return memory_try(device, bytes, need) == 0;
+}
+
+void memory_settled(struct arb_device *device)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 
-	/* Any other failure is the segment's, not the program's: it falls open. */
-	return !client || !bytes || gpuarb_client_mem_reserve(client, bytes) != -ENOMEM;
+	if (client)
+		gpuarb_client_mem_settled(client);
+}
+
+bool memory_refused(struct arb_device *device, uint64_t bytes)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+
+	if (client)
+		gpuarb_client_mem_refused(client, bytes);
+	return false;
 }
 
 void memory_release(struct arb_device *device, uint64_t bytes)
@@ -51,25 +72,21 @@ void memory_give_back(void)
 	track_unrelax(mode);
 }
 
-/* Refused only at a moment at which no other call has reserved more than it needs. */
-static bool reserve_undisturbed(struct arb_device *device, uint64_t bytes)
+/* Refused only at a moment at which no other call of the account has reserved more than it needs. */
+static bool reserve_undisturbed(struct arb_device *device, uint64_t bytes, enum memory_need need)
 {
 	uint64_t until = 0;
+	int r;
 
-	for (;;) {
-		unsigned landed = memory_calls_landed(), flying = memory_calls_flying();
-
-		if (memory_reserve(device, bytes))
-			return true;
-		if (!flying && landed == memory_calls_landed() && !memory_calls_flying())
-			return false;
+	while ((r = memory_try(device, bytes, need)) == -EAGAIN) {
 		if (!until)
-			until = track_now() + UNDER_WAY_NS;
+			until = track_now() + MEMORY_UNDER_WAY_NS;
 		else if (track_now() > until)
 			return false;
 		memory_nap(NAP_NS);
 		memory_give_back();
 	}
+	return r == 0;
 }
 
 /*
@@ -93,18 +110,25 @@ static bool drain(void)
 	return done;
 }
 
-bool memory_reserve_hard(struct arb_device *device, uint64_t bytes)
+static bool reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
 {
-	if (memory_reserve(device, bytes))
-		return true;
-	if (!memory_pool_any() && !memory_ordered_any())
-		return false;
+	int r = memory_try(device, bytes, need);
+	bool stocks = memory_pool_any() || memory_ordered_any();
+
+	if (r == 0 || (r == -ENOMEM && !stocks))
+		return r == 0;
 	memory_give_back();
-	return reserve_undisturbed(device, bytes) || memory_ordered_wait(device, bytes) ||
-	       (drain() && reserve_undisturbed(device, bytes));
+	return reserve_undisturbed(device, bytes, need) || memory_ordered_wait(device, bytes, need) ||
+	       (drain() && reserve_undisturbed(device, bytes, need));
 }
 
-bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call)
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
+{
+	return reserve_hard(device, bytes, need) || memory_refused(device, bytes);
+}
+
+bool memory_reserve_waiting(
+	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call)
 {
 	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
 	__typeof__(cuStreamSynchronize) *wait =
@@ -112,16 +136,15 @@ bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const str
 	CUstreamCaptureMode mode;
 	bool waited;
 
-	if (memory_reserve_hard(device, bytes))
+	if (reserve_hard(device, bytes, need))
 		return true;
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
 	mode = track_relax();
 	waited = wait && wait(call->stream) == CUDA_SUCCESS;
 	track_unrelax(mode);
-	if (!waited)
-		return false;
-	memory_give_back();
-	return reserve_undisturbed(device, bytes);
+	if (waited)
+		memory_give_back();
+	return (waited && reserve_undisturbed(device, bytes, need)) || memory_refused(device, bytes);
 }
 
 struct arb_device *memory_device(CUdevice ordinal)

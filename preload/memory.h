@@ -19,14 +19,25 @@ CUresult arb_memory_after(struct act_call *call, CUresult result);
 /* The queries that show the device's memory, after the driver answered them: query.c. */
 void arb_query_after(const struct act_call *call);
 
+/* What is reserved is needed, or is the most that may be: then the call is under way until it is settled. */
+enum memory_need { MEMORY_ALL, MEMORY_MOST };
+
 /* Between the parts. Counting: false means over the quota. A device without a client counts nothing. */
-bool memory_reserve(struct arb_device *device, uint64_t bytes);
+bool memory_reserve(struct arb_device *device, uint64_t bytes, enum memory_need need);
+/* The same: 0; -ENOMEM; -EAGAIN: calls under way may give back what is missing. */
+int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need);
+void memory_settled(struct arb_device *device);
+/* For people: the program has been refused. Always false. */
+bool memory_refused(struct arb_device *device, uint64_t bytes);
+/* How long calls under way are waited for at most: the driver takes microseconds, if no thread is held up. */
+#define MEMORY_UNDER_WAY_NS (2000 * MS)
 /* The same; before it gives up it takes back what the process's pools keep without using it. */
-bool memory_reserve_hard(struct arb_device *device, uint64_t bytes);
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need);
 /* Takes it back; for any thread, also one that captures. */
 void memory_give_back(void);
 /* The same for a call in a stream whose queued frees may be waited for. */
-bool memory_reserve_waiting(struct arb_device *device, uint64_t bytes, const struct act_call *call);
+bool memory_reserve_waiting(
+	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call);
 /* Counts up to `bytes`, as far as there is room: how much it was. */
 uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
 void memory_release(struct arb_device *device, uint64_t bytes);
@@ -69,7 +80,7 @@ bool memory_ordered_free(struct act_call *call, CUresult *result);
 bool memory_ordered_any(void);
 void memory_ordered_give_back(void);
 /* The same, waiting for work that ends, until there is room for so much, which is then reserved. */
-bool memory_ordered_wait(struct arb_device *device, uint64_t bytes);
+bool memory_ordered_wait(struct arb_device *device, uint64_t bytes, enum memory_need need);
 /* The program has waited for something. */
 void memory_ordered_synced(void);
 /* What programs ask a pool for, and of it. */
@@ -87,9 +98,8 @@ bool memory_graph_before(struct act_call *call, CUresult *result);
 void memory_graph_after(const struct act_call *call);
 /* In what steps drivers take it. */
 uint64_t memory_pool_most(uint64_t bytes);
-/* Calls of this process that have reserved more than they may need, and how many have settled so far. */
+/* Calls of this process that have reserved the most that they may need, and have not settled. */
 unsigned memory_calls_flying(void);
-unsigned memory_calls_landed(void);
 /* All work of a context has ended (NULL: of the current one); and whether that would help anybody. */
 void memory_pool_drained(CUcontext ctx);
 bool memory_pool_pending(void);
@@ -98,7 +108,7 @@ bool memory_pool_holds(void);
 /* Whether there can be graphs with memory. */
 bool memory_graph_any(void);
 /* What a device's graphs may take now counts; false: there is no room. And when they have, or have not. */
-bool memory_graph_expect(CUdevice ordinal, uint64_t bytes);
+int memory_graph_expect(CUdevice ordinal, uint64_t bytes);
 void memory_graph_done(CUdevice ordinal, uint64_t bytes);
 
 /* Executable graphs, made, launched, destroyed: memory_graph.c, memory_launch.c. */

@@ -75,7 +75,7 @@ static bool count(struct act_call *call, CUresult *result)
 
 	if (!client || gpuarb_client_memory(client, &memory) < 0 || !memory.context)
 		return true;
-	if (!memory_reserve_hard(device, memory.context)) {
+	if (!memory_reserve_hard(device, memory.context, MEMORY_ALL)) {
 		static uint32_t said;
 
 		if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))

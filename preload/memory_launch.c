@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "track.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define NAP_LEAST_NS 30000u
@@ -37,6 +38,8 @@ static __thread struct {
 	uint64_t bytes[GRAPH_DEVICES];
 	struct memory_place place;
 	bool alone;
+	bool again;    /* what it lacked may be given back any moment */
+	unsigned lack; /* which of its needs found no room */
 } own;
 
 static void release_all(const struct graph_exec *x)
@@ -51,8 +54,12 @@ static void release_all(const struct graph_exec *x)
 static bool reserve_all(const struct graph_exec *x, const uint64_t *want)
 {
 	for (unsigned i = 0; i < x->n; i++) {
-		if (!memory_graph_expect(x->need[i].ordinal, want[i])) {
+		int r = memory_graph_expect(x->need[i].ordinal, want[i]);
+
+		if (r < 0) {
 			release_all(x);
+			own.again = r == -EAGAIN;
+			own.lack = i;
 			return false;
 		}
 		own.bytes[i] = want[i];
@@ -78,6 +85,7 @@ static bool try_to_enter(const struct graph_exec *x)
 	pthread_mutex_lock(&lock);
 	if (alone) {
 		pthread_mutex_unlock(&lock);
+		own.again = true;
 		return false;
 	}
 	mixed |= flying || trimming;
@@ -91,6 +99,21 @@ static bool try_to_enter(const struct graph_exec *x)
 	mixed &= flying != 0;
 	pthread_mutex_unlock(&lock);
 	return false;
+}
+
+/* Refused only at a moment at which no call has reserved more than it needs. */
+static bool enter_undisturbed(const struct graph_exec *x)
+{
+	uint64_t until = track_now() + MEMORY_UNDER_WAY_NS;
+
+	memory_give_back();
+	while (!try_to_enter(x)) {
+		if (!own.again || track_now() > until)
+			return false;
+		memory_nap(NAP_LEAST_NS);
+		memory_give_back();
+	}
+	return true;
 }
 
 /* It has what it needs, from the last time, and nobody can take it away meanwhile. */
@@ -209,15 +232,11 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	}
 	if (try_to_enter(x) || enter_alone(x))
 		return true;
-	memory_give_back();
-	if (try_to_enter(x))
+	if (enter_undisturbed(x) || wait_and_enter(x) || wait_for_blocks(x))
 		return true;
-	if (wait_and_enter(x) || wait_for_blocks(x))
+	if (memory_pool_holds() && finish_stream(call) && enter_undisturbed(x))
 		return true;
-	if (!memory_pool_holds() || !finish_stream(call))
-		return false;
-	memory_give_back();
-	return try_to_enter(x);
+	return memory_refused(memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes);
 }
 
 /* The lock is held. Somebody's rest is freed. */

@@ -152,14 +152,14 @@ void memory_ordered_give_back(void)
 		memory_nap(NAP_NS);
 }
 
-bool memory_ordered_wait(struct arb_device *device, uint64_t bytes)
+bool memory_ordered_wait(struct arb_device *device, uint64_t bytes, enum memory_need need)
 {
 	uint64_t until = track_now() + memory_patience_ns();
 
 	while (memory_ordered_any() && track_now() < until) {
 		memory_nap(NAP_NS);
 		memory_ordered_give_back();
-		if (memory_reserve(device, bytes))
+		if (memory_reserve(device, bytes, need))
 			return true;
 	}
 	return false;
@@ -168,8 +168,8 @@ bool memory_ordered_wait(struct arb_device *device, uint64_t bytes)
 /* Room for one more; what pools keep is waited for only if there is any. */
 static bool make_room(struct arb_device *device, uint64_t bytes, const struct act_call *call)
 {
-	return memory_pool_holds() ? memory_reserve_waiting(device, bytes, call)
-				   : memory_reserve_hard(device, bytes);
+	return memory_pool_holds() ? memory_reserve_waiting(device, bytes, MEMORY_ALL, call)
+				   : memory_reserve_hard(device, bytes, MEMORY_ALL);
 }
 
 static CUresult make(const struct act_call *call, CUdeviceptr *p)

@@ -180,7 +180,7 @@ static CUresult finish(
 	}
 	entry.key = made(call);
 	entry.bytes = actual(call, entry.key, expected);
-	if (entry.bytes > expected && !memory_reserve(device, entry.bytes - expected)) {
+	if (entry.bytes > expected && !memory_reserve_hard(device, entry.bytes - expected, MEMORY_ALL)) {
 		unmake(call, entry.key);
 		memory_release(device, expected);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -208,7 +208,7 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 	device = bytes ? arb_device_current() : NULL;
 	if (!device)
 		return true;
-	if (!memory_reserve_hard(device, bytes)) {
+	if (!memory_reserve_hard(device, bytes, MEMORY_ALL)) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}

@@ -27,8 +27,8 @@ static enum capture capturing(const struct act_call *call)
 /* Reserves for a call that is about to take `bytes` from it. */
 static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool may_wait, CUresult *result)
 {
-	bool room = may_wait ? memory_reserve_waiting(s->device, memory_pool_most(bytes), call)
-			     : memory_reserve_hard(s->device, memory_pool_most(bytes));
+	bool room = may_wait ? memory_reserve_waiting(s->device, memory_pool_most(bytes), MEMORY_MOST, call)
+			     : memory_reserve_hard(s->device, memory_pool_most(bytes), MEMORY_MOST);
 
 	if (!room) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -19,10 +19,7 @@
 
 #define GRAIN (2u << 20) /* in what steps drivers give memory to a pool */
 
-/* Calls that have reserved and not settled yet, and how many have. */
-static struct {
-	unsigned flying, landed;
-} calls;
+static unsigned flying;
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stock *list;
@@ -169,7 +166,7 @@ bool stock_settle(struct stock *s, uint64_t done, bool tight)
 	want = now + s->coming;
 	if (now > s->counted) {
 		/* It is there already. If not all of it can be counted, at least nobody gets any more. */
-		fits = memory_reserve(s->device, now - s->counted);
+		fits = memory_reserve(s->device, now - s->counted, MEMORY_ALL);
 		s->counted = fits ? now : s->counted + memory_reserve_rest(s->device, now - s->counted);
 	} else if (want < s->counted) {
 		memory_release(s->device, s->counted - want);
@@ -177,8 +174,8 @@ bool stock_settle(struct stock *s, uint64_t done, bool tight)
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (done) {
-		__atomic_fetch_add(&calls.landed, 1, __ATOMIC_RELAXED);
-		__atomic_fetch_sub(&calls.flying, 1, __ATOMIC_RELAXED);
+		memory_settled(s->device);
+		__atomic_fetch_sub(&flying, 1, __ATOMIC_RELAXED);
 	}
 	return fits;
 }
@@ -198,19 +195,25 @@ void stock_come(struct stock *s, uint64_t bytes)
 	s->counted += bytes;
 	s->coming += bytes;
 	pthread_mutex_unlock(&s->lock);
-	__atomic_fetch_add(&calls.flying, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&flying, 1, __ATOMIC_RELAXED);
 }
 
-bool memory_graph_expect(CUdevice ordinal, uint64_t bytes)
+int memory_graph_expect(CUdevice ordinal, uint64_t bytes)
 {
 	struct stock *s = stock_find(NULL, ordinal);
+	int r;
 
 	if (!s || !s->device || !bytes)
-		return true;
-	if (!memory_reserve(s->device, bytes))
-		return false;
-	stock_come(s, bytes);
-	return true;
+		return 0;
+	r = memory_try(s->device, bytes, MEMORY_MOST);
+	if (r == 0)
+		stock_come(s, bytes);
+	return r;
+}
+
+unsigned memory_calls_flying(void)
+{
+	return __atomic_load_n(&flying, __ATOMIC_RELAXED);
 }
 
 void memory_graph_done(CUdevice ordinal, uint64_t bytes)
@@ -219,16 +222,6 @@ void memory_graph_done(CUdevice ordinal, uint64_t bytes)
 
 	if (s && s->device)
 		stock_settle(s, bytes, false);
-}
-
-unsigned memory_calls_flying(void)
-{
-	return __atomic_load_n(&calls.flying, __ATOMIC_RELAXED);
-}
-
-unsigned memory_calls_landed(void)
-{
-	return __atomic_load_n(&calls.landed, __ATOMIC_RELAXED);
 }
 
 bool memory_pool_holds(void)
@@ -255,7 +248,7 @@ void memory_pool_forget(void)
 {
 	pthread_mutex_init(&list_lock, NULL);
 	list = NULL;
-	calls.flying = 0;
+	flying = 0;
 }
 
 uint64_t memory_pool_most(uint64_t bytes)

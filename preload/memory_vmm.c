@@ -108,7 +108,7 @@ bool memory_vmm_before(struct act_call *call, CUresult *result)
 		if (!p)
 			return true;
 		*p = (struct physical){.bytes = call->bytes, .device = memory_device(prop->location.id)};
-		if (!memory_reserve_hard(p->device, p->bytes)) {
+		if (!memory_reserve_hard(p->device, p->bytes, MEMORY_ALL)) {
 			free(p);
 			*result = CUDA_ERROR_OUT_OF_MEMORY;
 			return false;

@@ -230,6 +230,7 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->mem[0], 0);
 		arb_store64(&s->mem[1], 0);
 		arb_store64(&s->mem_now, 0);
+		arb_store64(&s->mem_passing, 0);
 		arb_store64(&s->base, arb_load64(&s->total));
 		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
 		acct.attached[slot / 64] |= bit;
@@ -276,6 +277,7 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 			acct.attached[slot / 64] &= ~bit;
 			acct.parity[slot / 64] &= ~bit;
 			*freed = mem;
+			arb_store64(&s->mem_passing, 0);
 		}
 		arb_store64(&seg->accounts[a].used_at, arb_os_now_ns());
 		if (publish(seg, a, ARB_HOME, &acct))
@@ -477,7 +479,7 @@ static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_accoun
 	return true;
 }
 
-int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota)
+static int count_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota, bool sure)
 {
 	struct arb_slot *slot = &me->seg->slots[me->slot];
 	struct arb_account_snap s;
@@ -518,7 +520,7 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 		arb_fence_release();
 		arb_store64(&slot->mem[!odd], mine + (uint64_t)bytes);
 		s.mem_used += (uint64_t)bytes;
-		if (s.mem_used > s.mem_peak)
+		if (sure && s.mem_used > s.mem_peak)
 			s.mem_peak = s.mem_used;
 		s.parity[me->slot / 64] ^= bit;
 		if (publish(me->seg, a, me->slot, &s)) {
@@ -527,6 +529,16 @@ int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint6
 		}
 	}
 	return -EBUSY;
+}
+
+int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota)
+{
+	return count_mem(me, a, bytes, quota, true);
+}
+
+int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes, uint64_t quota)
+{
+	return count_mem(me, a, (int64_t)bytes, quota, false);
 }
 
 bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window)

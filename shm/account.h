@@ -61,6 +61,8 @@ int arb_account_extend(
 	const struct arb_actor *me, uint32_t a, uint64_t to, bool borrow, struct arb_account_snap *acct);
 /* Counts bytes (or gives them back). quota 0: none. -ENOMEM: nothing changed. */
 int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota);
+/* The same for what may turn out not to be needed: no peak yet. */
+int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes, uint64_t quota);
 
 /* Marks the account active in this window; true if it was not active before. */
 bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window);

@@ -57,7 +57,7 @@ static void read_limits(struct gpuarb_client *c)
  * What the members of an account go by must be the same for all. Seen by the state, not by the epoch alone:
  * whoever changed it may have died before it came to that.
  */
-static inline void follow_account(struct gpuarb_client *c)
+void arb_client_follow_account(struct gpuarb_client *c)
 {
 	const struct arb_account *acct = &c->seg.accounts[c->account];
 
@@ -103,7 +103,7 @@ int arb_client_roll(
 		if (r < 0)
 			return r;
 		c->epoch = arb_load32_acquire(&c->seg.header->epoch);
-		follow_account(c);
+		arb_client_follow_account(c);
 		others = arb_account_sum(&c->seg, snap->win_number, c->account);
 		c->quota_sum = others + (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
 		c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
@@ -212,6 +212,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_store32(&c->class_priority, 0);
 	c->active_window = 0;
 	c->mem_held = 0;
+	c->passing = c->settled = 0;
 	r = arb_os_clock_init();
 	if (r < 0)
 		return r;
@@ -268,83 +269,6 @@ int arb_client_refresh(struct gpuarb_client *c)
 	read_settings(c);
 	read_limits(c);
 	return arb_client_roll(c, 0, &snap, &acct);
-}
-
-/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. */
-static bool reclaim_members(struct gpuarb_client *c)
-{
-	struct arb_account_snap acct;
-	bool any = false;
-
-	if (arb_account_read(&c->seg, c->account, &acct) < 0)
-		return false;
-	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
-		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
-		any |= arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules) > 0;
-	return any;
-}
-
-int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
-{
-	bool over;
-	int r;
-
-	if (bytes > INT64_MAX)
-		return -ENOMEM;
-	arb_client_follow(c);
-	arb_lock_take(&c->guard->lock);
-	r = arb_client_ensure(c);
-	if (r == 0)
-		follow_account(c);
-	over = c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held);
-	if (r == 0)
-		r = over ? -ENOMEM : arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
-	if (r == -ENOMEM && !over && reclaim_members(c))
-		r = arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
-	if (r == 0)
-		c->mem_held += bytes;
-	if (r == -ENOMEM)
-		arb_events_write(&c->seg, ARB_EVENT_MEM_REFUSED, c->me.slot, c->account, bytes, c->mem_limit);
-	arb_lock_give(&c->guard->lock);
-	return r;
-}
-
-int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
-{
-	int r = 0;
-
-	if (bytes > INT64_MAX)
-		return -EINVAL;
-	arb_lock_take(&c->guard->lock);
-	if (arb_load32(&c->guard->joined))
-		r = arb_account_mem(&c->me, c->account, -(int64_t)bytes, 0);
-	if (r == 0)
-		c->mem_held -= bytes < c->mem_held ? bytes : c->mem_held;
-	if (r == 0 && c->rules.policy == ARB_POLICY_MEMORY && arb_load32(&c->guard->joined))
-		arb_client_memory_freed(c);
-	arb_lock_give(&c->guard->lock);
-	return r;
-}
-
-int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *limit)
-{
-	struct arb_account_snap acct;
-	int r;
-
-	arb_client_follow(c);
-	arb_lock_take(&c->guard->lock);
-	r = arb_client_ensure(c);
-	if (r == 0) {
-		follow_account(c);
-		reclaim_members(c);
-		r = arb_account_read(&c->seg, c->account, &acct);
-	}
-	if (r >= 0) {
-		*used = acct.mem_used;
-		*limit = c->mem_limit;
-	}
-	arb_lock_give(&c->guard->lock);
-	return r < 0 ? r : 0;
 }
 
 int gpuarb_client_set_limits(

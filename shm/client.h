@@ -60,7 +60,8 @@ struct gpuarb_client {
 	uint64_t checked_ns;
 	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;
-	uint64_t mem_held; /* counted for this process, by its own books */
+	uint64_t mem_held;         /* counted for this process, by its own books */
+	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */
 	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
@@ -100,6 +101,8 @@ struct gpuarb_client {
 int arb_client_join(struct gpuarb_client *c);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
+/* Somebody may have changed what the account may have. */
+void arb_client_follow_account(struct gpuarb_client *c);
 /* Reads settings and limits again, and applies them. */
 int arb_client_refresh(struct gpuarb_client *c);
 /*

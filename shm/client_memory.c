@@ -5,7 +5,9 @@
 
 #include "atomic.h"
 #include "client.h"
+#include "events.h"
 #include "memory.h"
+#include "reclaim.h"
 #include "residency.h"
 
 /* Less than any GPU has is no answer, and more than this no GPU's. */
@@ -68,6 +70,171 @@ bool gpuarb_client_turn_began(struct gpuarb_client *c)
 bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 {
 	return arb_load32(&c->oversubscribes);
+}
+
+/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. */
+static void reclaim_members(struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
+		arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules);
+}
+
+/* The lock is held. Absolute: whatever garbage was there is gone. */
+static void say_passing(struct gpuarb_client *c, int calls)
+{
+	c->passing += (uint32_t)calls;
+	arb_store64_release(&arb_client_slot(c)->mem_passing, (uint64_t)c->settled << 32 | c->passing);
+}
+
+/* Calls of other members: whether any is under way, and how many have settled so far. */
+struct others {
+	bool passing;
+	uint64_t settled;
+};
+
+static struct others look_at_others(const struct gpuarb_client *c)
+{
+	struct others o = {0};
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return o;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
+		uint64_t word = i == c->me.slot ? 0 : arb_load64_acquire(&c->seg.slots[i].mem_passing);
+
+		o.passing |= (uint32_t)word != 0;
+		o.settled += word >> 32;
+	}
+	return o;
+}
+
+static int count(struct gpuarb_client *c, uint64_t bytes, bool most)
+{
+	return most ? arb_account_mem_most(&c->me, c->account, bytes, c->mem_limit)
+		    : arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+}
+
+/*
+ * The lock is held, so that no call of this process settles meanwhile. Refused for good only at a moment at
+ * which nobody had reserved more than it needs: one who had says so before its CAS (pairs ACCOUNT_PUBLISH)
+ * and takes it back after the CAS that gives the rest back, so that one of the two looks sees it.
+ */
+static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most)
+{
+	bool own = c->passing > 0;
+	struct others before, after;
+	int r;
+
+	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
+		return own ? -EAGAIN : -ENOMEM;
+	if (most)
+		say_passing(c, 1);
+	r = count(c, bytes, most);
+	if (r == -ENOMEM) {
+		reclaim_members(c);
+		before = look_at_others(c);
+		r = count(c, bytes, most);
+		after = look_at_others(c);
+		if (r == -ENOMEM &&
+			(own || before.passing || after.passing || before.settled != after.settled))
+			r = -EAGAIN;
+	}
+	if (r < 0 && most)
+		say_passing(c, -1);
+	if (r == 0)
+		c->mem_held += bytes;
+	return r;
+}
+
+int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
+{
+	int r;
+
+	if (bytes > INT64_MAX)
+		return -ENOMEM;
+	arb_client_follow(c);
+	arb_lock_take(&c->guard->lock);
+	r = arb_client_ensure(c);
+	if (r == 0)
+		arb_client_follow_account(c);
+	if (r == 0)
+		r = count_or_say_why(c, bytes, most);
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+void gpuarb_client_mem_settled(struct gpuarb_client *c)
+{
+	arb_lock_take(&c->guard->lock);
+	/* It may have begun before this process joined again. */
+	if (arb_load32(&c->guard->joined) && c->passing) {
+		c->settled++;
+		say_passing(c, -1);
+		arb_account_mem(&c->me, c->account, 0, 0);
+	}
+	arb_lock_give(&c->guard->lock);
+}
+
+void gpuarb_client_mem_refused(struct gpuarb_client *c, uint64_t bytes)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		arb_events_write(&c->seg, ARB_EVENT_MEM_REFUSED, c->me.slot, c->account, bytes, c->mem_limit);
+	arb_lock_give(&c->guard->lock);
+}
+
+int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
+{
+	int r = gpuarb_client_mem_try(c, bytes, false);
+
+	if (r != -ENOMEM && r != -EAGAIN)
+		return r;
+	gpuarb_client_mem_refused(c, bytes);
+	return -ENOMEM;
+}
+
+int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
+{
+	int r = 0;
+
+	if (bytes > INT64_MAX)
+		return -EINVAL;
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		r = arb_account_mem(&c->me, c->account, -(int64_t)bytes, 0);
+	if (r == 0)
+		c->mem_held -= bytes < c->mem_held ? bytes : c->mem_held;
+	if (r == 0 && c->rules.policy == ARB_POLICY_MEMORY && arb_load32(&c->guard->joined))
+		arb_client_memory_freed(c);
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *limit)
+{
+	struct arb_account_snap acct;
+	int r;
+
+	arb_client_follow(c);
+	arb_lock_take(&c->guard->lock);
+	r = arb_client_ensure(c);
+	if (r == 0) {
+		arb_client_follow_account(c);
+		reclaim_members(c);
+		r = arb_account_read(&c->seg, c->account, &acct);
+	}
+	if (r >= 0) {
+		*used = acct.mem_used;
+		*limit = c->mem_limit;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r < 0 ? r : 0;
 }
 
 int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *memory)

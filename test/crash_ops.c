@@ -133,6 +133,14 @@ static void reserve_too_much(struct world *w)
 	MUST(gpuarb_client_mem_reserve(w->v, 1 << 20) == -ENOMEM ? 0 : -EPROTO);
 }
 
+/* A pool's: more than it turns out to need. */
+static void reserve_and_settle(struct world *w)
+{
+	MUST(gpuarb_client_mem_try(w->v, 900, true));
+	MUST(gpuarb_client_mem_release(w->v, 200));
+	gpuarb_client_mem_settled(w->v);
+}
+
 static void release(struct world *w)
 {
 	MUST(gpuarb_client_mem_release(w->v, 200));
@@ -392,6 +400,12 @@ const struct crash_op crash_ops[] = {
 		.arrange = b_holds,
 		.prepare = join_hold,
 		.operate = release,
+		.after = after_memory},
+	{.name = "memory: reserve more than is needed",
+		.b_account = "victim",
+		.arrange = b_holds,
+		.prepare = join_hold,
+		.operate = reserve_and_settle,
 		.after = after_memory},
 	{.name = "memory: refused",
 		.b_account = "victim",

@@ -315,8 +315,8 @@ static void contexts(void)
 
 static int one(void *argument)
 {
-	static void (*const without[])(void) = {
-		pm_queries, pm_others, pm_devices, pm_under_way, pm_overhead, pm_overhead_race, pm_turns};
+	static void (*const without[])(void) = {pm_queries, pm_others, pm_devices, pm_under_way,
+		pm_under_way_elsewhere, pm_overhead, pm_overhead_race, pm_turns};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -386,6 +386,7 @@ int main(int argc, char **argv)
 	run("two GPUs", pm_devices, "256Mi");
 	run("captures", pm_capture, "256Mi");
 	run("calls under way", pm_under_way, "256Mi");
+	run("calls under way in another process", pm_under_way_elsewhere, "256Mi");
 	run("arguments that are not there", pm_nothing, "256Mi");
 	pm_race();
 	pm_race_managed();

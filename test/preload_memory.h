@@ -46,13 +46,14 @@ void pm_graphs(void);
 void pm_graphs_at_once(void);
 void pm_graphs_rest(void);
 void pm_graphs_threads(void);
-/* preload_memory_query.c; begins without a context, as do pm_others, pm_devices and pm_under_way */
+/* preload_memory_query.c; begins without a context, as do pm_others, pm_devices and pm_under_way* */
 void pm_queries(void);
 /* preload_memory_more.c */
 void pm_others(void);
 void pm_devices(void);
 void pm_capture(void);
 void pm_under_way(void);
+void pm_under_way_elsewhere(void);
 /* preload_memory_context.c; the first two begin without a context */
 void pm_overhead(void);
 void pm_overhead_race(void);

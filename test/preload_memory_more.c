@@ -102,7 +102,7 @@ void pm_devices(void)
 }
 
 static CUcontext context;
-static uint32_t stop;
+static uint32_t *stop;
 
 /* Takes and gives out of a pool that keeps what it has: each call may add, and none does. */
 static void *pooled(void *argument)
@@ -116,7 +116,7 @@ static void *pooled(void *argument)
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuDeviceGetDefaultMemPool(&pool, 0));
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+	while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
 		OK(cuMemAllocAsync(&p, 100 * MIB, s));
 		OK(cuMemFreeAsync(p, s));
 	}
@@ -125,22 +125,48 @@ static void *pooled(void *argument)
 	return argument;
 }
 
+static void take_and_give(int times)
+{
+	CUdeviceptr p;
+
+	for (int i = 0; i < times; i++) {
+		OK(cuMemAlloc_v2(&p, 156 * MIB));
+		OK(cuMemFree_v2(p));
+	}
+	__atomic_store_n(stop, 1, __ATOMIC_RELAXED);
+}
+
 /* What a call under way has reserved and will not need refuses nobody. */
 void pm_under_way(void)
 {
 	pthread_t thread;
-	CUdeviceptr p;
 
 	/* Calls that take as long as a driver's. */
 	setenv("GPUSIM_COST", "1", 1);
+	stop = t_shared(sizeof(*stop));
 	context = pm_context();
 	T_CHECK(!pthread_create(&thread, NULL, pooled, NULL), "no thread");
-	for (int i = 0; i < 3000; i++) {
-		OK(cuMemAlloc_v2(&p, 156 * MIB));
-		OK(cuMemFree_v2(p));
-	}
-	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	take_and_give(3000);
 	pthread_join(thread, NULL);
+	PM_BOTH(0);
+}
+
+/* Nor do those of another process of the account. */
+void pm_under_way_elsewhere(void)
+{
+	pid_t pid;
+
+	setenv("GPUSIM_COST", "1", 1);
+	stop = t_shared(sizeof(*stop));
+	pid = fork();
+	T_CHECK(pid >= 0, "no child");
+	context = pm_context();
+	if (!pid) {
+		pooled(NULL);
+		_exit(0);
+	}
+	take_and_give(3000);
+	T_CHECK(t_wait(pid) == 0, "the other process failed");
 	PM_BOTH(0);
 }
 

@@ -357,6 +357,56 @@ Test(client, everything_that_happened_is_in_the_black_box)
 	gpuarb_view_close(view);
 }
 
+static unsigned count_events(struct gpuarb_view *view, enum arb_event_kind kind)
+{
+	struct gpuarb_event events[64];
+	uint64_t position = 0;
+	unsigned found = 0;
+	int n = gpuarb_view_events(view, &position, events, 64);
+
+	for (int i = 0; i < n; i++)
+		found += events[i].kind == kind;
+	return found;
+}
+
+Test(client, what_others_may_give_back_refuses_nobody)
+{
+	struct gpuarb_client *a = u_client("web", 0), *b = u_client("web", 0);
+	static struct gpuarb_picture picture;
+	struct gpuarb_error err = {0};
+	struct gpuarb_view *view;
+
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	u_limit("web", "mem", "1000");
+	cr_assert_eq(gpuarb_client_mem_try(a, 700, true), 0);
+	cr_assert_eq(gpuarb_client_mem_try(b, 400, false), -EAGAIN, "another process's call is under way");
+	cr_assert_eq(gpuarb_client_mem_try(a, 400, true), -EAGAIN, "one's own");
+	cr_assert_eq(gpuarb_client_mem_try(b, 300, true), 0);
+	cr_assert_eq(gpuarb_client_mem_release(a, 600), 0);
+	gpuarb_client_mem_settled(a);
+	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -EAGAIN, "b's still is");
+	gpuarb_client_mem_settled(b);
+	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -ENOMEM, "nobody's is");
+	cr_assert_eq(gpuarb_client_mem_try(a, 600, false), 0);
+	cr_assert_eq(gpuarb_client_mem_try(b, 1, true), -ENOMEM);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	cr_assert_eq(picture.accounts[0].mem_peak, 1000, "%lu: what was needed, not what might have been",
+		(unsigned long)picture.accounts[0].mem_peak);
+	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 0, "nobody was refused for good yet");
+	gpuarb_client_mem_refused(b, 1);
+	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 1);
+	/* Garbage from elsewhere is gone with the owner's next call. */
+	arb_store64(&a->seg.slots[a->me.slot].mem_passing, UINT64_MAX);
+	cr_assert_eq(gpuarb_client_mem_try(b, 1, false), -EAGAIN);
+	cr_assert_eq(gpuarb_client_mem_try(a, 1, true), -ENOMEM);
+	cr_assert_eq(gpuarb_client_mem_try(b, 1, false), -ENOMEM);
+	gpuarb_client_mem_settled(b);
+	cr_assert_eq(arb_load64(&b->seg.slots[b->me.slot].mem_passing), 1ull << 32, "not below zero");
+	gpuarb_view_close(view);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
 Test(client, what_it_saw_is_shown)
 {
 	struct gpuarb_client *c = u_client("web", 10);

@@ -260,7 +260,10 @@ struct arb_slot {
 	arb_u64 adm_since_ns; /* since when it waits; a wrong one costs a place in the queue */
 	arb_u64 adm_granted;  /* leases, ever */
 	arb_u64 adm_refused;  /* timeouts and skips, ever */
-	arb_u64 pad2[1];
+
+	/* Calls under way that may need less than they reserved; << 32: how many have settled. Written by the
+	 * holder of byte i. A wrong one makes others wait for seconds before they are refused. */
+	arb_u64 mem_passing;
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];

@@ -127,6 +127,15 @@ GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 /* Counts memory against the account's quota before it is allocated: 0, or -ENOMEM and nothing counted. */
 GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
 GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
+/*
+ * The same for those who can do something about a lack of room and ask again: no event is written, and
+ * -EAGAIN says that calls under way, of any member, may give back what is missing. `most`: the call may need
+ * less, and is under way until gpuarb_client_mem_settled, before which it gives back what it did not need.
+ */
+GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
+GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
+/* The program has been refused so much. */
+GPUARB_API void gpuarb_client_mem_refused(struct gpuarb_client *client, uint64_t bytes);
 /* What the driver says that the GPU has; the setting physical_memory_mb stands above it. */
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
