@@ -298,12 +298,49 @@ static bool is_behind(const struct track_marker *const *busy, unsigned n, const 
 	return false;
 }
 
+/*
+ * Events are asked about in their own context, which is current in the thread that launched but not in the
+ * tracker, nor in one that has gone over to another: without one a driver need not answer, and in another it
+ * answers with that one's errors.
+ */
+struct place {
+	CUcontext current;
+	bool pushed;
+};
+
+static void come_back(struct place *place)
+{
+	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
+	CUcontext popped;
+
+	if (place->pushed && pop)
+		pop(&popped);
+	place->pushed = false;
+}
+
+static void go_to(struct place *place, CUcontext ctx)
+{
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+
+	if (place->current == ctx)
+		return;
+	come_back(place);
+	place->current = ctx;
+	place->pushed = push && push(ctx) == CUDA_SUCCESS;
+}
+
 bool marker_collect(struct track *t)
 {
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
 	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
 	const struct track_marker *busy[8];
 	unsigned left = 0, nbusy = 0;
+	struct place place = {NULL, false};
 
+	if (!t->count)
+		return true;
+	if (!current || current(&place.current) != CUDA_SUCCESS)
+		place.current = NULL;
 	/* Streams overtake each other, so not only the oldest is asked, but of each stream only the first. */
 	for (unsigned i = 0; i < t->count && left < 8; i++) {
 		struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
@@ -312,6 +349,7 @@ bool marker_collect(struct track *t)
 
 		if (!m->launches || is_behind(busy, nbusy, m))
 			continue;
+		go_to(&place, m->ctx);
 		r = query ? query(m->event) : CUDA_SUCCESS;
 		if (r == CUDA_ERROR_NOT_READY) {
 			left += !m->parked;
@@ -324,6 +362,7 @@ bool marker_collect(struct track *t)
 			finished(t, m, track_now());
 		take_away(t, m);
 	}
+	come_back(&place);
 	shorten(t);
 	if (t->count == TRACK_MARKERS)
 		pack(t);

@@ -478,6 +478,23 @@ static void waits_first_and_floods_then(void)
 		(unsigned long long)billed, (unsigned long long)worked);
 }
 
+/* A driver need not answer a thread without a context; its work goes on all the same. */
+static void has_a_driver_that_wants_a_context(void)
+{
+	uint64_t before, billed;
+
+	setenv("GPUSIM_STRICT", "1", 1);
+	host_context(0);
+	waits_for_each(20);
+	before = own_bill_ns();
+	host_launch(NULL, 1, 300000);
+	t_sleep_us(150000);
+	T_CHECK(in_the_set(), "it is out, with a kernel that runs");
+	OK(cuCtxSynchronize());
+	billed = own_bill_ns() - before;
+	T_CHECK(billed > 250000000, "%llu ns of 0.3 s are billed", (unsigned long long)billed);
+}
+
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
@@ -495,5 +512,6 @@ const struct host_case host_gate_cases[] = {
 	{"is stopped while a kernel runs", is_stopped_while_a_kernel_runs, "10", 0},
 	{"works without a context first", works_without_a_context_first, "90", 0},
 	{"waits by copying", waits_by_copying, "90", 0},
+	{"has a driver that wants a context", has_a_driver_that_wants_a_context, "90", 0},
 	{NULL, NULL, NULL, 0},
 };

@@ -166,6 +166,7 @@ CUresult cuInit(unsigned int flags)
 	forks = true;
 	read_costs();
 	blocking = getenv("CUDA_LAUNCH_BLOCKING");
+	drv.strict = getenv("GPUSIM_STRICT") && !strcmp(getenv("GPUSIM_STRICT"), "1");
 	drv.blocking = blocking && *blocking && strcmp(blocking, "0") != 0;
 	drv.set = &sim_shm.file->set;
 	drv.random = sim_clock_ns() * 2654435761u ^ (uint64_t)getpid() << 32 ^ 88172645463325252u;

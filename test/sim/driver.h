@@ -211,6 +211,7 @@ struct driver {
 	unsigned visible[SIM_MAX_DEVICES];
 	unsigned nvisible;
 	bool blocking;  /* a launch returns when its kernel has ended */
+	bool strict;    /* asked about an event, it wants a context */
 	bool instances; /* each device is a part of one GPU, with a UUID of its own */
 	CUcontext contexts;
 	struct CUctx_st primary[SIM_MAX_DEVICES];

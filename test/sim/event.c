@@ -113,11 +113,13 @@ TWIN(cuEventRecordWithFlags, _ptsz, (CUevent hEvent, CUstream hStream, unsigned 
 
 static CUresult check(CUevent e)
 {
+	CUcontext current;
+
 	if (!drv.ready)
 		return drv_why();
 	if (!e || e->mark != MARK_EVENT)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return CUDA_SUCCESS;
+	return drv.strict ? drv_current(&current) : CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent hEvent)
