@@ -23,6 +23,10 @@
 #define AGAIN_NS (8 * MS)
 /* Who has had work for so long, without a gap, is not one who waits for each piece of it. */
 #define LONG_NS (20 * MS)
+/* Who is back so soon, on average, keeps its turn meanwhile: for twice as long, and what timers are late. */
+#define GAP_NS      (500 * US)
+#define GAP_MOST_NS (4 * GAP_NS)
+#define KEEP_NS     (100 * US)
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
 
@@ -130,9 +134,35 @@ static void stay_ended(struct track *t, uint64_t end)
 					 .held = t->held});
 }
 
+/* How long its place is to be kept. */
+static uint64_t keep_ns(const struct track *t)
+{
+	return t->turns && t->phase == TRACK_IN && t->gap_ns && t->gap_ns < GAP_NS ? 2 * t->gap_ns + KEEP_NS
+										   : 0;
+}
+
+static void learn_gap(struct track *t, uint64_t now)
+{
+	uint64_t gap = now > t->left_ns ? now - t->left_ns : 1;
+
+	if (!t->gap_open)
+		return;
+	t->gap_open = false;
+	if (gap > GAP_MOST_NS)
+		gap = GAP_MOST_NS;
+	t->gap_ns = t->gap_ns ? (7 * t->gap_ns + gap) / 8 : gap;
+}
+
+void stay_give_way(struct track *t)
+{
+	t->kept_ns = 0;
+	if (t->phase == TRACK_OUT && !t->broken)
+		gpuarb_client_leave(t->device->client, 0);
+}
+
 bool stay_leave_if_idle(struct track *t)
 {
-	uint64_t end, now;
+	uint64_t end, now, keep;
 	int r;
 
 	if (t->phase == TRACK_OUT)
@@ -163,8 +193,11 @@ bool stay_leave_if_idle(struct track *t)
 		end = t->drain_ns + (end - t->drain_ns) / 100 * (unsigned)t->tail_pct;
 	if (end > t->begin_ns)
 		end -= lead_of(t, end - t->begin_ns);
-	r = gpuarb_client_leave(t->device->client, end > t->begin_ns ? end : t->begin_ns);
+	keep = keep_ns(t);
+	r = gpuarb_client_pause(t->device->client, end > t->begin_ns ? end : t->begin_ns, keep);
+	__atomic_store_n(&t->kept_ns, r > 0 ? now + keep : 0, __ATOMIC_RELAXED);
 	t->left_ns = now;
+	t->gap_open = true;
 	__atomic_store_n(&t->again_ns, t->loose ? now + AGAIN_NS : 0, __ATOMIC_RELAXED);
 	t->again_seen = all_seen();
 	t->loose = false;
@@ -351,6 +384,8 @@ void stay_enter(struct track *t, const struct act_call *call)
 	uint64_t now = track_now();
 	int r = gpuarb_client_enter(client, &work);
 
+	learn_gap(t, now);
+	__atomic_store_n(&t->kept_ns, 0, __ATOMIC_RELAXED);
 	if (r == -EAGAIN) {
 		track_unlock(t);
 		r = gpuarb_client_wait(client, &work, WAIT_SLICE_NS);

@@ -117,6 +117,9 @@ struct track {
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
 	bool hurry; /* the tracker can afford to look when something may happen, not just now and then */
 	uint64_t left_ns;              /* when the last one ended */
+	uint64_t gap_ns;               /* until the next one begins, on average; 0: not known */
+	bool gap_open;                 /* it is yet to begin */
+	uint64_t kept_ns;              /* its place in the set is kept until then; 0: it is not */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
@@ -216,6 +219,8 @@ void stay_look_again(struct track *t, uint64_t now);
 void stay_launched(struct track *t, uint64_t let_ns, uint64_t now);
 /* Heartbeat, limits, quota; when it is due. */
 void stay_check(struct track *t, uint64_t now);
+/* It did not come back while its place was kept. */
+void stay_give_way(struct track *t);
 /* Others were in the set just now. */
 bool stay_in_company(const struct track *t);
 /* When to look whether its work has ended. */

@@ -128,6 +128,8 @@ static uint64_t look(struct track *t)
 	track_lock(t);
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
+	if (t->phase == TRACK_OUT && t->kept_ns && now >= t->kept_ns)
+		stay_give_way(t);
 	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
 	least = t->hurry ? 100 * US : t->watched ? tracker_look_ns : ALONE_NS;
 	most = t->hurry ? 500 * US : least;
@@ -144,7 +146,7 @@ static uint64_t look(struct track *t)
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
 	if (t->phase == TRACK_OUT)
-		next = 0;
+		next = !t->kept_ns ? 0 : t->kept_ns > now + 50 * US ? t->kept_ns - now : 50 * US;
 	track_unlock(t);
 	return next;
 }

@@ -58,7 +58,8 @@ struct gpuarb_client {
 	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
 	uint64_t turn_began; /* ticks; when the set was entered */
 	uint64_t checked_ns;
-	uint32_t strolled; /* the slot that was looked at last; ARB_NONE: begin again */
+	uint64_t kept_until; /* it has left, and its place is kept until then (ticks); 0: it is not */
+	uint32_t strolled;   /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;
 	uint64_t mem_held;         /* counted for this process, by its own books */
 	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */

@@ -219,6 +219,23 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 	return -EBUSY;
 }
 
+/*
+ * Out of the set, and in the queue with the place reserved for itself: nobody is woken, and whoever looks
+ * waits until it is back or the reservation has lapsed. Where nobody waits there is nothing to keep.
+ */
+static inline bool keep_place(const struct arb_actor *me, const struct arb_move *move, struct arb_snap *s)
+{
+	uint64_t now_ns = move->now / ARB_TICKS_PER_NS, bit = 1ull << (me->slot % 64);
+
+	if (!move->keep_ns || !s->any_waiting || s->weight || arb_snap_reserved(s, now_ns))
+		return false;
+	s->waiting[me->slot / 64] |= bit;
+	s->any_waiting |= bit;
+	s->reserved = reservation(me->seg, me->slot);
+	s->reserved_until = now_ns + move->keep_ns;
+	return true;
+}
+
 int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	struct arb_segment *seg = me->seg;
@@ -226,6 +243,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 	uint64_t bit = 1ull << (me->slot % 64);
 
 	move->next = ARB_NONE;
+	move->kept = false;
 	if (__builtin_expect(plain_move(me, move, false), 1))
 		return 0;
 	for (int i = 0; i < ARB_TRIES; i++) {
@@ -258,9 +276,12 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 		arb_fence_release();
 		take_out(seg, s, me->slot);
 		move->others = s->weight;
-		choose(seg, move, s);
+		move->kept = keep_place(me, move, s);
+		if (!move->kept)
+			choose(seg, move, s);
 		if (snap_publish(me, s))
 			return 0;
+		move->kept = false;
 	}
 	return -EBUSY;
 }

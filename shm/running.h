@@ -49,6 +49,7 @@ struct arb_move {
 	bool queue;            /* entering: if refused, register as waiting */
 	bool more;             /* entering: there may be room for another */
 	uint64_t reserve_ns;   /* how long a reservation holds */
+	uint64_t keep_ns;      /* leaving: how long it keeps its place from those who wait; 0: not at all */
 	arb_admit_fn *admit;   /* NULL: always */
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
@@ -57,6 +58,7 @@ struct arb_move {
 	uint32_t others;  /* out: the others' weight in the set */
 	bool steady;      /* out: nobody has changed the record from enter to leave */
 	uint32_t reason;  /* out: why it was refused */
+	bool kept;        /* out: it has left and keeps its place, as one who waits for it */
 	uint32_t next;    /* out: who was chosen and must be woken, or ARB_NONE */
 };
 

@@ -203,7 +203,10 @@ static int enter(
 			struct arb_slot *s = arb_client_slot(c);
 
 			c->running = true;
-			c->turn_began = move->now;
+			/* The turn goes on if the place was kept. */
+			if (__builtin_expect(move->now >= c->kept_until, 1))
+				c->turn_began = move->now;
+			c->kept_until = 0;
 			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
 				begin_turn(c, snap);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
@@ -215,6 +218,7 @@ static int enter(
 			return 0;
 		}
 		if (r == -EAGAIN) {
+			c->kept_until = 0;
 			mark_active(c);
 			note_reason(c, move->reason, snap);
 			return r;
@@ -260,7 +264,40 @@ static void end_turn(struct gpuarb_client *c)
 	arb_residency_leave(&r, c->me.slot, keep);
 }
 
-int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
+static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
+	struct arb_order order = {now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
+	uint32_t next;
+
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		struct arb_residency r = residency(c, snap, now_ns);
+
+		return arb_residency_over(&r, c->me.slot);
+	}
+	if (!c->turns || !snap->any_waiting)
+		return false;
+	/* Whoever counts for more does not wait for the end of a turn. */
+	next = arb_wait_choose(&c->seg, snap, &order);
+	return (next != ARB_NONE && arb_load32(&c->seg.slots[next].priority) >
+					    arb_load32(&c->seg.slots[c->me.slot].priority)) ||
+	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - length) >= 0;
+}
+
+/* Not beyond its quota or its turn: what is kept is only what it has. */
+static uint64_t may_keep(struct gpuarb_client *c, uint64_t keep_ns)
+{
+	uint64_t now = arb_os_now_ns();
+	struct arb_snap snap;
+
+	if (!keep_ns || !c->turns || c->rules.policy == ARB_POLICY_MEMORY ||
+		arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
+		return 0;
+	arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+	return turn_over(c, &snap, now) || !within_quota(c, &snap, 0) ? 0 : keep_ns;
+}
+
+static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 {
 	struct arb_snap snap;
 	struct arb_account_snap acct;
@@ -271,6 +308,14 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 		arb_lock_give(&c->guard->lock);
 		return 0;
 	}
+	/* It has left before, and does not come back: the place is the next one's. */
+	if (__builtin_expect(c->kept_until && !keep_ns, 0)) {
+		struct arb_move *move = arb_client_move(c, 0);
+
+		c->kept_until = 0;
+		if (arb_running_unqueue(&c->me, move, &snap) == 0)
+			wake_next(c, move);
+	}
 	/* First: nobody here may launch when the place is no longer ours. */
 	arb_store32(&arb_client_slot(c)->gate, 0);
 	if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
@@ -278,9 +323,12 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
+		move->keep_ns = may_keep(c, keep_ns);
 		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
+			c->kept_until = move->kept ? move->now + move->keep_ns * ARB_TICKS_PER_NS : 0;
+			r = move->kept;
 			wake_next(c, move);
 			break;
 		}
@@ -293,6 +341,16 @@ int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;
+}
+
+int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
+{
+	return leave(c, end_ns, 0);
+}
+
+int gpuarb_client_pause(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
+{
+	return leave(c, end_ns, keep_ns);
 }
 
 /* Somebody should have handed over by now: are they still there? */
@@ -445,26 +503,6 @@ static void stroll(struct gpuarb_client *c)
 			return;
 		}
 	}
-}
-
-static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
-{
-	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
-	struct arb_order order = {now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
-	uint32_t next;
-
-	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = residency(c, snap, now_ns);
-
-		return arb_residency_over(&r, c->me.slot);
-	}
-	if (!c->turns || !snap->any_waiting)
-		return false;
-	/* Whoever counts for more does not wait for the end of a turn. */
-	next = arb_wait_choose(&c->seg, snap, &order);
-	return (next != ARB_NONE && arb_load32(&c->seg.slots[next].priority) >
-					    arb_load32(&c->seg.slots[c->me.slot].priority)) ||
-	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - length) >= 0;
 }
 
 struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)

@@ -70,6 +70,19 @@ static void leave(struct world *w)
 	MUST(gpuarb_client_leave(w->v, 0));
 }
 
+/* Out, with its place kept, and back; then out, and it does not come. */
+static void pause_and_go_on(struct world *w)
+{
+	MUST(gpuarb_client_pause(w->v, 0, 1000000000) < 0 ? -EPROTO : 0);
+	enter(w);
+}
+
+static void pause_and_leave(struct world *w)
+{
+	MUST(gpuarb_client_pause(w->v, 0, 1000000000) < 0 ? -EPROTO : 0);
+	leave(w);
+}
+
 static void run_dry(struct world *w)
 {
 	leave(w);
@@ -316,6 +329,18 @@ const struct crash_op crash_ops[] = {
 		.waits = true,
 		.prepare = join_run,
 		.operate = leave},
+	{.name = "pause: before a waiter",
+		.policy = "exclusive",
+		.b_account = "beta",
+		.waits = true,
+		.prepare = join_run,
+		.operate = pause_and_go_on},
+	{.name = "pause: and away",
+		.policy = "exclusive",
+		.b_account = "beta",
+		.waits = true,
+		.prepare = join_run,
+		.operate = pause_and_leave},
 	{.name = "leave: after an eviction", .prepare = join_run_free, .before = a_evicts, .operate = leave},
 	{.name = "leave: in another window",
 		.arrange = a_runs,

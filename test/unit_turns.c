@@ -85,6 +85,59 @@ Test(turns, one_ends_at_once_for_who_counts_for_more)
 	cr_assert_eq(gpuarb_client_tick(holder), 0, "less");
 }
 
+/* One that waits for each piece of its work has none in between, and is back at once. */
+Test(turns, who_is_back_soon_keeps_its_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, MS), 0, "nobody waits: there is nothing to keep");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	for (int i = 0; i < 100; i++) {
+		cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+		cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN, "the place is kept");
+		queue_up(waiter);
+		u_clock_ns += MS;
+		cr_assert_eq(arb_check(&holder->seg, t_say, NULL), 0);
+		cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	}
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN, "pauses do not make it longer");
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0, "it is over");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+Test(turns, who_does_not_come_back_is_not_waited_for)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0, "without a word of the other");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "it gives its place away");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0, "and is not in the queue");
+}
+
+Test(turns, what_is_kept_is_not_beyond_the_quota)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	u_clock_ns += 60 * MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, MS), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+}
+
 Test(turns, all_at_once_has_none)
 {
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);

@@ -120,6 +120,11 @@ static void step(struct worker *w)
 		wait_for_turn(w);
 		break;
 	case 4:
+		/* It comes back, or says that it does not, or forgets. */
+		if (gpuarb_client_pause(w->client, 0, t_below(&w->random, 3000000)) > 0 &&
+			t_below(&w->random, 2))
+			expect(w, "leave", gpuarb_client_leave(w->client, 0), NULL);
+		break;
 	case 5:
 	case 6:
 		expect(w, "leave", gpuarb_client_leave(w->client, t_below(&w->random, 2) ? work.begin_ns : 0),
