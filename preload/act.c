@@ -59,6 +59,8 @@ bool act_before(struct act_call *call, CUresult *result)
 		return false;
 	if (category <= CAT_INTEROP)
 		gate_before(call);
+	else if (category == CAT_SYNC)
+		__atomic_store_n(&self->waiting, 1, __ATOMIC_RELAXED);
 	else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT)
 		streams_before(call);
 	return true;
@@ -73,6 +75,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 	if (category <= CAT_INTEROP) {
 		gate_after(call, result);
 	} else if (category == CAT_SYNC) {
+		__atomic_store_n(&act_thread_get()->waiting, 0, __ATOMIC_RELAXED);
 		if (result == CUDA_SUCCESS)
 			gate_settle();
 	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT) {

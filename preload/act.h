@@ -44,6 +44,7 @@ struct act_thread {
 	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
 	uint32_t granted;         /* what the credit was when it was given */
 	uint64_t stay;            /* the stay in a running set that it was given in */
+	uint32_t waiting;         /* 1: in a call that waits for work */
 } __attribute__((aligned(128)));
 
 /* Read by every thread with every call, hence written seldom. */

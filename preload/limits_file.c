@@ -1,6 +1,6 @@
 /*
- * A process that was given a limits file (GPUARB_LIMITS_FILE) follows it: the tracker looks now and then, also
- * while there is no work. What is wrong with the file is said once.
+ * A process that was given a limits file (GPUARB_LIMITS_FILE) follows it: the tracker looks now and then,
+ * also while there is no work. What is wrong with the file is said once.
  */
 #include "track.h"
 

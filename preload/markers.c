@@ -30,6 +30,28 @@ uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches
 	return t->launch_ns * launches;
 }
 
+/* By how much that may be wrong. */
+static uint64_t expect_off(const struct track *t, uint64_t handle, uint32_t launches)
+{
+	unsigned h = hash(handle);
+
+	if (launches > 1 || !handle)
+		return t->launch_off_ns;
+	/* What was never seen may take any time; if all is short here, that is soon known. */
+	return t->known[h].handle == handle ? t->known[h].off_ns : t->launch_ns / 2;
+}
+
+/* Towards the last by a quarter of the difference. */
+static void follow(uint64_t *average, uint64_t last)
+{
+	*average = (uint64_t)((int64_t)*average + ((int64_t)last - (int64_t)*average) / 4);
+}
+
+static uint64_t difference(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
 static void learn(struct track *t, const struct track_marker *m, uint64_t took_ns)
 {
 	uint64_t each = took_ns / m->launches;
@@ -40,12 +62,15 @@ static void learn(struct track *t, const struct track_marker *m, uint64_t took_n
 		if (t->known[h].handle != m->handle) {
 			t->known[h].handle = m->handle;
 			t->known[h].ns = each;
+			t->known[h].off_ns = 0;
 		}
-		t->known[h].ns += ((int64_t)each - (int64_t)t->known[h].ns) / 4;
+		follow(&t->known[h].off_ns, difference(each, t->known[h].ns));
+		follow(&t->known[h].ns, each);
 	}
 	if (!t->launch_ns)
 		t->launch_ns = each;
-	t->launch_ns = (uint64_t)((int64_t)t->launch_ns + ((int64_t)each - (int64_t)t->launch_ns) / 4);
+	follow(&t->launch_off_ns, difference(each, t->launch_ns));
+	follow(&t->launch_ns, each);
 	if (t->launch_ns < US)
 		t->launch_ns = US;
 }
@@ -237,6 +262,7 @@ static void put_aside(struct track *t, const struct track_marker *m)
 {
 	t->outstanding -= m->launches;
 	t->outstanding_ns -= m->expected_ns;
+	t->outstanding_off_ns -= m->off_ns;
 }
 
 static void take_away(struct track *t, struct track_marker *m)
@@ -399,8 +425,10 @@ bool marker_record(
 	m->parked = false;
 	m->handle = launches == 1 ? call->handle : 0;
 	m->expected_ns = marker_expect(t, m->handle, launches);
+	m->off_ns = expect_off(t, m->handle, launches);
 	t->outstanding += launches;
 	t->outstanding_ns += m->expected_ns;
+	t->outstanding_off_ns += m->off_ns;
 	t->count++;
 	return true;
 }

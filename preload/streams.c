@@ -228,6 +228,7 @@ static void forget_context(struct track *t, uint64_t handle)
 {
 	keep_in(t, (CUcontext)(uintptr_t)handle);
 	marker_forget(t, (CUcontext)(uintptr_t)handle);
+	bell_forget(t, (CUcontext)(uintptr_t)handle);
 	streams_forget(t, (CUcontext)(uintptr_t)handle);
 }
 

@@ -44,6 +44,7 @@ static void leave(void *argument)
 		tracker_wake();
 	}
 	self->credit = self->granted = 0;
+	self->waiting = 0;
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
 }
 
@@ -58,7 +59,7 @@ static void forget_others(void)
 			memset(t->seen, 0, sizeof(t->seen));
 			if (t != act_self) {
 				t->credit = t->granted = 0;
-				t->owned = 0;
+				t->owned = t->waiting = 0;
 			}
 		}
 }
@@ -196,6 +197,15 @@ void act_thread_sum(uint64_t sum[CAT_COUNT])
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++)
 			add(sum, &c->threads[i]);
 	add(sum, &crowd);
+}
+
+bool act_thread_any_waits(void)
+{
+	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++)
+			if (__atomic_load_n(&c->threads[i].waiting, __ATOMIC_RELAXED))
+				return true;
+	return false;
 }
 
 static uint64_t on_credit(const struct act_thread *t, uint64_t stay)

@@ -12,6 +12,9 @@ void act_thread_sum(uint64_t sum[CAT_COUNT]);
  * this stay. */
 void act_thread_gated(uint64_t stay, uint64_t *calls, uint64_t *credited);
 
+/* Whether any thread is in a call that waits for work. */
+bool act_thread_any_waits(void);
+
 /* No more credit; what has passed on it still counts. */
 static inline void act_thread_take_back(struct act_thread *self)
 {

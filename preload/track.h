@@ -40,10 +40,13 @@ struct track_marker {
 	uint64_t begun_ns;    /* when the first launch that it covers was let through */
 	uint64_t busy_ns;     /* when it was last seen unfinished */
 	uint64_t expected_ns; /* of GPU time */
+	uint64_t off_ns;      /* by so much it may be something else */
 	uint64_t handle;      /* if it covers just one launch: of what */
 	uint32_t launches;
 	bool parked; /* overdue: perhaps it waits for what is launched behind it */
 };
+
+enum track_bell { BELL_NONE, BELL_SET, BELL_RANG };
 
 struct track_stream {
 	CUstream stream;
@@ -66,7 +69,7 @@ struct track {
 	/* Work. */
 	struct track_marker ring[TRACK_MARKERS];
 	unsigned first, count;
-	uint64_t outstanding_ns;
+	uint64_t outstanding_ns, outstanding_off_ns;
 	uint32_t outstanding;   /* launches, as far as they are covered by markers */
 	uint32_t window;        /* how many may be */
 	uint32_t unwaited;      /* launches since the program last waited for any */
@@ -81,14 +84,24 @@ struct track {
 	uint32_t back;          /* how many have come back since that was changed */
 	uint64_t bound_ns;      /* and how much time they may take */
 	uint64_t launch_ns;     /* a launch takes, on average */
+	uint64_t launch_off_ns; /* and differs from that, on average */
 	bool loose;             /* some may not be covered since the set was entered */
 	uint64_t last_end_ns;   /* the latest measured end */
 	uint64_t busy_ns;       /* when it was last seen busy */
 	uint64_t progress_ns;   /* when a marker was last seen finished, or work begun */
 	uint64_t seen;          /* calls by all threads, at the last look */
 	struct {
-		uint64_t handle, ns;
-	} known[TRACK_HANDLES]; /* by handle: how long it takes */
+		uint64_t handle, ns, off_ns;
+	} known[TRACK_HANDLES]; /* by handle: the same two */
+
+	/* The driver says when the work has ended. */
+	uint32_t bell; /* enum track_bell; written by the driver's thread too */
+	bool bell_broken;
+	unsigned bell_vain; /* how many, one after the other, rang before the end */
+	CUstream bell_stream;
+	CUcontext bell_ctx;
+	uint64_t bell_stay;             /* in which it was set */
+	uint64_t bell_ns, bell_next_ns; /* when that was, and when it may be set again */
 
 	/* The GPU's clock: an event, and when it was on ours. */
 	CUevent base;
@@ -183,6 +196,14 @@ bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);
 void marker_forget(struct track *t, CUcontext ctx);
 
+/* bell.c. All under the lock. */
+/* To be told when the markers that there are have passed. False: that cannot be, now or ever. */
+bool bell_set(struct track *t, uint64_t now);
+bool bell_is_set(const struct track *t);
+/* After a look at the work: if it rang, was that the end? */
+void bell_heard(struct track *t, uint64_t now, bool idle);
+void bell_forget(struct track *t, CUcontext ctx);
+
 /* streams.c. The first three under the lock. */
 void streams_context(struct track *t, CUcontext ctx);
 bool streams_idle(struct track *t);
@@ -239,8 +260,10 @@ uint64_t limits_file_look(struct arb_device *device);
 struct track *tracker_get(struct arb_device *device);
 /* There is something to look after. */
 void tracker_wake(void);
-/* And its end can be foreseen. */
+/* And its end can be foreseen, or heard. */
 void tracker_launched(void);
+/* From any thread: a bell has rung. */
+void tracker_ring(void);
 extern uint32_t tracker_exiting;
 /* How often it looks at one that has work. */
 extern uint64_t tracker_look_ns;

@@ -39,10 +39,19 @@ COMPAT_WEAK(pthread_create)
  * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
  * at the moment when work should have ended.
  */
-#define SPEND_PER_MILLE 8
+#define SPEND_PER_MILLE 7
 #define SAVINGS_NS      ((int64_t)MS)
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
 #define LOAN_NS ((int64_t)MS)
+/*
+ * The driver is asked to say when work has ended, if that may be so much earlier or later than expected, or
+ * is so much later by now; if it is short, looking at it costs less.
+ */
+#define OFF_NS  (300 * US)
+#define LATE_NS (200 * US)
+#define LONG_NS (500 * US)
+/* No driver rings after an error; then it is looked at after so long. */
+#define DEAF_NS (50 * MS)
 
 struct track arb_tracks[ARB_DEVICES];
 uint32_t tracker_exiting;
@@ -52,6 +61,7 @@ uint64_t tracker_look_ns = 4 * MS;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;
 static uint32_t running; /* 1: the thread exists */
+static uint32_t rung;    /* futex: +1 by whoever has something to say to it */
 static uint32_t asleep;  /* futex, enum sleeping */
 static struct {
 	int64_t left_ns;          /* CPU time that the thread may spend now */
@@ -92,6 +102,12 @@ void tracker_launched(void)
 	wake(NAPPING);
 }
 
+void tracker_ring(void)
+{
+	__atomic_fetch_add(&rung, 1, __ATOMIC_SEQ_CST);
+	futex(&rung, FUTEX_WAKE, 1, 0);
+}
+
 /* What it earned and what it spent since the last time. */
 static void account_for(void)
 {
@@ -117,6 +133,15 @@ static void account_for(void)
 	__atomic_store_n(&tracker_look_ns, look, __ATOMIC_RELAXED);
 }
 
+/* The driver's thread wakes for it as well, which costs about as much as this one. */
+static bool hang_bell(struct track *t, uint64_t now)
+{
+	if (!bell_set(t, now))
+		return false;
+	purse.left_ns -= (int64_t)purse.each_ns;
+	return true;
+}
+
 /*
  * How long until this one must be looked at again; 0: it has no work. The driver is only asked when the work
  * should have ended, and if it has not, the less often the longer it takes.
@@ -124,6 +149,7 @@ static void account_for(void)
 static uint64_t look(struct track *t)
 {
 	uint64_t now = track_now(), due, late, least, most, next;
+	bool unforeseen = false, affordable;
 
 	track_lock(t);
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
@@ -137,12 +163,22 @@ static uint64_t look(struct track *t)
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
 	due = stay_due(t);
-	if (t->phase != TRACK_OUT && now >= due && !stay_leave_if_idle(t)) {
+	if (t->phase != TRACK_OUT &&
+		(now >= due || __atomic_load_n(&t->bell, __ATOMIC_RELAXED) == BELL_RANG) &&
+		!stay_leave_if_idle(t)) {
 		due = stay_due(t);
-		late = now > due ? (now - due) / 8 : 0;
+		late = now > due ? now - due : 0;
+		unforeseen |= late > LATE_NS && now - t->begin_ns > LONG_NS;
+		late /= 8;
 		if (due <= now)
 			due = now + (late < least ? least : late > most ? most : late);
 	}
+	bell_heard(t, now, t->phase == TRACK_OUT);
+	unforeseen |= t->outstanding_off_ns > OFF_NS;
+	/* One that has lasted for longer than a look costs less that way. */
+	affordable = t->hurry || now - t->begin_ns > tracker_look_ns;
+	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && hang_bell(t, now))))
+		due = t->bell_ns + DEAF_NS > now ? t->bell_ns + DEAF_NS : now + least;
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
 	if (t->phase == TRACK_OUT)
@@ -207,6 +243,7 @@ static void *tracker(void *argument)
 	track_relax();
 	while (!__atomic_load_n(&tracker_exiting, __ATOMIC_ACQUIRE)) {
 		uint64_t sleep = 0, follow = limits_file_follow();
+		uint32_t heard = __atomic_load_n(&rung, __ATOMIC_SEQ_CST);
 
 		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
 		account_for();
@@ -246,7 +283,7 @@ static void *tracker(void *argument)
 				continue;
 			}
 		}
-		futex(&running, FUTEX_WAIT, 1, sleep);
+		futex(&rung, FUTEX_WAIT, heard, sleep);
 	}
 	__atomic_store_n(&running, 0, __ATOMIC_RELEASE);
 	futex(&running, FUTEX_WAKE, 1, 0);
@@ -272,7 +309,7 @@ static void at_exit(void)
 	__atomic_store_n(&tracker_exiting, 1, __ATOMIC_SEQ_CST);
 	gate_free();
 	wake(NAPPING);
-	futex(&running, FUTEX_WAKE, 1, 0);
+	tracker_ring();
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
 		futex(&running, FUTEX_WAIT, 1, MS);
 	if (all_free()) {

@@ -19,6 +19,8 @@
 
 #define MS             1000000ull
 #define STALE_CHECK_NS (1000 * MS)
+/* A dead one is found so much later, and no sooner is anybody looked at. */
+#define HEARD_NS 10000000u
 /* Who asks again so soon has not stopped waiting. */
 #define AGAIN_NS (20 * MS)
 #define EVENT_NS (1000 * MS)
@@ -505,6 +507,14 @@ static void stroll(struct gpuarb_client *c)
 	}
 }
 
+/* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
+static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
+{
+	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
+
+	return beat <= now_ns && now_ns - beat < HEARD_NS;
+}
+
 struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)
 {
 	return (struct gpuarb_stay){c->move.others, c->move.steady};
@@ -547,7 +557,8 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 		mark_active(c);
 		if (next == ARB_NONE)
 			next = arb_bits_next(snap.running, snap.words, 0);
-		r = arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
+		r = was_heard(c, next, now) ? 0
+					    : arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
 		if (r < 0 && r != -ESTALE)
 			r = 0;
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);

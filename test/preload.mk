@@ -123,7 +123,7 @@ foreign-memory: $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(BUILD)
 HOST_TEST := $(PRELOAD_TEST)/host
 CHECK     += check-preload-host
 
-$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate preload_host_bell harness) $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
@@ -134,8 +134,12 @@ $(PRELOAD_TEST)/secure: $(BUILD)/obj/test/preload_secure.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
 .PHONY: check-preload-host
-check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure ## what a program does with descriptors, children, contexts and rights goes on as before
+check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/forward/libcuda.so.1 ## what a program does with descriptors, children, contexts and rights goes on as before
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST)
+	@: >$(PRELOAD_TEST)/forward/log
+	@for how in works fails never; do \
+		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log FORWARD_HOST_FUNC=$$how \
+		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) bell: || exit; done
 	@test/preload_secure.sh $(BUILD)
 
 # Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.

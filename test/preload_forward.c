@@ -1,4 +1,7 @@
-/* A driver that writes down each call and its result, and has another driver ($FORWARD_DRIVER) do it. */
+/*
+ * A driver that writes down each call and its result, and has another driver ($FORWARD_DRIVER) do it. Host
+ * functions can fail, or never be called ($FORWARD_HOST_FUNC).
+ */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,10 +11,25 @@
 
 #include "cuda_abi.h"
 
+static CUresult fails(CUstream stream, CUhostFn fn, void *argument)
+{
+	return stream || fn || argument ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult never(CUstream stream, CUhostFn fn, void *argument)
+{
+	return stream || fn || argument ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static void *forward_find(const char *name)
 {
+	const char *how = getenv("FORWARD_HOST_FUNC");
 	static void *driver;
 
+	if (how && !strcmp(name, "cuLaunchHostFunc") && !strcmp(how, "fails"))
+		return (void *)fails;
+	if (how && !strcmp(name, "cuLaunchHostFunc") && !strcmp(how, "never"))
+		return (void *)never;
 	if (!driver)
 		driver = dlopen(getenv("FORWARD_DRIVER"), RTLD_NOW | RTLD_LOCAL);
 	return driver ? dlsym(driver, name) : NULL;

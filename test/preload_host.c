@@ -79,6 +79,15 @@ const struct gpuarb_picture *host_picture(int device)
 	return &picture;
 }
 
+void host_must_leave(int device)
+{
+	uint64_t end = t_now_ns() + 10000000000ull;
+
+	while (host_picture(device)->nrunning && t_now_ns() < end)
+		t_sleep_us(2000);
+	T_CHECK(!host_picture(device)->nrunning, "it stays in the set");
+}
+
 unsigned host_clients(int device)
 {
 	struct arb_segment seg;
@@ -140,6 +149,9 @@ static void begin(const struct host_case *c)
 	setenv("GPUARB_DIR", arb.path, 1);
 	setenv("GPUARB_CONF", arb.conf, 1);
 	setenv("GPUARB_ACCOUNT", HOST_ACCOUNT, 1);
+	/* Where a driver writes down its calls, those of each program by themselves. */
+	if (getenv("FORWARD_LOG"))
+		T_CHECK(!truncate(getenv("FORWARD_LOG"), 0), "no log");
 	if (c->limit)
 		setenv("GPUARB_CORE_LIMIT", c->limit, 1);
 	else
@@ -182,6 +194,7 @@ int main(int argc, char **argv)
 	n = run(host_process_cases, only, &failed);
 	n += run(host_driver_cases, only, &failed);
 	n += run(host_gate_cases, only, &failed);
+	n += run(host_bell_cases, only, &failed);
 	n += run(host_sandbox_cases, only, &failed);
 	printf("host: the preload was a guest in %u programs: %u suffered\n", n, failed);
 	return failed != 0;

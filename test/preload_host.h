@@ -31,6 +31,8 @@ unsigned host_clients(int device);
 /* The picture of it; fails if there is no segment. */
 const struct gpuarb_picture *host_picture(int device);
 const char *host_uuid(int device);
+/* Nobody is in that GPU's running set, at the latest soon. */
+void host_must_leave(int device);
 /* How many lines of ours were written to standard error since the case began. */
 unsigned host_lines(const char *with);
 
@@ -42,6 +44,6 @@ struct host_case {
 	int status;        /* how the process is to end */
 };
 extern const struct host_case host_process_cases[], host_driver_cases[], host_sandbox_cases[],
-	host_gate_cases[];
+	host_gate_cases[], host_bell_cases[];
 
 #endif

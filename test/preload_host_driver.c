@@ -7,16 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The client on this device is outside the running set, at the latest soon. */
-static void must_leave(int device)
-{
-	uint64_t end = t_now_ns() + 10000000000ull;
-
-	while (host_picture(device)->nrunning && t_now_ns() < end)
-		t_sleep_us(2000);
-	T_CHECK(!host_picture(device)->nrunning, "it stays in the set");
-}
-
 static void destroys_a_context_with_work(void)
 {
 	for (int i = 0; i < 5; i++) {
@@ -28,7 +18,7 @@ static void destroys_a_context_with_work(void)
 		host_launch(NULL, 20, 200);
 		OK(cuCtxDestroy_v2(context));
 	}
-	must_leave(0);
+	host_must_leave(0);
 	host_context(0);
 	host_work();
 	T_CHECK(host_clients(0) == 1, "joined once");
@@ -47,7 +37,7 @@ static void resets_its_primary_context(void)
 		OK(cuDevicePrimaryCtxReset_v2(0));
 		GIVES(cuMemAlloc_v2(&p, 1 << 20), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	}
-	must_leave(0);
+	host_must_leave(0);
 	OK(cuDevicePrimaryCtxRetain(&context, 0));
 	OK(cuCtxSetCurrent(context));
 	host_work();
@@ -82,7 +72,7 @@ static void has_several_contexts(void)
 		pthread_join(thread[i], NULL);
 	for (int i = 0; i < 24; i++)
 		OK(cuCtxDestroy_v2(context[i]));
-	must_leave(0);
+	host_must_leave(0);
 	T_CHECK(host_clients(0) == 1, "one client");
 }
 
@@ -103,7 +93,7 @@ static void uses_three_gpus(void)
 		T_CHECK(host_clients(i) == 1, "GPU %d", i);
 	}
 	for (int i = 0; i < 3; i++) {
-		must_leave(i);
+		host_must_leave(i);
 		T_CHECK(host_picture(i)->busy_ns >= 10 * 10 * 100 * 1000ull / 2,
 			"GPU %d was busy for %llu ns", i, (unsigned long long)host_picture(i)->busy_ns);
 	}
@@ -163,7 +153,7 @@ static void breaks_its_context(void)
 		GIVES(cuMemAlloc_v2(&p, 1 << 20), CUDA_ERROR_ILLEGAL_ADDRESS);
 		GIVES(cuStreamQuery(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
 	}
-	must_leave(0);
+	host_must_leave(0);
 	(void)context;
 }
 
@@ -185,7 +175,7 @@ static void breaks_its_context_in_a_capture(void)
 	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 	GIVES(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
 	GIVES(cuStreamEndCapture(captures, &graph), CUDA_ERROR_ILLEGAL_ADDRESS);
-	must_leave(0);
+	host_must_leave(0);
 }
 
 static void asks_for_nonsense(void)
@@ -227,7 +217,7 @@ static void destroys_its_context_in_a_capture(void)
 	/* A capture that ended like this does not stand in the way of what follows. */
 	host_context(0);
 	host_work();
-	must_leave(0);
+	host_must_leave(0);
 }
 
 static void keeps_errno(void)

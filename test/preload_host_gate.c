@@ -31,15 +31,6 @@ static uint64_t worked_ns(void)
 	return state.busy_ns;
 }
 
-static void must_leave(void)
-{
-	uint64_t end = t_now_ns() + 10000000000ull;
-
-	while (host_picture(0)->nrunning && t_now_ns() < end)
-		t_sleep_us(2000);
-	T_CHECK(!host_picture(0)->nrunning, "it stays in the set");
-}
-
 static pthread_barrier_t barrier;
 static int stop;
 
@@ -107,7 +98,7 @@ static void shares_its_primary_context(void)
 	host_launch(stream, 100, 3000);
 	t_sleep_us(400000);
 	OK(cuCtxSynchronize());
-	must_leave();
+	host_must_leave(0);
 	worked = worked_ns();
 	billed = billed_ns();
 	T_CHECK(billed > worked * 9 / 10 && billed < worked * 13 / 10, "billed %llu of %llu ns",
@@ -126,7 +117,7 @@ static void destroys_contexts_at_work(void)
 		host_launch(new_stream(), 4, i % 2 ? 200 : 20000);
 		OK(cuCtxDestroy_v2(context));
 	}
-	must_leave();
+	host_must_leave(0);
 	worked = worked_ns();
 	billed = billed_ns();
 	T_CHECK(billed > worked * 8 / 10, "billed %llu of %llu ns", (unsigned long long)billed,
@@ -156,9 +147,9 @@ static void cancels_a_thread_at_the_gate(void)
 		pthread_cancel(thread);
 		pthread_join(thread, NULL);
 	}
-	must_leave();
+	host_must_leave(0);
 	host_work();
-	must_leave();
+	host_must_leave(0);
 }
 
 /* A kernel waits for a value that is written behind one that is launched later. */

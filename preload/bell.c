@@ -1,0 +1,136 @@
+/*
+ * A bell behind the work: where its end cannot be foreseen, the driver is asked to say when it comes. A
+ * stream of our own waits for the last marker of each of the program's, and then the driver calls back.
+ * Nothing is put into the program's streams, and nobody waits inside the driver: a context can be destroyed,
+ * and a program end, while a bell is set.
+ */
+#include "track.h"
+
+#include "hooks.h"
+#include "threads.h"
+
+/* More streams than this may share the GPU's queues, and then one that waits holds others up. */
+#define STREAMS_MOST 6
+/* A bell that rang before the end was for nothing. After some of those in a row it is set less often. */
+#define VAIN_NS   (2 * MS)
+#define VAIN_MOST 6
+
+/* The driver's thread. Everything that it touches is there for as long as the process. */
+static void ring(void *argument)
+{
+	struct track *t = argument;
+
+	__atomic_store_n(&t->bell, BELL_RANG, __ATOMIC_RELEASE);
+	tracker_ring();
+}
+
+/* Of those that are still to come, is there a later one in the same stream? Threads' own streams have one
+ * name. */
+static bool is_last(const struct track *t, unsigned i)
+{
+	const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+	for (unsigned k = i + 1; k < t->count; k++) {
+		const struct track_marker *later = &t->ring[(t->first + k) % TRACK_MARKERS];
+
+		if (later->launches && later->stream == m->stream && m->stream != CU_STREAM_PER_THREAD)
+			return false;
+	}
+	return true;
+}
+
+/* The markers to wait for: none if they are too many, or not all of one context. */
+static unsigned choose(const struct track *t, const struct track_marker *last[STREAMS_MOST])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < t->count; i++) {
+		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (!m->launches || !is_last(t, i))
+			continue;
+		if (n == STREAMS_MOST || (n && m->ctx != last[0]->ctx))
+			return 0;
+		last[n++] = m;
+	}
+	return n;
+}
+
+static bool hang(struct track *t, const struct track_marker *const *last, unsigned n)
+{
+	__typeof__(cuStreamCreate) *create = arb_real(cuStreamCreate);
+	__typeof__(cuStreamWaitEvent) *wait = arb_real(cuStreamWaitEvent);
+	__typeof__(cuLaunchHostFunc) *call = arb_real(cuLaunchHostFunc);
+
+	if (!create || !wait || !call)
+		return false;
+	if (!t->bell_stream && create(&t->bell_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+		t->bell_stream = NULL;
+		return false;
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (wait(t->bell_stream, last[i]->event, 0) != CUDA_SUCCESS)
+			return false;
+	/* It may ring before the call returns. */
+	__atomic_store_n(&t->bell, BELL_SET, __ATOMIC_RELAXED);
+	if (call(t->bell_stream, ring, t) == CUDA_SUCCESS)
+		return true;
+	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
+	return false;
+}
+
+bool bell_is_set(const struct track *t)
+{
+	/* One that was set in another stay has not rung in time, or never will. */
+	return __atomic_load_n(&t->bell, __ATOMIC_RELAXED) == BELL_SET && t->bell_stay == t->stay;
+}
+
+bool bell_set(struct track *t, uint64_t now)
+{
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
+	const struct track_marker *last[STREAMS_MOST];
+	unsigned n;
+	CUcontext popped;
+
+	if (bell_is_set(t))
+		return true;
+	/* Who waits says when it is over, and might have to wait for our stream as well. */
+	if (act_thread_any_waits())
+		return false;
+	if (t->bell_broken || now < t->bell_next_ns || t->loose || t->waiters || t->nstreams > STREAMS_MOST ||
+		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || !push || !pop)
+		return false;
+	n = choose(t, last);
+	/* One stream of our own, in the first context that needs it. */
+	if (!n || (t->bell_ctx && t->bell_ctx != last[0]->ctx) || push(last[0]->ctx) != CUDA_SUCCESS)
+		return false;
+	t->bell_ctx = last[0]->ctx;
+	t->bell_broken = !hang(t, last, n);
+	t->bell_ns = now;
+	t->bell_stay = t->stay;
+	pop(&popped);
+	return !t->bell_broken;
+}
+
+void bell_heard(struct track *t, uint64_t now, bool idle)
+{
+	if (__atomic_load_n(&t->bell, __ATOMIC_ACQUIRE) != BELL_RANG)
+		return;
+	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
+	if (idle)
+		t->bell_vain = 0;
+	else if (t->bell_vain < VAIN_MOST)
+		t->bell_vain++;
+	t->bell_next_ns = t->bell_vain ? now + (VAIN_NS << t->bell_vain) / 2 : 0;
+}
+
+void bell_forget(struct track *t, CUcontext ctx)
+{
+	if (t->bell_ctx != ctx)
+		return;
+	t->bell_ctx = NULL;
+	t->bell_stream = NULL;
+	t->bell_broken = false;
+	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
+}

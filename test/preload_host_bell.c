@@ -1,0 +1,153 @@
+/*
+ * Work whose end cannot be foreseen: the driver is asked to say when it comes, which nobody feels, whatever
+ * the program does meanwhile and whether the driver does so or not. Under a driver that writes down its calls
+ * ($FORWARD_LOG) it is also seen whether it was asked.
+ */
+#include "preload_host.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How often somebody asked; the programs here do not. */
+static unsigned asked(void)
+{
+	const char *path = getenv("FORWARD_LOG");
+	FILE *file = path ? fopen(path, "re") : NULL;
+	char line[160];
+	unsigned n = 0;
+
+	while (file && fgets(line, sizeof(line), file))
+		n += !strncmp(line, "cuLaunchHostFunc", strlen("cuLaunchHostFunc"));
+	if (file)
+		fclose(file);
+	return n;
+}
+
+/* Something that was never launched before, for long; and long enough that the driver has been asked. */
+static void begin_long_work(CUstream stream, unsigned ms)
+{
+	unsigned before = asked();
+	uint64_t end = t_now_ns() + 10000000000ull;
+
+	host_launch(stream, 1, ms * 1000);
+	if (!getenv("FORWARD_LOG"))
+		t_sleep_us(10000);
+	else
+		while (asked() == before && t_now_ns() < end)
+			t_sleep_us(1000);
+	T_CHECK(!getenv("FORWARD_LOG") || asked() > before, "the driver was not asked");
+}
+
+static void is_told(void)
+{
+	host_context(0);
+	for (int i = 0; i < 3; i++) {
+		/* A driver that cannot do it is not asked again. */
+		if (i && getenv("FORWARD_HOST_FUNC") && !strcmp(getenv("FORWARD_HOST_FUNC"), "fails"))
+			host_launch(NULL, 1, 50000);
+		else
+			begin_long_work(NULL, 50);
+		host_must_leave(0);
+	}
+	host_work();
+}
+
+static void destroys_its_context(void)
+{
+	for (int i = 0; i < 3; i++) {
+		CUcontext context = host_context(0);
+
+		begin_long_work(NULL, 100);
+		OK(cuCtxDestroy_v2(context));
+	}
+	host_must_leave(0);
+	host_context(0);
+	host_work();
+}
+
+static void resets_its_context(void)
+{
+	CUcontext context;
+
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	begin_long_work(NULL, 100);
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	host_must_leave(0);
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	begin_long_work(NULL, 50);
+	OK(cuCtxSynchronize());
+	host_must_leave(0);
+}
+
+static void ends(void)
+{
+	host_context(0);
+	begin_long_work(NULL, 200);
+}
+
+static int works_anew(void *argument)
+{
+	/* The driver does not survive a fork, and need not. */
+	T_CHECK(argument == NULL, "an argument");
+	return 3;
+}
+
+static void forks(void)
+{
+	host_context(0);
+	begin_long_work(NULL, 100);
+	T_CHECK(t_run(works_anew, NULL, 20) == 3, "the child suffered");
+	OK(cuCtxSynchronize());
+	host_must_leave(0);
+}
+
+static void captures(void)
+{
+	CUstream stream, other;
+	CUgraph graph;
+	CUgraphExec exec;
+
+	host_context(0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	begin_long_work(other, 60);
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	host_launch(stream, 3, 100);
+	t_sleep_us(100000);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuStreamSynchronize(stream));
+	host_must_leave(0);
+}
+
+/* A stream of ours might stand in the way of one of the program's, if there are so many. */
+static void has_many_streams(void)
+{
+	CUstream streams[8];
+
+	host_context(0);
+	for (int i = 0; i < 8; i++)
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 8; i++)
+		host_launch(streams[i], 1, 20000);
+	host_must_leave(0);
+	T_CHECK(asked() == 0, "the driver was asked");
+}
+
+const struct host_case host_bell_cases[] = {
+	{"bell: is told when its work has ended", is_told, "90", 0},
+	{"bell: destroys its context", destroys_its_context, "90", 0},
+	{"bell: resets its context", resets_its_context, "90", 0},
+	{"bell: ends", ends, "90", 0},
+	{"bell: forks", forks, "90", 0},
+	{"bell: captures", captures, "90", 0},
+	{"bell: has many streams", has_many_streams, "90", 0},
+	{NULL, NULL, NULL, 0},
+};
