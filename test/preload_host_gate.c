@@ -334,6 +334,7 @@ static int stops_its_parent(void *argument)
 	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
 		t_sleep_us(1000);
 	t_sleep_us(100000);
+	alarm(0); /* if it died now, its parent would stop for good */
 	kill(getppid(), SIGSTOP);
 	t_sleep_us(900000); /* longer than the grace */
 	kill(getppid(), SIGCONT);
