@@ -125,6 +125,10 @@ static void lease(struct world *w, struct gpuarb_client *c, const char *who)
 			world_wrong(w, "%s does not get the lease: %s", who, strerror(-r));
 		return;
 	}
+	/* Who was heard of just now is not looked at: the dead have been so for a while. */
+	for (uint32_t i = 0; i < c->seg.nslots; i++)
+		if (arb_slot_alive(&c->seg, i) == 0)
+			arb_store64(&c->seg.slots[i].heartbeat_ns, 0);
 	/* Each member looks at the one behind it; after a few rounds the dead are out. */
 	for (uint32_t i = 0; i <= c->seg.nslots; i++) {
 		if (((r = gpuarb_client_tick(c)) < 0 && r != -EDQUOT && r != -EAGAIN) ||
