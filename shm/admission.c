@@ -1,5 +1,5 @@
 /*
- * Leases. All of it under the process's admission lock, except while a thread sleeps. What other processes
+ * Leases. All of it under the process's admission lock, with which nobody sleeps. What other processes
  * see of us is two bits and a few words of our slot, which we alone write; what they decide by is in
  * shm/README.md.
  */
@@ -33,7 +33,7 @@ void arb_admission_settle_classes(struct gpuarb_client *c)
 }
 
 /* Joined, and by the settings of now. A class that is taken away while a task waits goes on as it was. */
-static int prepare(struct arb_task *t)
+static int prepare_now(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
 	uint32_t i = 0;
@@ -61,6 +61,22 @@ static int prepare(struct arb_task *t)
 	if (__builtin_expect(c->guard->counted != arb_load64(&c->guard->birth), 0)) {
 		c->guard->counted = arb_load64(&c->guard->birth);
 		c->guard->leases = 0;
+	}
+	return r;
+}
+
+/* The same; who has to join may have to wait for the directory, but not beyond its own time. */
+static int prepare(struct arb_task *t)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	bool more = true;
+	int r;
+
+	patience.until_ns = t->until_ns;
+	while (__builtin_expect((r = prepare_now(t)) == -EBUSY, 0) && more) {
+		arb_lock_give(&t->c->guard->adm);
+		more = arb_patience_pause(&patience);
+		arb_lock_take(&t->c->guard->adm);
 	}
 	return r;
 }
@@ -145,11 +161,12 @@ static int enter_set(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
 	uint32_t reason;
-	int r;
+	int r = c->tracked ? ask_set(t) : arb_client_enter_now(c);
 
-	if (c->tracked)
-		return ask_set(t);
-	r = gpuarb_client_enter(c, NULL);
+	t->queued_inside = r == -EAGAIN;
+	/* Garbage, and somebody is in the directory where it would be repaired: in a moment. */
+	if (r == -EBUSY)
+		return ARB_REASON_QUEUE;
 	if (r != -EAGAIN)
 		return r;
 	/* Whatever stands there: the answer is one of ours. */
@@ -169,10 +186,8 @@ static int attempt(struct arb_task *t)
 	/* Who came between the two looks can be seen now, or sees that there is a lease. */
 	if (!t->queued_inside)
 		r = (int)look_again(t);
-	if (!r) {
+	if (!r)
 		r = enter_set(t);
-		t->queued_inside = r > 0 && !c->tracked;
-	}
 	if (r) {
 		arb_queue_show_lease(c, c->guard->leases);
 		if (t->high)
@@ -196,7 +211,7 @@ static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 	uint64_t ns = SLEEP_NS;
 
 	if (reason == ARB_REASON_QUEUE)
-		ns = arb_wait_sleep_ns(t->rank - 1);
+		ns = arb_wait_sleep_ns(t->rank ? t->rank - 1 : 0);
 	else if (t->leases && arb_want_priority(t->me.want) >= t->highest)
 		ns = arb_wait_sleep_ns(0); /* it goes when the last lease does, and its holder may die */
 	else if (reason != ARB_REASON_PRESSURE)
@@ -328,6 +343,8 @@ int arb_admission_acquire(
 		return -ENOENT;
 	/* However long it takes to get the lock, or to join: that is part of the wait. */
 	t.now_ns = t.began_ns = t.me.since_ns = arb_os_now_ns();
+	if (request && request->max_wait_ms)
+		t.until_ns = t.began_ns + wait_time(request, NULL);
 	arb_lock_take(&c->guard->adm);
 	r = prepare(&t);
 	/* It would never be released. */
@@ -343,18 +360,16 @@ int arb_admission_acquire(
 	r = attempt(&t);
 	if (__builtin_expect(r > 0, 0)) {
 		t.until_ns = t.began_ns + wait_time(request, &t.rules);
-		/* Cleaning up behind the dead is no reason to be late. */
-		arb_slot_wait_bound(t.until_ns);
 		if (t.rules.skip)
 			r = refuse(&t, (uint32_t)r, lease, GPUARB_SKIP);
 		else
 			r = wait_for_it(&t, lease, r);
 		stood = t.listed;
 		arb_queue_leave(&t);
-		/* Cancelled, or gone wrong, when the set had let it in already. */
+		/* Cancelled, or gone wrong, when the set had let it in already. What fails here is done by
+		 * the thread that looks after the leases. */
 		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)
-			gpuarb_client_leave(c, 0);
-		arb_slot_wait_bound(0);
+			arb_client_leave_now(c);
 		lease->waited_ns = arb_os_now_ns() - t.began_ns;
 		/* Whoever stood behind us may go now. Who was refused at once was in nobody's way. */
 		if (stood)
@@ -380,7 +395,10 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 		arb_store32(&arb_client_slot(c)->adm_leases, --c->guard->leases);
 		if (!c->guard->leases) {
 			if (!c->tracked)
-				r = gpuarb_client_leave(c, 0);
+				r = arb_client_leave_now(c);
+			/* The thread that looks after the leases will. */
+			if (r == -EBUSY)
+				r = 0;
 			arb_queue_show_lease(c, false);
 			arb_queue_show(c);
 			arb_queue_wake(c);
@@ -391,7 +409,7 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 	return r;
 }
 
-int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
+static int hint_now(struct gpuarb_client *c, const struct gpuarb_hint *hint)
 {
 	struct arb_usage_rules rules;
 	int r;
@@ -404,6 +422,17 @@ int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
 	if (r == 0)
 		r = take_hint(c, &rules, hint);
 	arb_lock_give(&c->guard->adm);
+	return r;
+}
+
+int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	int r;
+
+	do
+		r = hint_now(c, hint);
+	while (r == -EBUSY && arb_patience_pause(&patience));
 	return r;
 }
 

@@ -27,8 +27,18 @@
 #include "text.h"
 #include "wait.h"
 
-#define MS                    1000000ull
-#define DIRECTORY_PATIENCE_NS (2000 * MS)
+#define MS 1000000ull
+
+bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
+{
+	bool more = !c->seg.stranded;
+
+	arb_lock_give(&c->guard->lock);
+	more = more && arb_patience_pause(patience);
+	arb_lock_take(&c->guard->lock);
+	return more;
+}
+
 /* Which limits are in force: an administrator's, else what a member of the account asked for. */
 static void read_limits(struct gpuarb_client *c)
 {
@@ -117,8 +127,7 @@ int arb_client_roll(
 			struct arb_lock directory;
 
 			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 2, 0);
-			r = arb_slot_lock_wait(&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots),
-				DIRECTORY_PATIENCE_NS, &directory);
+			r = arb_slot_directory(&c->seg, &directory);
 			if (r < 0)
 				return r;
 			r = arb_account_repair(&c->seg, c->account);
@@ -144,11 +153,10 @@ static int attach(struct gpuarb_client *c)
 {
 	struct arb_lock directory;
 	struct arb_snap snap;
-	int r = arb_slot_lock_wait(
-		&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots), DIRECTORY_PATIENCE_NS, &directory);
+	int r = arb_slot_directory(&c->seg, &directory);
 
 	if (r < 0)
-		return r == -EAGAIN ? -EBUSY : r;
+		return r;
 	if (arb_running_read(&c->seg, &snap) < 0)
 		snap.win_number = 0;
 	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
@@ -202,6 +210,7 @@ int arb_client_join(struct gpuarb_client *c)
 {
 	struct arb_os_identity id;
 	struct arb_reclaimed left;
+	struct arb_lock directory;
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	int r;
@@ -213,6 +222,13 @@ int arb_client_join(struct gpuarb_client *c)
 	c->active_window = 0;
 	c->mem_held = 0;
 	c->passing = c->settled = 0;
+	/* Who finds somebody there comes again soon, and need not do all the rest each time. */
+	if (!c->seg.stranded) {
+		r = arb_slot_directory(&c->seg, &directory);
+		if (r < 0)
+			return r;
+		arb_slot_unlock(&directory);
+	}
 	r = arb_os_clock_init();
 	if (r < 0)
 		return r;
@@ -245,6 +261,9 @@ int arb_client_join(struct gpuarb_client *c)
 		c->lock_page = NULL;
 		return r;
 	}
+	if (c->guard->carried && arb_account_mem(&c->me, c->account, (int64_t)c->guard->carried, 0) == 0)
+		c->mem_held = c->guard->carried;
+	c->guard->carried = 0;
 	arb_slot_show(&c->seg, c->me.slot);
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
@@ -271,9 +290,25 @@ int arb_client_refresh(struct gpuarb_client *c)
 	return arb_client_roll(c, 0, &snap, &acct);
 }
 
+static int apply_limits(struct gpuarb_client *c, bool mem_unlimited)
+{
+	int r = arb_client_ensure(c);
+
+	if (r < 0)
+		return r;
+	ask_limits(c);
+	if (mem_unlimited)
+		arb_store64(&c->seg.accounts[c->account].asked_mem, 0);
+	r = arb_client_refresh(c);
+	/* Threads of ours that sleep without quota may have some now. */
+	arb_os_wake(&arb_client_slot(c)->wake);
+	return r;
+}
+
 int gpuarb_client_set_limits(
 	struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	int r;
 
 	if (core_pct > 100 || priority > 100)
@@ -285,15 +320,9 @@ int gpuarb_client_set_limits(
 		c->mem_bytes = mem_bytes == GPUARB_MEM_UNLIMITED ? 0 : mem_bytes;
 	if (priority)
 		c->priority = priority;
-	r = arb_client_ensure(c);
-	if (r == 0) {
-		ask_limits(c);
-		if (mem_bytes == GPUARB_MEM_UNLIMITED)
-			arb_store64(&c->seg.accounts[c->account].asked_mem, 0);
-		r = arb_client_refresh(c);
-		/* Threads of ours that sleep without quota may have some now. */
-		arb_os_wake(&arb_client_slot(c)->wake);
-	}
+	do
+		r = apply_limits(c, mem_bytes == GPUARB_MEM_UNLIMITED);
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -315,6 +344,7 @@ int gpuarb_client_counters(struct gpuarb_client *c, const uint64_t *counters, un
 
 int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *status)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	uint64_t usage, now;
@@ -322,9 +352,11 @@ int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *s
 
 	memset(status, 0, sizeof(*status));
 	arb_lock_take(&c->guard->lock);
-	r = arb_client_ensure(c);
-	if (r == 0)
-		r = arb_client_roll(c, 0, &snap, &acct);
+	do {
+		r = arb_client_ensure(c);
+		if (r == 0)
+			r = arb_client_roll(c, 0, &snap, &acct);
+	} while (r == -EBUSY && arb_client_breathe(c, &patience));
 	if (r == 0) {
 		struct arb_slot *s = arb_client_slot(c);
 

@@ -16,14 +16,20 @@
 #include "sampler.h"
 #include "segment.h"
 #include "settings.h"
+#include "slot.h"
+
+/* How long somebody who needs the directory tries again: it is held for microseconds, but for one that is
+ * stopped. */
+#define ARB_CLIENT_PATIENCE ((struct arb_patience){.length_ns = 2000000000u})
 
 /* In a page of its own that a forked child finds full of zeros. */
 struct arb_guard {
-	struct arb_process_lock lock; /* one thread at a time acts as the slot */
+	struct arb_process_lock lock; /* one thread at a time acts as the slot; nobody sleeps with it */
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
 	arb_u32 following;            /* 1: a thread looks at the limits file */
+	uint64_t carried; /* memory held in a segment that was left, counted at the next join; under lock */
 
-	/* Admission. Taken before `lock` where both are. */
+	/* Admission. Taken before `lock` where both are; nobody sleeps with it. */
 	struct arb_process_lock adm;
 	arb_u32 says_waits, says_holds; /* what our bits in the segment should be */
 	arb_u64 birth;              /* tells a lease of this process from one that it inherited by fork() */
@@ -98,7 +104,14 @@ struct gpuarb_client {
 	char dir[PATH_MAX];
 };
 
-/* All of these under the lock. */
+/*
+ * All of these under the lock, and none sleeps: -EBUSY if somebody is in the directory, which has to be
+ * entered to join, and to repair garbage. Whoever can wait for it does
+ *
+ *	do r = ...; while (r == -EBUSY && arb_client_breathe(c, &patience));
+ *
+ * and finds the client, after each breath, as others have left it.
+ */
 int arb_client_join(struct gpuarb_client *c);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
@@ -113,6 +126,19 @@ int arb_client_refresh(struct gpuarb_client *c);
  */
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
+
+/* Somebody should have handed over by now: are they still there? */
+int arb_client_patrol(struct gpuarb_client *c);
+/* A few slots, each time from where the last look ended. */
+void arb_client_stroll(struct gpuarb_client *c);
+
+/* Lets go of the lock for a moment. False: the time is over, or it would be in vain. */
+bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);
+
+/* As gpuarb_client_enter and gpuarb_client_leave, but with -EBUSY instead of a sleep: for those who hold the
+ * admission lock. */
+int arb_client_enter_now(struct gpuarb_client *c);
+int arb_client_leave_now(struct gpuarb_client *c);
 
 /* What the account @container is called. */
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES]);

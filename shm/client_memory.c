@@ -12,18 +12,23 @@
 
 /* Less than any GPU has is no answer, and more than this no GPU's. */
 #define PHYSICAL_MOST (1ull << 50)
+/* How long it is tried to clean up behind the dead before memory is refused. */
+#define CLEAN_PATIENCE_NS 200000000u
 
 int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	int r;
 
 	if (!bytes || bytes > PHYSICAL_MOST)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
 	c->physical = bytes;
-	r = arb_client_ensure(c);
-	if (r == 0)
-		r = arb_client_refresh(c);
+	do {
+		r = arb_client_ensure(c);
+		if (r == 0)
+			r = arb_client_refresh(c);
+	} while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -72,16 +77,19 @@ bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 	return arb_load32(&c->oversubscribes);
 }
 
-/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. */
-static void reclaim_members(struct gpuarb_client *c)
+/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. False:
+ * there are some whom nobody can clean up behind just now. */
+static bool reclaim_members(struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;
+	bool all = true;
 
 	if (arb_account_read(&c->seg, c->account, &acct) < 0)
-		return;
+		return true;
 	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
-		arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules);
+		all &= arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules) != -EBUSY;
+	return all;
 }
 
 /* The lock is held. Absolute: whatever garbage was there is gone. */
@@ -123,13 +131,16 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most)
 /*
  * The lock is held, so that no call of this process settles meanwhile. Refused for good only at a moment at
  * which nobody had reserved more than it needs: one who had says so before its CAS (pairs ACCOUNT_PUBLISH)
- * and takes it back after the CAS that gives the rest back, so that one of the two looks sees it.
+ * and takes it back after the CAS that gives the rest back, so that one of the two looks sees it. *dead:
+ * there is no room, and somebody dead has some of it; then -EBUSY.
  */
-static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most)
+static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, bool *dead)
 {
 	bool own = c->passing > 0;
 	struct others before, after;
 	int r;
+
+	*dead = false;
 
 	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
 		return own ? -EAGAIN : -ENOMEM;
@@ -137,13 +148,16 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most)
 		say_passing(c, 1);
 	r = count(c, bytes, most);
 	if (r == -ENOMEM) {
-		reclaim_members(c);
+		*dead = !reclaim_members(c);
 		before = look_at_others(c);
 		r = count(c, bytes, most);
 		after = look_at_others(c);
 		if (r == -ENOMEM &&
 			(own || before.passing || after.passing || before.settled != after.settled))
 			r = -EAGAIN;
+		*dead &= r == -ENOMEM;
+		if (*dead)
+			r = -EBUSY;
 	}
 	if (r < 0 && most)
 		say_passing(c, -1);
@@ -154,19 +168,24 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most)
 
 int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE, clean = {.length_ns = CLEAN_PATIENCE_NS};
+	bool dead;
 	int r;
 
 	if (bytes > INT64_MAX)
 		return -ENOMEM;
 	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
-	r = arb_client_ensure(c);
-	if (r == 0)
-		arb_client_follow_account(c);
-	if (r == 0)
-		r = count_or_say_why(c, bytes, most);
+	do {
+		dead = false;
+		r = arb_client_ensure(c);
+		if (r == 0) {
+			arb_client_follow_account(c);
+			r = count_or_say_why(c, bytes, most, &dead);
+		}
+	} while (r == -EBUSY && arb_client_breathe(c, dead ? &clean : &patience));
 	arb_lock_give(&c->guard->lock);
-	return r;
+	return dead ? -ENOMEM : r;
 }
 
 void gpuarb_client_mem_settled(struct gpuarb_client *c)
@@ -201,6 +220,7 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 
 int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 {
+	uint64_t *held = &c->mem_held;
 	int r = 0;
 
 	if (bytes > INT64_MAX)
@@ -208,8 +228,10 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
 		r = arb_account_mem(&c->me, c->account, -(int64_t)bytes, 0);
+	else
+		held = &c->guard->carried;
 	if (r == 0)
-		c->mem_held -= bytes < c->mem_held ? bytes : c->mem_held;
+		*held -= bytes < *held ? bytes : *held;
 	if (r == 0 && c->rules.policy == ARB_POLICY_MEMORY && arb_load32(&c->guard->joined))
 		arb_client_memory_freed(c);
 	arb_lock_give(&c->guard->lock);
@@ -218,12 +240,15 @@ int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 
 int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *limit)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	struct arb_account_snap acct;
 	int r;
 
 	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
-	r = arb_client_ensure(c);
+	do
+		r = arb_client_ensure(c);
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	if (r == 0) {
 		arb_client_follow_account(c);
 		reclaim_members(c);

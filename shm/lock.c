@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +21,18 @@ static int membarrier(int command)
 	errno = saved;
 	return r;
 }
+
+#ifdef ARB_DEBUG
+__thread unsigned arb_locks_held;
+
+void arb_lock_none_held(void)
+{
+	if (arb_locks_held) {
+		fprintf(stderr, "gpuarb: about to sleep with a lock of the process in hand\n");
+		abort();
+	}
+}
+#endif
 
 /* The sections under this lock are short, and nobody sleeps in them: spin, yield, then look now and then. */
 static void relax(unsigned tries)

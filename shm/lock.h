@@ -25,6 +25,21 @@ struct arb_process_lock {
 /* Makes the calling thread the owner. Without membarrier() there is no bias. */
 void arb_lock_bias(struct arb_process_lock *lock);
 
+/*
+ * Nobody sleeps while it has one of these locks: fellow threads that have to answer in time may want it. In
+ * debug builds whoever is about to sleep asks this, and stops there if it has one.
+ */
+#ifdef ARB_DEBUG
+extern __thread unsigned arb_locks_held __attribute__((tls_model("initial-exec")));
+void arb_lock_none_held(void);
+#define ARB_LOCK_COUNT(by) (arb_locks_held += (by))
+#else
+static inline void arb_lock_none_held(void)
+{
+}
+#define ARB_LOCK_COUNT(by) ((void)0)
+#endif
+
 void arb_lock_take_slow(struct arb_process_lock *lock);
 
 /*
@@ -35,6 +50,7 @@ bool arb_lock_free(const struct arb_process_lock *lock);
 
 static inline void arb_lock_take(struct arb_process_lock *lock)
 {
+	ARB_LOCK_COUNT(1);
 	if (__builtin_expect(
 		    arb_load64(&lock->owner) == (uint64_t)(uintptr_t)__builtin_thread_pointer(), 1)) {
 		arb_store32(&lock->inside, 1);
@@ -54,6 +70,7 @@ static inline void arb_lock_take(struct arb_process_lock *lock)
 
 static inline void arb_lock_give(struct arb_process_lock *lock)
 {
+	ARB_LOCK_COUNT(-1u);
 	if (__builtin_expect(lock->biased, 1))
 		arb_store32_release(&lock->inside, 0);
 	else

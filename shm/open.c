@@ -36,8 +36,11 @@ void arb_client_find_control(struct gpuarb_client *c)
 	/* Removed and not made anew: what was set last goes on. */
 	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
 		return;
-	/* A forked child finds the one or the other. */
-	arb_slot_hold_forks();
+	/* A forked child finds the one or the other. If it is being made just now: at the next look. */
+	if (!arb_slot_try_hold_forks()) {
+		arb_control_map_close(&found);
+		return;
+	}
 	c->control = found;
 	c->have_control = true;
 	c->control_epoch = ~0ull;
@@ -187,13 +190,16 @@ static int closed(struct arb_config *config, struct gpuarb_error *err)
 
 static int join(struct gpuarb_client *c, struct gpuarb_error *err)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	int r = 0;
 
 	c->guard = arb_os_fork_page(&r);
 	if (!c->guard)
 		return arb_fail(err, r, "cannot map a page: %s", strerror(-r));
 	arb_lock_take(&c->guard->lock);
-	r = arb_client_join(c);
+	do
+		r = arb_client_join(c);
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	if (r < 0)
 		arb_fail(err, r, "cannot join %s: %s",
@@ -254,79 +260,113 @@ int gpuarb_client_open_alone(
 	return open_client(options, true, client, err);
 }
 
-/* Takes over the segments of `fresh`, which gets ours, and joins there with what memory we hold. */
-static int move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
+/* Takes over the segments of `fresh`, which gets ours. Both locks are held, and no fork() is under way: a
+ * child finds the one or the other, whole. */
+static void move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
 {
 	struct gpuarb_client old;
-	uint64_t held = c->mem_held;
-	int r;
 
 	old.seg = c->seg;
 	old.control = c->control;
-	old.lock_page = c->lock_page;
-	/* A forked child finds the one or the other, whole. */
-	arb_slot_hold_forks();
+	/* What memory we hold is counted in the new one, as soon as we have joined; our leases end with the
+	 * old one. */
+	if (arb_load32(&c->guard->joined))
+		c->guard->carried = c->mem_held;
+	arb_store64(&c->guard->birth, 0);
 	arb_store32(&c->guard->joined, 0);
 	c->seg = fresh->seg;
 	c->control = fresh->control;
 	c->have_control = fresh->have_control;
 	c->control_epoch = ~0ull;
 	c->window = 0;
-	arb_slot_let_fork();
 	/* Who is still in the old one sees us die. */
-	arb_os_unmap(old.lock_page, 0);
+	arb_os_unmap(c->lock_page, 0);
+	c->lock_page = NULL;
 	fresh->seg = old.seg;
 	fresh->control = old.control;
-	r = arb_client_join(c);
-	if (r == 0 && held && arb_account_mem(&c->me, c->account, (int64_t)held, 0) == 0)
-		c->mem_held = held;
+}
+
+static void take_both(struct gpuarb_client *c)
+{
+	/* Whoever asks for leases reads the segment under this lock. */
+	arb_lock_take(&c->guard->adm);
+	arb_lock_take(&c->guard->lock);
+}
+
+static void give_both(struct gpuarb_client *c)
+{
+	arb_lock_give(&c->guard->lock);
+	arb_lock_give(&c->guard->adm);
+}
+
+/* Somebody else may have been faster with all of it, or with joining. */
+static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, struct gpuarb_error *err)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	bool more = true, moved;
+	int r = 0;
+
+	arb_slot_hold_forks();
+	take_both(c);
+	moved = fresh->seg.alone
+			? !c->seg.alone
+			: fresh->seg.file.ino != c->seg.file.ino || fresh->seg.file.dev != c->seg.file.dev;
+	if (moved)
+		move_to(c, fresh);
+	arb_slot_let_fork();
+	while (moved && (r = arb_client_ensure(c)) == -EBUSY && more) {
+		give_both(c);
+		more = arb_patience_pause(&patience);
+		take_both(c);
+	}
+	if (r < 0)
+		arb_fail(err, r, "cannot join %s: %s", c->seg.file.path, why_not_joined(r));
+	give_both(c);
 	return r;
+}
+
+/* What was in force, whoever set it, holds on. True: it is a limit to keep in a segment of our own; also if
+ * it is there already. */
+static bool keep_limits(struct gpuarb_client *c, const struct arb_config *config)
+{
+	bool keep;
+
+	arb_lock_take(&c->guard->lock);
+	if (!c->seg.alone) {
+		if (c->terms.limit_ppm && c->terms.limit_ppm < ARB_PPM)
+			c->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
+		if (c->mem_limit)
+			c->mem_bytes = c->mem_limit;
+	}
+	keep = c->seg.alone || limited(c, config);
+	arb_lock_give(&c->guard->lock);
+	return keep;
 }
 
 int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_error *err)
 {
 	struct gpuarb_client *fresh;
 	struct arb_config config;
-	bool moved = false;
 	int r = arb_config_load(&config, c->conf, c->ignore_env, err);
 
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
 	if (r < 0 && !alone)
 		return r;
-	r = 0;
 	fresh = calloc(1, sizeof(*fresh));
-	if (!fresh) {
-		arb_config_free(&config);
-		return arb_fail(err, -ENOMEM, "out of memory");
-	}
-	/* Whoever asks for leases reads the old one under this lock. */
-	arb_lock_take(&c->guard->adm);
-	arb_lock_take(&c->guard->lock);
-	if (alone && !c->seg.alone) {
-		/* What was in force, whoever set it, holds on. */
-		if (c->terms.limit_ppm && c->terms.limit_ppm < ARB_PPM)
-			c->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
-		if (c->mem_limit)
-			c->mem_bytes = c->mem_limit;
-		r = limited(c, &config) ? open_alone(fresh, c->gpu, &config, err)
-					: arb_fail(err, -ENOENT, "there is no limit to keep");
-		moved = r == 0;
-	} else if (!alone) {
+	/* Files are opened and made without the locks. */
+	if (!fresh)
+		r = arb_fail(err, -ENOMEM, "out of memory");
+	else if (!alone)
 		r = open_segments(fresh, c->dir, c->gpu, &config, err);
-		/* Another thread may have been faster. */
-		moved = r == 0 &&
-			(fresh->seg.file.ino != c->seg.file.ino || fresh->seg.file.dev != c->seg.file.dev);
-	}
-	if (moved) {
-		r = move_to(c, fresh);
-		if (r < 0)
-			arb_fail(err, r, "cannot join %s: %s", c->seg.file.path, why_not_joined(r));
-	}
-	arb_lock_give(&c->guard->lock);
+	else if (keep_limits(c, &config))
+		r = open_alone(fresh, c->gpu, &config, err);
+	else
+		r = arb_fail(err, -ENOENT, "there is no limit to keep");
+	if (r == 0)
+		r = move_and_join(c, fresh, err);
 	arb_config_free(&config);
 	gpuarb_client_close(fresh);
-	arb_lock_give(&c->guard->adm);
 	return r;
 }
 

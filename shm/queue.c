@@ -30,6 +30,9 @@ void arb_queue_show(struct gpuarb_client *c)
 	unsigned priority = c->guard->leases ? arb_load32(&c->class_priority) : 0;
 
 	arb_store32(&c->guard->says_waits, first != NULL);
+	/* Between two segments no slot is ours: whoever waits on shows itself when it has joined. */
+	if (!arb_load32(&c->guard->joined))
+		return;
 	for (const struct arb_waiter *w = first; w; w = w->next)
 		if (arb_want_before(w->want & ~ARB_WANT_BLOCKED, w->since_ns, first))
 			first = w;
@@ -55,6 +58,8 @@ void arb_queue_show_lease(struct gpuarb_client *c, bool on)
 	uint64_t bit = 1ull << (c->me.slot % 64);
 
 	arb_store32(&c->guard->says_holds, on);
+	if (!arb_load32(&c->guard->joined))
+		return;
 	if (on)
 		arb_bit_set(word, bit); /* a full barrier, if it was not set */
 	else
@@ -81,7 +86,8 @@ void arb_queue_leave(struct arb_task *t)
 		*p = t->me.next;
 	t->listed = false;
 	arb_queue_show(t->c);
-	arb_store32(&arb_client_slot(t->c)->reason, ARB_REASON_NONE);
+	if (arb_load32(&t->c->guard->joined))
+		arb_store32(&arb_client_slot(t->c)->reason, ARB_REASON_NONE);
 }
 
 bool arb_queue_full(const struct arb_task *t)

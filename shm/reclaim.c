@@ -15,7 +15,7 @@
 #include "wait.h"
 
 /* The directory is held for microseconds; only a stopped holder makes this long. */
-#define DIRECTORY_PATIENCE_NS 200000000u
+#define PATIENCE_NS 200000000u
 
 struct chooser {
 	struct arb_segment *seg;
@@ -95,9 +95,9 @@ static int detach(struct arb_segment *seg, uint32_t slot, uint64_t *freed)
 	*freed = 0;
 	if (!arb_segment_account(seg, a))
 		return 0;
-	r = arb_slot_lock_wait(seg, ARB_BYTE_DIRECTORY(seg->nslots), DIRECTORY_PATIENCE_NS, &directory);
+	r = arb_slot_directory(seg, &directory);
 	if (r < 0)
-		return r == -EAGAIN ? -EBUSY : r;
+		return r;
 	r = arb_account_detach(seg, a, slot, freed);
 	if (r == -EBADMSG && arb_account_repair(seg, a) >= 0)
 		r = arb_account_detach(seg, a, slot, freed);
@@ -152,7 +152,8 @@ static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 		       !arb_bit_test(snap.evicted, slot));
 }
 
-int arb_reclaim_slot(
+/* As arb_reclaim_slot, without a sleep. */
+static int reclaim_now(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
 	uint64_t bit = 1ull << (slot % 64);
@@ -179,6 +180,18 @@ int arb_reclaim_slot(
 		r = 1;
 	}
 	arb_slot_unlock(&lock);
+	return r;
+}
+
+int arb_reclaim_slot(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+{
+	struct arb_patience p = {.length_ns = PATIENCE_NS};
+	int r;
+
+	do
+		r = reclaim_now(seg, slot, rules, what);
+	while (r == -EBUSY && arb_patience_pause(&p));
 	return r;
 }
 
@@ -220,7 +233,7 @@ int arb_reclaim_look(
 		return 0;
 	alive = arb_slot_alive(seg, slot);
 	if (alive == 0)
-		return arb_reclaim_slot(seg, slot, rules, &what);
+		return reclaim_now(seg, slot, rules, &what);
 	if (alive > 0 && runs &&
 		arb_load64(&seg->slots[slot].heartbeat_ns) + rules->grace_ns < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);

@@ -21,20 +21,22 @@ struct arb_reclaimed {
 
 /*
  * The caller holds the byte of `slot`. Takes it out of every bitmap, bills it, gives its place to the next,
- * and detaches it from its account. -EBUSY: somebody is in the directory; its place is free all the same,
- * the rest is for the next one who comes.
+ * and detaches it from its account. Never sleeps. -EBUSY: somebody is in the directory; its place is free all
+ * the same, the rest is for the next one who comes.
  */
 int arb_reclaim_clean(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what);
 
-/* Takes the byte if its owner is dead, and cleans: 1 reclaimed, 0 alive or already clean, or -errno. */
+/* Takes the byte if its owner is dead, and cleans: 1 reclaimed, 0 alive or already clean, or -errno. Tries
+ * again for a while if somebody is in the directory: for those who hold no process lock. */
 int arb_reclaim_slot(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what);
 
 /* Takes the place of a client that lives but is silent: 1 evicted, 0 not. */
 int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, const struct arb_rules *rules);
 
-/* Looks at one slot: reclaims it if dead, evicts it if it runs and is silent. As slot `me`. */
+/* Looks at one slot: reclaims it if dead, evicts it if it runs and is silent. As slot `me`. Never
+ * sleeps: -EBUSY as above. */
 int arb_reclaim_look(
 	struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules);
 

@@ -166,7 +166,10 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 	if (c->guard->leases) {
 		/* It was taken for hung, or lost its place when garbage was cleared away. */
 		if (!c->running)
-			gpuarb_client_enter(c, NULL);
+			arb_client_enter_now(c);
+		*next_ns = TEND_NS;
+	} else if (c->running && !c->guard->waiters && arb_client_leave_now(c) == -EBUSY) {
+		/* Its last lease ended where there was garbage that could not be repaired at that moment. */
 		*next_ns = TEND_NS;
 	}
 	arb_lock_give(&c->guard->adm);

@@ -5,7 +5,12 @@
 #include <pthread.h>
 
 #include "atomic.h"
+#include "lock.h"
 #include "text.h"
+
+#define TRIES          16
+#define PAUSE_FIRST_NS 20000u
+#define PAUSE_LAST_NS  1000000u
 
 int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock)
 {
@@ -30,36 +35,51 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 	return 0;
 }
 
-static __thread uint64_t bound_ns __attribute__((tls_model("initial-exec")));
-
-uint64_t arb_slot_wait_bound(uint64_t until_ns)
+bool arb_patience_pause(struct arb_patience *p)
 {
-	uint64_t before = bound_ns;
+	uint64_t now = arb_os_now_ns();
 
-	bound_ns = until_ns;
-	return before;
+	arb_lock_none_held();
+	if (!p->end_ns) {
+		p->end_ns = now + p->length_ns;
+		p->pause_ns = PAUSE_FIRST_NS;
+		if (p->until_ns && p->until_ns < p->end_ns)
+			p->end_ns = p->until_ns;
+	}
+	if (now >= p->end_ns)
+		return false;
+	arb_os_sleep_ns(p->pause_ns < p->end_ns - now ? p->pause_ns : p->end_ns - now);
+	if (p->pause_ns < PAUSE_LAST_NS)
+		p->pause_ns *= 2;
+	return true;
+}
+
+/* Most are about to let go, so the first tries come one right behind the other. */
+static int lock_soon(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock)
+{
+	int r = -EAGAIN;
+
+	for (int tries = 0; tries < TRIES && r == -EAGAIN; tries++)
+		r = arb_slot_lock(seg, byte, lock);
+	return r;
+}
+
+int arb_slot_directory(const struct arb_segment *seg, struct arb_lock *lock)
+{
+	int r = lock_soon(seg, ARB_BYTE_DIRECTORY(seg->nslots), lock);
+
+	return r == -EAGAIN ? -EBUSY : r;
 }
 
 int arb_slot_lock_wait(
 	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock)
 {
-	uint64_t end = arb_os_now_ns() + patience_ns, pause = 20000;
-	int r;
+	struct arb_patience p = {.length_ns = patience_ns};
+	int r = lock_soon(seg, byte, lock);
 
-	if (bound_ns && bound_ns < end)
-		end = bound_ns;
-
-	/* Not F_OFD_SETLKW: a stopped holder would hang us, and the host's signals would end it. Most are
-	 * about to let go, so the first tries come one right behind the other. */
-	for (int tries = 0; (r = arb_slot_lock(seg, byte, lock)) == -EAGAIN; tries++) {
-		if (tries < 16)
-			continue;
-		if (arb_os_now_ns() >= end)
-			break;
-		arb_os_sleep_ns(pause);
-		if (pause < 1000000)
-			pause *= 2;
-	}
+	/* Not F_OFD_SETLKW: a stopped holder would hang us, and the host's signals would end it. */
+	while (r == -EAGAIN && arb_patience_pause(&p))
+		r = arb_slot_lock(seg, byte, lock);
 	return r;
 }
 
@@ -104,6 +124,8 @@ static void after_fork(void)
 {
 	pthread_mutex_unlock(&claiming);
 }
+
+static pthread_once_t watched = PTHREAD_ONCE_INIT;
 
 static void watch_forks(void)
 {
@@ -176,10 +198,15 @@ static int claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept
 
 void arb_slot_hold_forks(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
+	arb_lock_none_held();
+	pthread_once(&watched, watch_forks);
 	pthread_mutex_lock(&claiming);
+}
+
+bool arb_slot_try_hold_forks(void)
+{
+	pthread_once(&watched, watch_forks);
+	return pthread_mutex_trylock(&claiming) == 0;
 }
 
 void arb_slot_let_fork(void)
@@ -191,7 +218,8 @@ int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *ke
 {
 	int r;
 
-	arb_slot_hold_forks();
+	if (!arb_slot_try_hold_forks())
+		return -EBUSY;
 	r = claim(seg, slot, page, kept);
 	arb_slot_let_fork();
 	return r;
@@ -203,7 +231,8 @@ int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page)
 
 	if (seg->alone)
 		return -ENOTSUP;
-	arb_slot_hold_forks();
+	if (!arb_slot_try_hold_forks())
+		return -EAGAIN;
 	fd = r = arb_file_open(&seg->file, O_RDWR);
 	if (fd >= 0) {
 		r = arb_os_lock(fd, byte);

@@ -234,24 +234,37 @@ static int enter(
 	return -EBADMSG;
 }
 
-int gpuarb_client_enter(struct gpuarb_client *c, const struct gpuarb_work *work)
+static int enter_patiently(struct gpuarb_client *c, const struct gpuarb_work *work, bool runs)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	struct arb_snap snap;
 	int r;
 
 	arb_lock_take(&c->guard->lock);
-	r = enter(c, work, false, false, &snap);
+	do
+		r = enter(c, work, false, runs, &snap);
+	while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
 
+int gpuarb_client_enter(struct gpuarb_client *c, const struct gpuarb_work *work)
+{
+	return enter_patiently(c, work, false);
+}
+
 int gpuarb_client_resume(struct gpuarb_client *c)
+{
+	return enter_patiently(c, NULL, true);
+}
+
+int arb_client_enter_now(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
 	int r;
 
 	arb_lock_take(&c->guard->lock);
-	r = enter(c, NULL, false, true, &snap);
+	r = enter(c, NULL, false, false, &snap);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -305,11 +318,8 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	struct arb_account_snap acct;
 	int r = -EXDEV;
 
-	arb_lock_take(&c->guard->lock);
-	if (__builtin_expect(!arb_load32(&c->guard->joined), 0)) {
-		arb_lock_give(&c->guard->lock);
+	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
 		return 0;
-	}
 	/* It has left before, and does not come back: the place is the next one's. */
 	if (__builtin_expect(c->kept_until && !keep_ns, 0)) {
 		struct arb_move *move = arb_client_move(c, 0);
@@ -341,50 +351,40 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 			break;
 		r = -EXDEV;
 	}
+	return r;
+}
+
+static int leave_patiently(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	int r;
+
+	arb_lock_take(&c->guard->lock);
+	do
+		r = leave(c, end_ns, keep_ns);
+	while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
 
 int gpuarb_client_leave(struct gpuarb_client *c, uint64_t end_ns)
 {
-	return leave(c, end_ns, 0);
+	return leave_patiently(c, end_ns, 0);
 }
 
 int gpuarb_client_pause(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 {
-	return leave(c, end_ns, keep_ns);
+	return leave_patiently(c, end_ns, keep_ns);
 }
 
-/* Somebody should have handed over by now: are they still there? */
-static int patrol(struct gpuarb_client *c)
+int arb_client_leave_now(struct gpuarb_client *c)
 {
-	struct arb_snap snap;
-	uint32_t looked = 0;
-	int r = arb_running_read(&c->seg, &snap), worst = 0;
+	int r;
 
-	if (r < 0)
-		return r;
-	if (snap.reserved)
-		worst = arb_reclaim_look(&c->seg, c->me.slot, (uint32_t)snap.reserved - 1, false, &c->rules);
-	/* From our own place on, a few at a time: others look as well. */
-	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0;
-		looked++) {
-		if (i == ARB_NONE)
-			i = arb_bits_next(snap.running, snap.words, 0);
-		if (i == ARB_NONE || i == c->me.slot)
-			break;
-		worst = arb_reclaim_look(&c->seg, c->me.slot, i, true, &c->rules);
-		i = arb_bits_next(snap.running, snap.words, i + 1);
-	}
-	if (worst >= 0) {
-		/* Also one that is silent: it may be dead. */
-		struct arb_order order = {arb_os_now_ns(), c->rules.max_wait_ns, UINT64_MAX};
-		uint32_t first = arb_wait_choose(&c->seg, &snap, &order);
-
-		if (first != ARB_NONE)
-			worst = arb_reclaim_look(&c->seg, c->me.slot, first, false, &c->rules);
-	}
-	return worst < 0 ? worst : 0;
+	arb_lock_take(&c->guard->lock);
+	r = leave(c, 0, 0);
+	arb_lock_give(&c->guard->lock);
+	return r;
 }
 
 /* How long a refused client may sleep before it must look again. */
@@ -421,8 +421,19 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 	return result;
 }
 
+static int enter_or_queue(
+	struct gpuarb_client *c, const struct gpuarb_work *work, struct arb_snap *snap, uint32_t *seen)
+{
+	int r = arb_client_ensure(c);
+
+	/* WAKE: the word first, then the decision; a wake-up in between changes the word. */
+	*seen = r < 0 ? 0 : arb_load32_acquire(&arb_client_slot(c)->wake);
+	return r < 0 ? r : enter(c, work, true, false, snap);
+}
+
 int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns)
 {
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	uint64_t began = 0, now, look_ns;
 	struct arb_snap snap;
 	uint32_t seen, cancels;
@@ -430,14 +441,15 @@ int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *wor
 
 	cancels = arb_load32(&c->cancels);
 	for (;;) {
+		patience = ARB_CLIENT_PATIENCE;
+		patience.until_ns = until_ns;
 		arb_client_follow(c);
 		arb_lock_take(&c->guard->lock);
-		r = arb_client_ensure(c);
-		if (r < 0)
-			break;
-		/* WAKE: the word first, then the decision; a wake-up in between changes the word. */
-		seen = arb_load32_acquire(&arb_client_slot(c)->wake);
-		r = enter(c, work, true, false, &snap);
+		do
+			r = enter_or_queue(c, work, &snap, &seen);
+		while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
+		if (r == -EBUSY && arb_os_now_ns() >= until_ns)
+			r = -ETIMEDOUT;
 		if (r != -EAGAIN)
 			break;
 		now = c->move.now / ARB_TICKS_PER_NS;
@@ -455,7 +467,7 @@ int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *wor
 		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, look_ns);
 		if (r == -ETIMEDOUT) {
 			arb_lock_take(&c->guard->lock);
-			r = arb_load32(&c->guard->joined) && c->waiting_since ? patrol(c) : 0;
+			r = arb_load32(&c->guard->joined) && c->waiting_since ? arb_client_patrol(c) : 0;
 			if (r == -ESTALE)
 				break;
 			arb_lock_give(&c->guard->lock);
@@ -485,28 +497,6 @@ void gpuarb_client_cancel(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->lock);
 }
 
-/*
- * Who dies in the set is missed at once, who dies in the queue soon; who dies idle or throttled is in
- * nobody's way, but its memory and its slot are. So every second a few slots are looked at, each client going
- * round.
- */
-static void stroll(struct gpuarb_client *c)
-{
-	uint64_t taken[ARB_WORDS];
-
-	for (uint32_t w = 0; w < c->seg.nwords; w++)
-		taken[w] = arb_load64(&c->seg.header->taken[w]);
-	for (int n = 0; n < 16; n++) {
-		c->strolled = arb_bits_next(taken, c->seg.nwords, c->strolled + 1);
-		if (c->strolled == ARB_NONE)
-			return; /* round: from the first on at the next time */
-		if (arb_reclaim_look(&c->seg, c->me.slot, c->strolled, false, &c->rules) == -EBUSY) {
-			c->strolled--; /* somebody holds the directory: the same one at the next time */
-			return;
-		}
-	}
-}
-
 /* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
 static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
 {
@@ -520,36 +510,29 @@ struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)
 	return (struct gpuarb_stay){c->move.others, c->move.steady};
 }
 
-int gpuarb_client_tick(struct gpuarb_client *c)
+/* What cannot be cleaned up behind now is left to the next one who looks. */
+static int tick(struct gpuarb_client *c, bool *untidy)
 {
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	uint64_t now = arb_os_now_ns();
-	bool untidy = false;
-	int r;
+	int r = arb_client_ensure(c);
 
-	arb_client_follow(c);
-	arb_lock_take(&c->guard->lock);
-	/* No sleep under this lock: threads of this process may want an answer meanwhile. What cannot be
-	 * cleaned up now is left to the next one who looks. */
-	arb_slot_wait_bound(now);
-	r = arb_client_ensure(c);
 	if (r < 0)
-		goto out;
-	untidy = !arb_queue_bits_agree(c);
+		return r;
+	*untidy = !arb_queue_bits_agree(c);
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
 	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
 		c->checked_ns = now;
 		arb_client_find_control(c);
-		stroll(c);
-		r = arb_slot_alive(&c->seg, c->me.slot) == -ESTALE ? -ESTALE : 0;
-		if (r < 0)
-			goto out;
+		arb_client_stroll(c);
+		if (arb_slot_alive(&c->seg, c->me.slot) == -ESTALE)
+			return -ESTALE;
 	}
 	r = arb_client_roll(c, 0, &snap, &acct);
 	if (r < 0)
-		goto out;
+		return r;
 	c->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
 	if (c->running) {
 		uint32_t next = arb_bits_next(snap.running, snap.words, c->me.slot + 1);
@@ -569,8 +552,20 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	 * back. */
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != c->running, 0))
 		arb_store32(&arb_client_slot(c)->gate, c->running);
-out:
-	arb_slot_wait_bound(0);
+	return r;
+}
+
+int gpuarb_client_tick(struct gpuarb_client *c)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	bool untidy = false;
+	int r;
+
+	arb_client_follow(c);
+	arb_lock_take(&c->guard->lock);
+	do
+		r = tick(c, &untidy);
+	while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	if (__builtin_expect(untidy, 0))
 		arb_queue_tidy(c);

@@ -52,7 +52,7 @@ check-stress: ## the same for longer: make check-stress SECONDS=300
 	@$(MAKE) --no-print-directory check-stress-short STRESS_SECONDS=$(SECONDS) FUZZ_SECONDS=$(SECONDS)
 
 # Several processes, with Criterion.
-MULTI_TESTS := multi_process multi_files
+MULTI_TESTS := multi_process multi_files multi_directory
 CHECK       += check-multi
 PACKAGES    += libcriterion-dev
 
@@ -116,8 +116,8 @@ check-model: ## check the models of the protocols with spin
 
 .PHONY: check-debug
 CHECK += check-debug
-check-debug: ## a debug build, whose clients check every invariant when they join, roll a window and leave
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/debug OPT="-O1 -g" DEBUG=1 STRESS_SECONDS=4 check-threads check-random
+check-debug: ## a debug build, whose clients check every invariant when they join, roll a window and leave, and that nobody sleeps with a lock
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/debug OPT="-O1 -g" DEBUG=1 STRESS_SECONDS=4 check-threads check-random check-multi check-admission
 
 .PHONY: check-random
 check-random: $(BUILD)/test/stress_random

@@ -24,9 +24,10 @@
 #include "../shm/slot.h"
 #include "../shm/wait.h"
 
-#define MS      1000000ull
-#define THREADS 8
-#define ROUNDS  3000
+#define MS          1000000ull
+#define PATIENCE_NS (10000 * MS)
+#define THREADS     8
+#define ROUNDS      3000
 
 static struct t_dir dir;
 static struct arb_segment seg;
@@ -110,13 +111,19 @@ static void enter(struct arb_actor *me, uint32_t account)
 static uint32_t join(struct arb_actor *me, void **page, const char *account)
 {
 	struct arb_os_identity id;
+	struct arb_patience patience = {.length_ns = PATIENCE_NS};
 	struct arb_lock directory;
 	uint32_t a;
 
-	T_CHECK(arb_slot_claim(&seg, &me->slot, page, NULL) == 0, "a slot");
+	int r;
+
+	do
+		r = arb_slot_claim(&seg, &me->slot, page, NULL);
+	while (r == -EBUSY && arb_patience_pause(&patience));
+	T_CHECK(r == 0, "a slot: %d", r);
 	arb_os_identify(&id);
 	arb_slot_fill(&seg, me->slot, &id, 50);
-	T_CHECK(arb_slot_lock_wait(&seg, ARB_BYTE_DIRECTORY(seg.nslots), 10000 * MS, &directory) == 0,
+	T_CHECK(arb_slot_lock_wait(&seg, ARB_BYTE_DIRECTORY(seg.nslots), PATIENCE_NS, &directory) == 0,
 		"directory");
 	a = arb_account_find(&seg, account, 1, 100);
 	T_CHECK(a != ARB_NONE, "an account");
@@ -129,12 +136,13 @@ static uint32_t join(struct arb_actor *me, void **page, const char *account)
 
 static void part(struct arb_actor *me, void *page)
 {
+	struct arb_patience patience = {.length_ns = PATIENCE_NS};
 	struct arb_reclaimed what;
-	int r, tries = 0;
+	int r;
 
-	/* On a slow machine the directory is in use for longer than a leaver is patient. */
-	while ((r = arb_reclaim_clean(&seg, me->slot, &rules, &what)) == -EBUSY && tries++ < 100)
-		;
+	do
+		r = arb_reclaim_clean(&seg, me->slot, &rules, &what);
+	while (r == -EBUSY && arb_patience_pause(&patience));
 	T_CHECK(r == 0, "leaving for good: %d", r);
 	arb_slot_release(&seg, me->slot, page);
 }

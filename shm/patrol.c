@@ -1,0 +1,71 @@
+/* A client looks after the others: are those still there who should have handed over, or left something? */
+#include <errno.h>
+
+#include "atomic.h"
+#include "client.h"
+#include "os.h"
+#include "reclaim.h"
+#include "running.h"
+#include "wait.h"
+
+/* One that is dead and cannot be cleaned up behind just now has lost its place all the same: on to the next.
+ */
+static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
+{
+	int r = arb_reclaim_look(&c->seg, c->me.slot, slot, runs, &c->rules);
+
+	return r == -EBUSY ? 0 : r;
+}
+
+int arb_client_patrol(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	uint32_t looked = 0;
+	int r = arb_running_read(&c->seg, &snap), worst = 0;
+
+	if (r < 0)
+		return r;
+	if (snap.reserved)
+		worst = look(c, (uint32_t)snap.reserved - 1, false);
+	/* From our own place on, a few at a time: others look as well. */
+	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0;
+		looked++) {
+		if (i == ARB_NONE)
+			i = arb_bits_next(snap.running, snap.words, 0);
+		if (i == ARB_NONE || i == c->me.slot)
+			break;
+		worst = look(c, i, true);
+		i = arb_bits_next(snap.running, snap.words, i + 1);
+	}
+	if (worst >= 0) {
+		/* Also one that is silent: it may be dead. */
+		struct arb_order order = {arb_os_now_ns(), c->rules.max_wait_ns, UINT64_MAX};
+		uint32_t first = arb_wait_choose(&c->seg, &snap, &order);
+
+		if (first != ARB_NONE)
+			worst = look(c, first, false);
+	}
+	return worst < 0 ? worst : 0;
+}
+
+/*
+ * Who dies in the set is missed at once, who dies in the queue soon; who dies idle or throttled is in
+ * nobody's way, but its memory and its slot are. So every second a few slots are looked at, each client going
+ * round.
+ */
+void arb_client_stroll(struct gpuarb_client *c)
+{
+	uint64_t taken[ARB_WORDS];
+
+	for (uint32_t w = 0; w < c->seg.nwords; w++)
+		taken[w] = arb_load64(&c->seg.header->taken[w]);
+	for (int n = 0; n < 16; n++) {
+		c->strolled = arb_bits_next(taken, c->seg.nwords, c->strolled + 1);
+		if (c->strolled == ARB_NONE)
+			return; /* round: from the first on at the next time */
+		if (arb_reclaim_look(&c->seg, c->me.slot, c->strolled, false, &c->rules) == -EBUSY) {
+			c->strolled--; /* somebody holds the directory: the same one at the next time */
+			return;
+		}
+	}
+}
