@@ -22,7 +22,7 @@ static __thread struct {
 	uint64_t length_ns, until_ns, own_ns;
 	/* Since the last sleep, or the beginning. */
 	uint64_t from_ns, cpu_ns, delay_ns, others_ns;
-	long switches;
+	long switches, preempted, faults;
 } me;
 
 #define OTHERS 8
@@ -102,16 +102,21 @@ static uint64_t others_delay_ns(void)
 	return sum;
 }
 
-/* How often it went to sleep by itself. */
-static long switches(void)
+static struct rusage usage_now(void)
 {
 	struct rusage usage;
 
 	getrusage(RUSAGE_THREAD, &usage);
-	return usage.ru_nvcsw;
+	return usage;
 }
 
-static __thread char story[160];
+/* How often it went to sleep by itself. */
+static long switches(void)
+{
+	return usage_now().ru_nvcsw;
+}
+
+static __thread char story[240];
 static __thread uint64_t story_ns;
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -126,7 +131,11 @@ static uint64_t less(uint64_t a, uint64_t b)
 
 static void section_begin(void)
 {
-	me.switches = switches();
+	struct rusage usage = usage_now();
+
+	me.switches = usage.ru_nvcsw;
+	me.preempted = usage.ru_nivcsw;
+	me.faults = usage.ru_minflt;
 	me.others_ns = others_delay_ns();
 	me.cpu_ns = cpu_ns();
 	me.delay_ns = delay_of(thread.own);
@@ -146,12 +155,16 @@ static uint64_t own_part(uint64_t now)
 		 * kernel sees a part, and takes the rest for running. */
 		own = own > ran + STOLEN_NS ? 0 : less(own, ran);
 	if (own > story_ns) {
+		struct rusage usage = usage_now();
+
 		story_ns = own;
 		snprintf(story, sizeof(story),
-			"of %.2f ms: ran %.2f, ready %.2f, slept %ld times, other threads ready %.2f",
+			"of %.2f ms: ran %.2f, ready %.2f, slept %ld times, other threads ready %.2f, lost "
+			"the processor %ld times, %ld page faults",
 			(double)(now - me.from_ns) / 1e6, (double)(cpu_ns() - me.cpu_ns) / 1e6,
 			(double)(delay_of(thread.own) - me.delay_ns) / 1e6, switches() - me.switches,
-			(double)(int64_t)(others - me.others_ns) / 1e6);
+			(double)(int64_t)(others - me.others_ns) / 1e6, usage.ru_nivcsw - me.preempted,
+			usage.ru_minflt - me.faults);
 	}
 	return own;
 }

@@ -1,9 +1,9 @@
 /*
  * Many processes ask for leases of several classes, some thousand times, while the pressure comes and goes,
  * the policy changes, processes are killed and stopped at random, and the byte that cleaning up needs is held
- * for longer than anybody should. At most one in 2000 is answered more than 5 ms after its time by its own
- * doing (see lateness.h), nobody more than 100; a class may never go while a higher one that would fit waits;
- * a class that skips never stands in the queue; at the end nothing is left.
+ * for longer than anybody should. Nobody may be answered more than 5 ms after its time by its own doing (see
+ * lateness.h); a class may never go while a higher one that would fit waits; a class that skips never stands
+ * in the queue; at the end nothing is left.
  *
  *   stress_admission [--seconds N] [--seed S]
  */
@@ -29,16 +29,14 @@
 
 #define MS        1000000ull
 #define WORKERS   32
+#define THREADED  4                /* every so many of them has two threads */
 #define PERIOD_US (WORKERS * 1000) /* between two acquires of one worker: 1000 a second of all */
 #ifdef __SANITIZE_ADDRESS__
 #define LATE_NS (100 * MS) /* its own locks and pages are not the library's doing */
 #else
 #define LATE_NS (5 * MS)
 #endif
-/* One whose fellow thread sleeps with the process's lock waits for it: seldom, and not for long. */
-#define HELD_NS     (100 * MS)
-#define HELD_ONE_IN 2000
-#define TICK_NS     (10 * MS)
+#define TICK_NS (10 * MS)
 /* A waiter that has not looked for longer may be passed over. */
 #define LOOKS_NS (150 * MS)
 
@@ -51,7 +49,7 @@ struct board {
 	arb_u64 asked, given, timed_out, skipped, killed, stopped;
 	arb_u64 checked;        /* leases that were given while somebody waited */
 	arb_u64 late, worst_ns; /* by the clock on the wall, which the machine has its part in */
-	arb_u64 own_worst_ns, own_late;
+	arb_u64 own_worst_ns;
 	arb_u64 stolen_ns; /* some milliseconds ago */
 	arb_u32 failures;
 	arb_u32 stops[WORKERS]; /* odd: it may be stopped just now */
@@ -157,8 +155,6 @@ static void check_time(
 	}
 	note_worst(&board->own_worst_ns, own_ns);
 	if (own_ns > LATE_NS)
-		arb_add64_full(&board->own_late, 1);
-	if (own_ns > HELD_NS)
 		fail("%s: answered %.1f ms after its time, %.1f of them by its own doing (%s)\n", name,
 			(double)(now_ns - until_ns) / 1e6, (double)own_ns / 1e6, lateness_story());
 }
@@ -236,7 +232,8 @@ static void *keep_asking(void *argument)
 	return NULL;
 }
 
-/* Some have two threads that ask, and all have the one that the library starts. */
+/* Some have two threads that ask, and share their process's locks; all have the one that the library starts.
+ */
 static int worker(void *argument)
 {
 	unsigned number = (unsigned)(uintptr_t)argument;
@@ -244,10 +241,10 @@ static int worker(void *argument)
 	pthread_t other;
 
 	lateness_watch();
-	if (number % 8 == 0)
+	if (number % THREADED == 0)
 		T_CHECK(pthread_create(&other, NULL, keep_asking, &askers[1]) == 0, "a thread");
 	keep_asking(&askers[0]);
-	if (number % 8 == 0)
+	if (number % THREADED == 0)
 		pthread_join(other, NULL);
 	return 0;
 }
@@ -299,22 +296,25 @@ static void direct(struct gpuarb_client *c, pid_t *pid, unsigned seconds)
 		struct arb_lock directory = {.fd = -1};
 		bool holds = t_below(&random, 5) == 0 &&
 			     arb_slot_lock(&c->seg, ARB_BYTE_DIRECTORY(c->seg.nslots), &directory) == 0;
+		bool kills = t_below(&random, 3) == 0;
 
 		arb_store64(&board->stolen_ns, lateness_stolen_ns());
 		sample(c, t_below(&random, 2) ? 50 + t_below(&random, 30) : 86 + t_below(&random, 15));
-		if (t_below(&random, 3) == 0) {
+		if (kills)
 			kill(pid[who], SIGKILL);
+		else if (t_below(&random, 5) == 0)
+			stop_for_a_while(pid[who], who, us);
+		t_sleep_us(us);
+		/* Not held while others are made or waited for: on a busy machine that takes longer than
+		 * anybody who joins is patient. */
+		if (holds)
+			arb_slot_unlock(&directory);
+		if (kills) {
 			reap_one(&pid[who], true);
 			arb_add64_full(&board->killed, 1);
 			number++;
 			pid[who] = t_spawn(worker, (void *)(number / WORKERS * WORKERS + who), seconds + 60);
 		}
-		if (t_below(&random, 5) == 0)
-			stop_for_a_while(pid[who], who, us);
-		else
-			t_sleep_us(us);
-		if (holds)
-			arb_slot_unlock(&directory);
 		if (t_below(&random, 20) == 0)
 			change_policy(&random);
 	}
@@ -363,10 +363,6 @@ int main(int argc, char **argv)
 	       "machine had else to do: %llu by more than that, at most %.1f\n",
 		(double)arb_load64(&board->own_worst_ns) / 1e6, LATE_NS / MS, count(&board->late),
 		(double)arb_load64(&board->worst_ns) / 1e6);
-	T_CHECK(count(&board->own_late) * HELD_ONE_IN <= count(&board->asked),
-		"%llu of %llu waits were more than %llu ms late by their own doing",
-		(unsigned long long)count(&board->own_late), (unsigned long long)count(&board->asked),
-		LATE_NS / MS);
 	T_CHECK(!arb_load32(&board->failures), "see above; --seed %llu", (unsigned long long)seed);
 	T_CHECK(arb_admission_next(&c->seg, c->seg.header->adm_waiting, 0) == ARB_NONE,
 		"somebody waits for ever");
