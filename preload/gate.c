@@ -299,6 +299,7 @@ void gate_before(struct act_call *call)
 	 * good. */
 	uint32_t number = __atomic_load_n(&gate_number, __ATOMIC_ACQUIRE);
 	struct track *t;
+	bool probe;
 	int saved;
 
 	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
@@ -343,7 +344,10 @@ void gate_before(struct act_call *call)
 			marker_start(t, call, own.ctx);
 	}
 	t->passing++;
+	probe = probe_wants_memory(t);
 	track_unlock(t);
+	if (probe)
+		probe_give_memory(t, own.ctx);
 	track_unrelax(mode);
 	own.passing = true;
 	own.let_ns = track_now();

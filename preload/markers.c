@@ -188,9 +188,9 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 }
 
 /*
- * Before the first launch of a stay beside others, of something that was never seen alone: in a device that
- * gives time slices this event waits for ours, so that from there to the marker it is the kernel that takes
- * the time.
+ * Before the first launch of a stay beside others, of something that was never seen alone: if in a device
+ * that gives time slices this event waits for ours (probe.c), then from there to the marker it is the kernel
+ * that takes the time.
  */
 void marker_start(struct track *t, const struct act_call *call, CUcontext ctx)
 {
@@ -209,6 +209,7 @@ void marker_start(struct track *t, const struct act_call *call, CUcontext ctx)
 		return;
 	}
 	t->start_ctx = ctx;
+	probe_begin(t, call, ctx);
 	t->started = record(t->start, call->stream) == CUDA_SUCCESS;
 }
 
@@ -447,6 +448,7 @@ void marker_forget(struct track *t, CUcontext ctx)
 		m->ctx = NULL;
 	}
 	shorten(t);
+	probe_forget(t, ctx);
 	if (t->start_ctx == ctx) {
 		t->start = NULL;
 		t->start_ctx = NULL;

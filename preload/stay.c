@@ -125,6 +125,8 @@ static void stay_ended(struct track *t, uint64_t end)
 {
 	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
 
+	if (stay.others && t->timed_ns && all_seen() - t->stay_seen == 1)
+		probe_learn(t, end > t->begin_ns ? end - t->begin_ns : 0, t->timed_ns);
 	weight_learn(&t->weight, &(struct weight_stay){.ns = end > t->begin_ns ? end - t->begin_ns : 0,
 					 .calls = all_seen() - t->stay_seen,
 					 .handle = t->stay_handle,

@@ -54,6 +54,21 @@ struct track_stream {
 	uint32_t capturing; /* begun and not ended: threads have default streams of one name */
 };
 
+/* Whether an event before a launch takes place when the GPU comes to it. */
+struct track_probe {
+	enum {
+		PROBE_OFF,  /* it seems to */
+		PROBE_ON,   /* only behind work of our own */
+		PROBE_OVER, /* nor then: there is no such moment */
+	} state;
+	CUdeviceptr byte;
+	CUcontext ctx;
+	uint32_t doubts; /* stays in a row that it did not seem to */
+	bool asked;      /* for the byte */
+	bool begun;      /* this stay has it */
+	bool useful;     /* some have been shorter for it */
+};
+
 struct track {
 	pthread_mutex_t lock;
 	struct arb_device *device; /* NULL: not joined */
@@ -116,6 +131,7 @@ struct track {
 	CUcontext start_ctx;
 	bool started;
 	uint64_t timed_ns; /* 0: not known */
+	struct track_probe probe;
 
 	/* Quota. */
 	uint64_t begin_ns;                    /* of this stay in the set */
@@ -203,6 +219,15 @@ bool bell_is_set(const struct track *t);
 /* After a look at the work: if it rang, was that the end? */
 void bell_heard(struct track *t, uint64_t now, bool idle);
 void bell_forget(struct track *t, CUcontext ctx);
+
+/* probe.c. All under the lock but probe_give_memory. */
+bool probe_wants_memory(struct track *t);
+void probe_give_memory(struct track *t, CUcontext ctx);
+/* Before an event that is to take place when the GPU comes to it. */
+void probe_begin(struct track *t, const struct act_call *call, CUcontext ctx);
+/* How long a call took beside others, by that event, and how long the stay was. */
+void probe_learn(struct track *t, uint64_t stay_ns, uint64_t timed_ns);
+void probe_forget(struct track *t, CUcontext ctx);
 
 /* streams.c. The first three under the lock. */
 void streams_context(struct track *t, CUcontext ctx);

@@ -439,12 +439,38 @@ static uint64_t own_bill_ns(void)
 	return 0;
 }
 
-static void waits_for_each(unsigned n)
+static void waits_for_each_of(unsigned n, unsigned us)
 {
 	for (unsigned i = 0; i < n; i++) {
-		host_launch(NULL, 1, 20);
+		host_launch(NULL, 1, us);
 		OK(cuCtxSynchronize());
 	}
+}
+
+static void waits_for_each(unsigned n)
+{
+	waits_for_each_of(n, 20);
+}
+
+/* It pays for what it gets, of slices that are another's for the most part, though it never was alone. */
+static void waits_beside_one_that_never_pauses(void)
+{
+	uint32_t *begin = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t other = t_spawn(runs_all_the_time, begin, 60);
+	uint64_t billed, worked = 200 * 200000;
+
+	host_context(0);
+	__atomic_store_n(begin, 1, __ATOMIC_RELEASE);
+	while (!host_picture(0)->nrunning)
+		t_sleep_us(1000);
+	waits_for_each_of(100, 200);
+	billed = own_bill_ns();
+	waits_for_each_of(200, 200);
+	billed = own_bill_ns() - billed;
+	kill(other, SIGKILL);
+	t_wait(other);
+	T_CHECK(billed > worked / 2 && billed < worked * 5 / 2, "billed %llu of %llu ns",
+		(unsigned long long)billed, (unsigned long long)worked);
 }
 
 /* What it pays beside another goes by what it does, not by what it did before. */
@@ -494,6 +520,7 @@ const struct host_case host_gate_cases[] = {
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
 	{"destroys contexts at work", destroys_contexts_at_work, "50", 0},
+	{"waits beside one that never pauses", waits_beside_one_that_never_pauses, NULL, 0},
 	{"waits first and floods then", waits_first_and_floods_then, NULL, 0},
 	{"cancels a thread at the gate", cancels_a_thread_at_the_gate, "10", 0},
 	{"waits for what comes later", waits_for_what_comes_later, "90", 0},
