@@ -105,38 +105,53 @@ static __typeof__(cuEventElapsedTime) *elapsed_time(void)
 	return (__typeof__(cuEventElapsedTime) *)f;
 }
 
+/* A context's own clock; NULL: there are more contexts than clocks. */
+static struct track_clock *clock_of(struct track *t, CUcontext ctx)
+{
+	struct track_clock *free = NULL;
+
+	for (unsigned i = 0; i < TRACK_CONTEXTS; i++) {
+		if (t->clocks[i].ctx == ctx)
+			return &t->clocks[i];
+		if (!t->clocks[i].ctx && !free)
+			free = &t->clocks[i];
+	}
+	if (free)
+		*free = (struct track_clock){.ctx = ctx};
+	return free;
+}
+
 /* When a finished marker's event took place, on our clock. */
 static uint64_t when(struct track *t, struct track_marker *m, uint64_t noticed_ns)
 {
 	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
+	struct track_clock *clock = m->ctx ? clock_of(t, m->ctx) : NULL;
 	uint64_t passed, end = noticed_ns;
+	CUevent old;
 	float ms;
 
-	if (t->base && t->base_ctx == m->ctx && elapsed && elapsed(&ms, t->base, m->event) == CUDA_SUCCESS &&
-		ms >= 0) {
+	if (!clock)
+		return end;
+	if (clock->base && elapsed && elapsed(&ms, clock->base, m->event) == CUDA_SUCCESS && ms >= 0) {
 		passed = (uint64_t)((double)ms * 1e6);
 		/* Whoever notices is late: the earliest that was ever noticed is nearest to the truth. */
-		if (noticed_ns - passed < t->base_ns)
-			t->base_ns = noticed_ns - passed;
-		if (!t->base_next_ns || noticed_ns - passed < t->base_next_ns)
-			t->base_next_ns = noticed_ns - passed;
-		end = t->base_ns + passed;
-		if (noticed_ns - t->base_since_ns < BASE_AGE_NS)
+		if (noticed_ns - passed < clock->base_ns)
+			clock->base_ns = noticed_ns - passed;
+		if (!clock->next_ns || noticed_ns - passed < clock->next_ns)
+			clock->next_ns = noticed_ns - passed;
+		end = clock->base_ns + passed;
+		if (noticed_ns - clock->since_ns < BASE_AGE_NS)
 			return end;
 		/* What was noticed since the base was taken says where it really was; clocks drift. */
-		end = t->base_next_ns + passed;
+		end = clock->next_ns + passed;
 	}
-	if (!t->base || t->base_ctx == m->ctx) {
-		CUevent old = t->base;
-
-		t->base = m->event;
-		t->base_ctx = m->ctx;
-		t->base_ns = end;
-		t->base_next_ns = 0;
-		t->base_since_ns = noticed_ns;
-		t->base_good = false;
-		m->event = old;
-	}
+	old = clock->base;
+	clock->base = m->event;
+	clock->base_ns = end;
+	clock->next_ns = 0;
+	clock->since_ns = noticed_ns;
+	clock->good = false;
+	m->event = old;
 	return end;
 }
 
@@ -156,35 +171,30 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 	__typeof__(cuStreamQuery) *query = legacy ? arb_real(cuStreamQuery) : arb_real(cuStreamQuery_ptsz);
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
-	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+	struct track_clock *clock = ctx ? clock_of(t, ctx) : NULL;
 	uint64_t before = track_now(), after;
-	CUevent old = t->base;
+	CUevent old;
 
-	if (t->base && (t->base_ctx != ctx || (t->base_good && before - t->base_since_ns < CALIBRATE_NS)))
+	if (!clock || (clock->base && clock->good && before - clock->since_ns < CALIBRATE_NS))
 		return;
-	if (!record || !query || !create || !destroy || query(call->stream) != CUDA_SUCCESS)
+	if (!record || !query || !create || query(call->stream) != CUDA_SUCCESS)
 		return;
-	if (t->spare && t->spare_ctx != ctx) {
-		destroy(t->spare);
-		t->spare = NULL;
-	}
-	if (!t->spare && create(&t->spare, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-		t->spare = NULL;
+	if (!clock->spare && create(&clock->spare, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+		clock->spare = NULL;
 		return;
 	}
-	t->spare_ctx = ctx;
 	before = track_now();
-	if (record(t->spare, call->stream) != CUDA_SUCCESS)
+	if (record(clock->spare, call->stream) != CUDA_SUCCESS)
 		return;
 	after = track_now();
 	if (after - before > CALIBRATE_MOST_NS)
 		return;
-	t->base = t->spare;
-	t->spare = old;
-	t->base_ctx = ctx;
-	t->base_ns = t->base_since_ns = after;
-	t->base_next_ns = 0;
-	t->base_good = true;
+	old = clock->base;
+	clock->base = clock->spare;
+	clock->spare = old;
+	clock->base_ns = clock->since_ns = after;
+	clock->next_ns = 0;
+	clock->good = true;
 }
 
 /*
@@ -454,12 +464,7 @@ void marker_forget(struct track *t, CUcontext ctx)
 		t->start_ctx = NULL;
 		t->started = false;
 	}
-	if (t->spare_ctx == ctx) {
-		t->spare = NULL;
-		t->spare_ctx = NULL;
-	}
-	if (t->base_ctx == ctx) {
-		t->base = NULL;
-		t->base_ctx = NULL;
-	}
+	for (unsigned i = 0; i < TRACK_CONTEXTS; i++)
+		if (t->clocks[i].ctx == ctx)
+			t->clocks[i] = (struct track_clock){0};
 }

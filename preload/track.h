@@ -54,6 +54,15 @@ struct track_stream {
 	uint32_t capturing; /* begun and not ended: threads have default streams of one name */
 };
 
+/* The GPU's clock: an event, and when it was on ours. Events of two contexts cannot be compared. */
+struct track_clock {
+	CUcontext ctx; /* NULL: free */
+	CUevent base;
+	uint64_t base_ns, next_ns, since_ns;
+	bool good;     /* recorded in an idle stream, at a known time */
+	CUevent spare; /* the next one */
+};
+
 /* Whether an event before a launch takes place when the GPU comes to it. */
 struct track_probe {
 	enum {
@@ -118,13 +127,7 @@ struct track {
 	uint64_t bell_stay;             /* in which it was set */
 	uint64_t bell_ns, bell_next_ns; /* when that was, and when it may be set again */
 
-	/* The GPU's clock: an event, and when it was on ours. */
-	CUevent base;
-	CUcontext base_ctx;
-	uint64_t base_ns, base_next_ns, base_since_ns;
-	bool base_good; /* recorded in an idle stream, at a known time */
-	CUevent spare;  /* the next one */
-	CUcontext spare_ctx;
+	struct track_clock clocks[TRACK_CONTEXTS];
 
 	/* Before the first launch of a stay, and from there to its end. */
 	CUevent start;

@@ -496,6 +496,37 @@ static void waits_first_and_floods_then(void)
 		(unsigned long long)billed, (unsigned long long)worked);
 }
 
+static int stops_its_parent_for_a_moment(void *argument)
+{
+	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	kill(getppid(), SIGSTOP);
+	t_sleep_us(300000);
+	kill(getppid(), SIGCONT);
+	return 0;
+}
+
+/* When it notices the end of its work says nothing about when that was, in whatever context. */
+static void notices_late_in_another_context(void)
+{
+	int *now = t_shared(sizeof(*now));
+	pid_t stopper = t_spawn(stops_its_parent_for_a_moment, now, 20);
+	uint64_t billed;
+
+	host_context(0);
+	waits_for_each(20);
+	host_context(0);
+	waits_for_each(20);
+	billed = own_bill_ns();
+	host_launch(NULL, 1, 20000);
+	posts(now);
+	T_CHECK(t_wait(stopper) == 0, "the stopper");
+	OK(cuCtxSynchronize());
+	billed = own_bill_ns() - billed;
+	T_CHECK(billed > 15000000 && billed < 100000000, "%llu ns of 20 ms are billed",
+		(unsigned long long)billed);
+}
+
 /* A driver need not answer a thread without a context; its work goes on all the same. */
 static void has_a_driver_that_wants_a_context(void)
 {
@@ -531,6 +562,7 @@ const struct host_case host_gate_cases[] = {
 	{"is stopped while a kernel runs", is_stopped_while_a_kernel_runs, "10", 0},
 	{"works without a context first", works_without_a_context_first, "90", 0},
 	{"waits by copying", waits_by_copying, "90", 0},
+	{"notices late in another context", notices_late_in_another_context, "90", 0},
 	{"has a driver that wants a context", has_a_driver_that_wants_a_context, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
