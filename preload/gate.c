@@ -27,6 +27,9 @@
 #define SHORT_NS        (10 * US)
 #define SHORT_CREDIT_NS (50 * US)
 #define SHORT_LEAST     64 /* launches without a wait among them */
+/* How long an event takes to pass that has nothing before it, and how many calls are let go if it did not. */
+#define SOON_NS    (20 * US)
+#define SOON_PAUSE 16
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
 /* The same in a program that has put something into its streams that waits, and in one that was seen to. */
@@ -411,6 +414,26 @@ static void settle(struct track *t)
 	stay_leave_if_idle(t);
 }
 
+/*
+ * Its call has waited for its work; the event behind it passes a moment later, also where nothing is left to
+ * do. If nobody waits for that the stay goes on into the next call, and what is between them is billed. Not
+ * every such call waits: if it was in vain, so many are let go as before.
+ */
+static void settle_soon(struct track *t, uint64_t now)
+{
+	settle(t);
+	if (t->phase == TRACK_OUT || t->count != 1)
+		return;
+	if (t->soon_in_vain) {
+		t->soon_in_vain--;
+		return;
+	}
+	while (track_now() - now < SOON_NS)
+		if (stay_leave_if_idle(t))
+			return;
+	t->soon_in_vain = SOON_PAUSE;
+}
+
 void gate_after(struct act_call *call, CUresult result)
 {
 	struct track *t = own.track;
@@ -429,7 +452,7 @@ void gate_after(struct act_call *call, CUresult result)
 	if (t->phase != TRACK_OUT && !t->broken)
 		first = launched(t, call, result, now);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
-		settle(t);
+		settle_soon(t, now);
 	track_unlock(t);
 	track_unrelax(mode);
 	if (first)

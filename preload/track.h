@@ -94,12 +94,13 @@ struct track {
 	struct track_marker ring[TRACK_MARKERS];
 	unsigned first, count;
 	uint64_t outstanding_ns, outstanding_off_ns;
-	uint32_t outstanding;   /* launches, as far as they are covered by markers */
-	uint32_t window;        /* how many may be */
-	uint32_t unwaited;      /* launches since the program last waited for any */
-	uint32_t parked;        /* launches that are no longer waited for */
-	uint32_t needed;        /* how many were queued when the last one was let past those */
-	uint64_t noted_ns;      /* when that was */
+	uint32_t outstanding;  /* launches, as far as they are covered by markers */
+	uint32_t window;       /* how many may be */
+	uint32_t soon_in_vain; /* calls that do not wait for the event behind them, because one did in vain */
+	uint32_t unwaited;     /* launches since the program last waited for any */
+	uint32_t parked;       /* launches that are no longer waited for */
+	uint32_t needed;       /* how many were queued when the last one was let past those */
+	uint64_t noted_ns;     /* when that was */
 	CUstream needed_stream; /* and where it went */
 	uint64_t needed_ns;     /* if they end before, they have waited for it */
 	uint32_t least;         /* so many may be queued, because one has waited for the other */
