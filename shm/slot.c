@@ -113,16 +113,23 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
  * A child forked while we hold the byte through a descriptor, before the page holds it, would keep a share
  * of the lock for as long as it lives. So fork() waits for a claim to end; one by a bare clone() does not.
  */
-static pthread_mutex_t claiming = PTHREAD_MUTEX_INITIALIZER;
+static arb_u64 claiming; /* 1: somebody does. Not a mutex, which old libcs cannot try without libpthread. */
+
+static bool try_claiming(void)
+{
+	return arb_cas64_full(&claiming, 0, 1);
+}
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&claiming);
+	/* A claim takes some microseconds. */
+	while (!try_claiming())
+		arb_os_sleep_ns(20000);
 }
 
 static void after_fork(void)
 {
-	pthread_mutex_unlock(&claiming);
+	arb_store64_release(&claiming, 0);
 }
 
 static pthread_once_t watched = PTHREAD_ONCE_INIT;
@@ -200,18 +207,18 @@ void arb_slot_hold_forks(void)
 {
 	arb_lock_none_held();
 	pthread_once(&watched, watch_forks);
-	pthread_mutex_lock(&claiming);
+	before_fork();
 }
 
 bool arb_slot_try_hold_forks(void)
 {
 	pthread_once(&watched, watch_forks);
-	return pthread_mutex_trylock(&claiming) == 0;
+	return try_claiming();
 }
 
 void arb_slot_let_fork(void)
 {
-	pthread_mutex_unlock(&claiming);
+	after_fork();
 }
 
 int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept)
