@@ -337,14 +337,15 @@ static void change_clock(
 	s->wall = wall;
 }
 
+/* One that pauses keeps a place there, and waits for nobody. */
 static bool in_queue(
 	const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s)
 {
-	uint64_t any = 0;
-
-	for (uint32_t w = 0; w < run->words && w < seg->nwords; w++)
-		any |= run->waiting[w] & s->attached[w];
-	return any != 0;
+	for (uint32_t i = arb_bits_next(run->waiting, run->words, 0); i != ARB_NONE;
+		i = arb_bits_next(run->waiting, run->words, i + 1))
+		if (arb_bit_test(s->attached, i) && arb_load64(&seg->slots[i].wait_since_ns))
+			return true;
+	return false;
 }
 
 static uint64_t next_cap(

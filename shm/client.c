@@ -267,6 +267,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_slot_show(&c->seg, c->me.slot);
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
+	c->kept = false;
 	c->strolled = ARB_NONE;
 	c->throttled_since = c->waiting_since = 0;
 	if (c->unbiased)

@@ -64,8 +64,9 @@ struct gpuarb_client {
 	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
 	uint64_t turn_began; /* ticks; when the set was entered */
 	uint64_t checked_ns;
-	uint64_t kept_until; /* it has left, and its place is kept until then (ticks); 0: it is not */
-	uint32_t strolled;   /* the slot that was looked at last; ARB_NONE: begin again */
+	bool kept;          /* it has left, and its place was kept */
+	uint64_t kept_busy; /* the busy clock then */
+	uint32_t strolled;  /* the slot that was looked at last; ARB_NONE: begin again */
 	uint64_t mem_limit;
 	uint64_t mem_held;         /* counted for this process, by its own books */
 	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */
@@ -131,6 +132,8 @@ int arb_client_roll(
 int arb_client_patrol(struct gpuarb_client *c);
 /* A few slots, each time from where the last look ended. */
 void arb_client_stroll(struct gpuarb_client *c);
+/* And the next one in the set. */
+int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 
 /* Lets go of the lock for a moment. False: the time is over, or it would be in vain. */
 bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);

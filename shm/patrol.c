@@ -8,6 +8,9 @@
 #include "running.h"
 #include "wait.h"
 
+/* A dead one is found so much later, and no sooner is anybody looked at. */
+#define HEARD_NS 10000000u
+
 /* One that is dead and cannot be cleaned up behind just now has lost its place all the same: on to the next.
  */
 static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
@@ -68,4 +71,21 @@ void arb_client_stroll(struct gpuarb_client *c)
 			return;
 		}
 	}
+}
+
+/* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
+static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
+{
+	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
+
+	return beat <= now_ns && now_ns - beat < HEARD_NS;
+}
+
+int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	uint32_t next = arb_bits_next(snap->running, snap->words, c->me.slot + 1);
+
+	if (next == ARB_NONE)
+		next = arb_bits_next(snap->running, snap->words, 0);
+	return was_heard(c, next, now_ns) ? 0 : arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
 }

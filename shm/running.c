@@ -204,6 +204,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			continue;
 		open_bill(slot, s, move->weight);
 		move->others = s->weight;
+		move->busy = s->busy;
 		s->running[word] |= bit;
 		s->waiting[word] &= ~bit;
 		s->weight += move->weight;
@@ -223,7 +224,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
  * Out of the set, and in the queue with the place reserved for itself: nobody is woken, and whoever looks
  * waits until it is back or the reservation has lapsed. Where nobody waits there is nothing to keep.
  */
-static inline bool keep_place(const struct arb_actor *me, const struct arb_move *move, struct arb_snap *s)
+static inline bool keep_place(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	uint64_t now_ns = move->now / ARB_TICKS_PER_NS, bit = 1ull << (me->slot % 64);
 
@@ -233,6 +234,7 @@ static inline bool keep_place(const struct arb_actor *me, const struct arb_move 
 	s->any_waiting |= bit;
 	s->reserved = reservation(me->seg, me->slot);
 	s->reserved_until = now_ns + move->keep_ns;
+	move->busy = s->busy;
 	return true;
 }
 

@@ -19,8 +19,6 @@
 
 #define MS             1000000ull
 #define STALE_CHECK_NS (1000 * MS)
-/* A dead one is found so much later, and no sooner is anybody looked at. */
-#define HEARD_NS 10000000u
 /* Who asks again so soon has not stopped waiting. */
 #define AGAIN_NS (20 * MS)
 #define EVENT_NS (1000 * MS)
@@ -34,17 +32,22 @@ static struct arb_residency residency(
 	return (struct arb_residency){&c->seg, &c->rules, snap, now_ns};
 }
 
+static struct arb_order order_at(const struct gpuarb_client *c, uint64_t now_ns)
+{
+	return (struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
+}
+
 uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
+	struct arb_order order = order_at(c, now_ns);
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
 		struct arb_residency r = residency(c, snap, now_ns);
 
 		return arb_residency_choose(&r);
 	}
-	return arb_wait_choose(
-		&c->seg, snap, &(struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns});
+	return arb_wait_choose(&c->seg, snap, &order);
 }
 
 static inline void wake_next(struct gpuarb_client *c, const struct arb_move *move)
@@ -89,6 +92,16 @@ static bool within_quota(struct gpuarb_client *c, const struct arb_snap *snap, u
 	       arb_account_extend(&c->me, c->account, usage + outstanding + EXTEND_TICKS, true, &acct) == 0;
 }
 
+/* A place is kept for another; but not from who counts for more. */
+static bool kept_from(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct arb_order order = order_at(c, now_ns);
+	uint32_t first = (uint32_t)snap->reserved - 1;
+
+	return arb_snap_reserved(snap, now_ns) && first != c->me.slot && first < c->seg.nslots &&
+	       !arb_wait_counts_for_more(&c->seg, c->me.slot, first, &order);
+}
+
 uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct gpuarb_client *c = argument;
@@ -103,8 +116,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 
 		return arb_residency_admit(&r, c->me.slot);
 	}
-	facts.reserved_for_other =
-		arb_snap_reserved(snap, now_ns) && (uint32_t)snap->reserved != c->me.slot + 1;
+	facts.reserved_for_other = kept_from(c, snap, now_ns);
 	return arb_policy_admit(&facts) ? ARB_REASON_NONE : ARB_REASON_QUEUE;
 }
 
@@ -205,10 +217,10 @@ static int enter(
 			struct arb_slot *s = arb_client_slot(c);
 
 			c->running = true;
-			/* The turn goes on if the place was kept. */
-			if (__builtin_expect(move->now >= c->kept_until, 1))
+			/* The turn goes on if the place was kept, and nobody has had it. */
+			if (__builtin_expect(!c->kept || move->busy != c->kept_busy, 1))
 				c->turn_began = move->now;
-			c->kept_until = 0;
+			c->kept = false;
 			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
 				begin_turn(c, snap);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
@@ -220,7 +232,7 @@ static int enter(
 			return 0;
 		}
 		if (r == -EAGAIN) {
-			c->kept_until = 0;
+			c->kept = false;
 			mark_active(c);
 			note_reason(c, move->reason, snap);
 			return r;
@@ -282,7 +294,7 @@ static void end_turn(struct gpuarb_client *c)
 static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
-	struct arb_order order = {now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
+	struct arb_order order = order_at(c, now_ns);
 	uint32_t next;
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
@@ -302,14 +314,21 @@ static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap
 /* Not beyond its quota or its turn: what is kept is only what it has. */
 static uint64_t may_keep(struct gpuarb_client *c, uint64_t keep_ns)
 {
-	uint64_t now = arb_os_now_ns();
+	uint64_t now = arb_os_now_ns(), left;
 	struct arb_snap snap;
 
 	if (!keep_ns || !c->turns || c->rules.policy == ARB_POLICY_MEMORY ||
 		arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
 		return 0;
 	arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
-	return turn_over(c, &snap, now) || !within_quota(c, &snap, 0) ? 0 : keep_ns;
+	if (turn_over(c, &snap, now) || !within_quota(c, &snap, 0))
+		return 0;
+	left = (c->turn_began - now * ARB_TICKS_PER_NS +
+		       arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap.win_ticks)) /
+	       ARB_TICKS_PER_NS;
+	if (left > ARB_RESERVE_NS_MAX / 2)
+		left = ARB_RESERVE_NS_MAX / 2;
+	return keep_ns < left ? keep_ns : left;
 }
 
 static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
@@ -321,10 +340,10 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
 		return 0;
 	/* It has left before, and does not come back: the place is the next one's. */
-	if (__builtin_expect(c->kept_until && !keep_ns, 0)) {
+	if (__builtin_expect(c->kept, 0)) {
 		struct arb_move *move = arb_client_move(c, 0);
 
-		c->kept_until = 0;
+		c->kept = false;
 		if (arb_running_unqueue(&c->me, move, &snap) == 0)
 			wake_next(c, move);
 	}
@@ -339,8 +358,9 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
-			c->kept_until = move->kept ? move->now + move->keep_ns * ARB_TICKS_PER_NS : 0;
 			r = move->kept;
+			c->kept = move->kept;
+			c->kept_busy = move->busy;
 			wake_next(c, move);
 			break;
 		}
@@ -390,11 +410,17 @@ int arb_client_leave_now(struct gpuarb_client *c)
 /* How long a refused client may sleep before it must look again. */
 static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
-	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1;
+	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1, ns;
+	struct arb_order order = order_at(c, now_ns);
 
-	if (arb_load32(&arb_client_slot(c)->reason) != ARB_REASON_QUOTA)
-		return arb_wait_sleep_ns(arb_wait_rank(&c->seg, snap, c->me.slot,
-			&(struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns}));
+	if (arb_load32(&arb_client_slot(c)->reason) != ARB_REASON_QUOTA) {
+		ns = arb_wait_sleep_ns(arb_wait_rank(&c->seg, snap, c->me.slot, &order));
+		/* Nobody tells the first ones that a place is no longer kept. */
+		if (ns == arb_wait_sleep_ns(0) && !snap->weight && arb_snap_reserved(snap, now_ns) &&
+			snap->reserved_until - now_ns < ns)
+			ns = snap->reserved_until - now_ns;
+		return ns;
+	}
 	end = end > now_ns ? end - now_ns : 1;
 	/* Others may stop wanting their share before the window ends. */
 	if (c->terms.quota_ppm < c->terms.limit_ppm || c->rules.borrow)
@@ -497,14 +523,6 @@ void gpuarb_client_cancel(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->lock);
 }
 
-/* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
-static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
-{
-	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
-
-	return beat <= now_ns && now_ns - beat < HEARD_NS;
-}
-
 struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)
 {
 	return (struct gpuarb_stay){c->move.others, c->move.steady};
@@ -535,13 +553,8 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 		return r;
 	c->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
 	if (c->running) {
-		uint32_t next = arb_bits_next(snap.running, snap.words, c->me.slot + 1);
-
 		mark_active(c);
-		if (next == ARB_NONE)
-			next = arb_bits_next(snap.running, snap.words, 0);
-		r = was_heard(c, next, now) ? 0
-					    : arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
+		r = arb_client_neighbour(c, &snap, now);
 		if (r < 0 && r != -ESTALE)
 			r = 0;
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);

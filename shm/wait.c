@@ -64,6 +64,14 @@ uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *sna
 	return rank;
 }
 
+bool arb_wait_counts_for_more(
+	const struct arb_segment *seg, uint32_t slot, uint32_t other, const struct arb_order *order)
+{
+	struct arb_candidate a = candidate(seg, slot, order), b = candidate(seg, other, order);
+
+	return a.priority > b.priority && arb_policy_goes_first(&a, &b, order->now_ns, order->max_wait_ns);
+}
+
 uint64_t arb_wait_sleep_ns(uint32_t rank)
 {
 	/* The first two look every 5 ms, those behind them ever more rarely. */

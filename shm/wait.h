@@ -21,6 +21,10 @@ uint32_t arb_wait_choose(
 uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
 	const struct arb_order *order);
 
+/* Does the one count for so much more than the other that a place is not kept from it? */
+bool arb_wait_counts_for_more(
+	const struct arb_segment *seg, uint32_t slot, uint32_t other, const struct arb_order *order);
+
 /* A wake-up can be lost only with the death of whoever owed it; sleeps are bounded by the place in the queue.
  */
 uint64_t arb_wait_sleep_ns(uint32_t rank);

@@ -30,6 +30,8 @@ static void queue_up(struct gpuarb_client *c)
 	struct arb_snap s;
 
 	gpuarb_client_tick(c);
+	c->waiting_since = u_clock_ns;
+	arb_store64(&c->seg.slots[c->me.slot].wait_since_ns, u_clock_ns);
 	c->move.queue = true;
 	cr_assert_eq(arb_running_enter(&c->me, arb_client_move(c, 0), &s), -EAGAIN);
 }
@@ -136,6 +138,114 @@ Test(turns, what_is_kept_is_not_beyond_the_quota)
 	u_clock_ns += 60 * MS;
 	cr_assert_eq(gpuarb_client_pause(waiter, 0, MS), 0);
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+}
+
+/* If it comes late and nobody has taken the place, it is still the same turn: it would never end. */
+Test(turns, who_comes_late_gets_no_new_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	for (int i = 0; i < 25; i++) {
+		cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1, "%d", i);
+		u_clock_ns += 4 * MS;
+		cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	}
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+
+	/* Somebody has had the place meanwhile. */
+	queue_up(holder);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	u_clock_ns += 40 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	u_clock_ns += 40 * MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1, "a turn of its own");
+}
+
+Test(turns, what_is_kept_is_not_beyond_the_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 99 * MS;
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 50 * MS), 1);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+Test(turns, who_pauses_twice_does_not_stay_in_the_queue)
+{
+	struct arb_snap s;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0, "it was out already");
+	cr_assert_eq(arb_running_read(&holder->seg, &s), 0);
+	cr_assert_not(arb_bit_test(s.waiting, holder->me.slot));
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+/* Who counts for more does not wait for one that is not there, nor for one that has just been woken. */
+Test(turns, nothing_is_kept_from_who_counts_for_more)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 90), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+}
+
+/* One that idles in between was not kept from using its quota. */
+Test(turns, who_pauses_saves_nothing)
+{
+	struct gpuarb_client_status status;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	for (int i = 0; i < 5; i++) {
+		cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
+		u_clock_ns = status.window_end_ns - 10 * MS;
+		cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+		queue_up(holder);
+		u_clock_ns += 9 * MS;
+		cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+		u_clock_ns += 2 * MS;
+		cr_assert_eq(left(waiter), 50 * MS, "%lu", (unsigned long)left(waiter));
+		cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	}
+}
+
+/* A waiter that looks while a place is kept looks again when it is no longer. */
+static void nobody_acts(void)
+{
+	cr_assert(u_futex.nslept < 3, "%d", u_futex.nslept);
+}
+
+Test(turns, a_place_that_lapses_is_not_overslept)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_futex.nslept = 0;
+	u_futex.while_asleep = nobody_acts;
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000 * MS), 0);
+	cr_assert(u_futex.slept_ns <= 2 * MS + MS / 10, "%lu", (unsigned long)u_futex.slept_ns);
 }
 
 Test(turns, all_at_once_has_none)

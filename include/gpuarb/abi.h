@@ -229,7 +229,7 @@ struct arb_slot {
 	arb_u32 generation; /* +1 by every new owner */
 	arb_u32 account;    /* index into the accounts, checked at every use */
 	arb_u32 priority;   /* 0 (lowest) .. 100 */
-	arb_u64 wait_since_ns; /* 0: not waiting. A stale value costs a place in the queue */
+	arb_u64 wait_since_ns; /* 0: not waiting, though a place may be kept. A stale value costs a place in the queue */
 	arb_u64 rank_ppm;      /* used / quota of its account when it began to wait: orders the waiters */
 	arb_u64 mem[2];        /* bytes; the account's parity bit says which one counts */
 	arb_u64 mem_now;       /* the same for policy and viewers, stored after the CAS: a hint */

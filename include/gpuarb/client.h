@@ -100,8 +100,8 @@ GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns
 
 /*
  * The same for one that will be back soon: where turns are taken, others wait and its turn is not over, it
- * keeps its place for keep_ns, and its turn goes on when it enters again. 1: it does; should it not come,
- * gpuarb_client_leave gives the place to the next.
+ * keeps its place for keep_ns, not beyond its turn, and its turn goes on when it enters again. 1: it does;
+ * should it not come, gpuarb_client_leave gives the place to the next.
  */
 GPUARB_API int gpuarb_client_pause(struct gpuarb_client *client, uint64_t end_ns, uint64_t keep_ns);
 
