@@ -122,10 +122,18 @@ static struct others look_at_others(const struct gpuarb_client *c)
 	return o;
 }
 
+/* Who tries in vain says no longer than it must that it is under way: others are held up by that. */
 static int count(struct gpuarb_client *c, uint64_t bytes, bool most)
 {
-	return most ? arb_account_mem_most(&c->me, c->account, bytes, c->mem_limit)
-		    : arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+	int r;
+
+	if (!most)
+		return arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+	say_passing(c, 1);
+	r = arb_account_mem_most(&c->me, c->account, bytes, c->mem_limit);
+	if (r < 0)
+		say_passing(c, -1);
+	return r;
 }
 
 /*
@@ -141,11 +149,8 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 	int r;
 
 	*dead = false;
-
 	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
 		return own ? -EAGAIN : -ENOMEM;
-	if (most)
-		say_passing(c, 1);
 	r = count(c, bytes, most);
 	if (r == -ENOMEM) {
 		*dead = !reclaim_members(c);
@@ -159,8 +164,6 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 		if (*dead)
 			r = -EBUSY;
 	}
-	if (r < 0 && most)
-		say_passing(c, -1);
 	if (r == 0)
 		c->mem_held += bytes;
 	return r;
