@@ -14,12 +14,16 @@
 /* A bell that rang before the end was for nothing. After some of those in a row it is set less often. */
 #define VAIN_NS   (2 * MS)
 #define VAIN_MOST 6
+/* If so many have not rung, the driver's thread is held up, perhaps by a function of the program's: to queue
+ * ever more would in the end wait for it, with the lock. */
+#define BELLS_MOST 8
 
 /* The driver's thread. Everything that it touches is there for as long as the process. */
 static void ring(void *argument)
 {
 	struct track *t = argument;
 
+	__atomic_fetch_add(&t->bells_rung, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_RANG, __ATOMIC_RELEASE);
 	tracker_ring();
 }
@@ -73,8 +77,10 @@ static bool hang(struct track *t, const struct track_marker *const *last, unsign
 			return false;
 	/* It may ring before the call returns. */
 	__atomic_store_n(&t->bell, BELL_SET, __ATOMIC_RELAXED);
-	if (call(t->bell_stream, ring, t) == CUDA_SUCCESS)
+	if (call(t->bell_stream, ring, t) == CUDA_SUCCESS) {
+		t->bells_set++;
 		return true;
+	}
 	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
 	return false;
 }
@@ -83,6 +89,12 @@ bool bell_is_set(const struct track *t)
 {
 	/* One that was set in another stay has not rung in time, or never will. */
 	return __atomic_load_n(&t->bell, __ATOMIC_RELAXED) == BELL_SET && t->bell_stay == t->stay;
+}
+
+/* Signed: one whose context has gone may ring nevertheless. */
+static bool too_many(const struct track *t)
+{
+	return (int32_t)(t->bells_set - __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED)) >= BELLS_MOST;
 }
 
 bool bell_set(struct track *t, uint64_t now)
@@ -99,7 +111,7 @@ bool bell_set(struct track *t, uint64_t now)
 	if (act_thread_any_waits())
 		return false;
 	if (t->bell_broken || now < t->bell_next_ns || t->loose || t->waiters || t->nstreams > STREAMS_MOST ||
-		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || !push || !pop)
+		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || too_many(t) || !push || !pop)
 		return false;
 	n = choose(t, last);
 	/* One stream of our own, in the first context that needs it. */
@@ -132,5 +144,6 @@ void bell_forget(struct track *t, CUcontext ctx)
 	t->bell_ctx = NULL;
 	t->bell_stream = NULL;
 	t->bell_broken = false;
+	t->bells_set = __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
 }

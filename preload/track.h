@@ -122,7 +122,8 @@ struct track {
 	/* The driver says when the work has ended. */
 	uint32_t bell; /* enum track_bell; written by the driver's thread too */
 	bool bell_broken;
-	unsigned bell_vain; /* how many, one after the other, rang before the end */
+	unsigned bell_vain;             /* how many, one after the other, rang before the end */
+	uint32_t bells_set, bells_rung; /* ever; the second is the driver's thread's */
 	CUstream bell_stream;
 	CUcontext bell_ctx;
 	uint64_t bell_stay;             /* in which it was set */

@@ -141,12 +141,30 @@ static void has_many_streams(void)
 	T_CHECK(asked() == 0, "the driver was asked");
 }
 
+/* What is never answered is not asked for ever: the driver's queue would be full one day. */
+static void is_not_answered(void)
+{
+	const char *how = getenv("FORWARD_HOST_FUNC");
+	unsigned before;
+
+	host_context(0);
+	before = asked();
+	for (int i = 0; i < 20; i++) {
+		host_launch(NULL, 1, i % 2 ? 12000 : 4000);
+		host_must_leave(0);
+	}
+	T_CHECK(!how || strcmp(how, "never") || asked() - before <= 8, "it was asked %u times",
+		asked() - before);
+	host_work();
+}
+
 const struct host_case host_bell_cases[] = {
 	{"bell: is told when its work has ended", is_told, "90", 0},
 	{"bell: destroys its context", destroys_its_context, "90", 0},
 	{"bell: resets its context", resets_its_context, "90", 0},
 	{"bell: ends", ends, "90", 0},
 	{"bell: forks", forks, "90", 0},
+	{"bell: is not answered", is_not_answered, "90", 0},
 	{"bell: captures", captures, "90", 0},
 	{"bell: has many streams", has_many_streams, "90", 0},
 	{NULL, NULL, NULL, 0},
