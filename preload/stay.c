@@ -197,7 +197,8 @@ bool stay_leave_if_idle(struct track *t)
 		end -= lead_of(t, end - t->begin_ns);
 	keep = keep_ns(t);
 	r = gpuarb_client_pause(t->device->client, end > t->begin_ns ? end : t->begin_ns, keep);
-	__atomic_store_n(&t->kept_ns, r > 0 ? now + keep : 0, __ATOMIC_RELAXED);
+	t->keeps = r > 0;
+	__atomic_store_n(&t->kept_ns, t->keeps ? now + keep : 0, __ATOMIC_RELAXED);
 	t->left_ns = now;
 	t->gap_open = true;
 	__atomic_store_n(&t->again_ns, t->loose ? now + AGAIN_NS : 0, __ATOMIC_RELAXED);

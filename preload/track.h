@@ -154,6 +154,7 @@ struct track {
 	uint64_t gap_ns;               /* until the next one begins, on average; 0: not known */
 	bool gap_open;                 /* it is yet to begin */
 	uint64_t kept_ns;              /* its place in the set is kept until then; 0: it is not */
+	bool keeps;                    /* the last time it was: others wait for it */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;

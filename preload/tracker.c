@@ -28,6 +28,9 @@ COMPAT_WEAK(pthread_create)
 #define LOOK_LEAST_NS (2 * MS)
 #define LOOK_MOST_NS  (8 * MS)
 #define LOOK_COSTS    200
+/* And one whose place is kept, as often as that may end: nobody else would know for milliseconds. */
+#define KEEP_LOOK_NS    MS
+#define KEEP_LOOK_COSTS 100
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
@@ -181,6 +184,10 @@ static uint64_t look(struct track *t)
 		due = t->bell_ns + DEAF_NS > now ? t->bell_ns + DEAF_NS : now + least;
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
+	least = purse.each_ns * KEEP_LOOK_COSTS > KEEP_LOOK_NS ? purse.each_ns * KEEP_LOOK_COSTS
+							       : KEEP_LOOK_NS;
+	if (t->keeps && next > least)
+		next = least;
 	if (t->phase == TRACK_OUT)
 		next = !t->kept_ns ? 0 : t->kept_ns > now + 50 * US ? t->kept_ns - now : 50 * US;
 	track_unlock(t);

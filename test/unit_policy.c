@@ -136,6 +136,9 @@ Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 	b.silent = true;
 	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "but who is stopped does not come anyway");
 	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
+	b = (struct arb_candidate){90, 0, 0, false};
+	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "nor who does not wait for it");
+	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
 }
 
 Test(policy, who_waits_in_the_queue_keeps_what_it_could_not_use)
