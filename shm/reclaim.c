@@ -39,6 +39,7 @@ static struct arb_move move_now(struct chooser *c)
 	return (struct arb_move){.now = now,
 		.at = now,
 		.win_ms = c->rules->win_ms,
+		.more = c->rules->policy == ARB_POLICY_MEMORY,
 		.reserve_ns = c->rules->reserve_ns,
 		.choose = choose,
 		.argument = c,

@@ -52,6 +52,10 @@ static inline void choose(const struct arb_segment *seg, struct arb_move *move, 
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
+	/* Where one runs at a time there is no place before it has gone: one that was promised now would end
+	 * its turn. */
+	if (s->weight && !move->more)
+		return;
 	if (arb_snap_reserved(s, now_ns)) {
 		move->next = (uint32_t)s->reserved - 1;
 	} else {

@@ -47,7 +47,7 @@ struct arb_move {
 	uint64_t window;       /* number of the window that the actor's account has been rolled to */
 	uint32_t weight;       /* entering */
 	bool queue;            /* entering: if refused, register as waiting */
-	bool more;             /* entering: there may be room for another */
+	bool more;             /* there may be room for another beside those who run */
 	uint64_t reserve_ns;   /* how long a reservation holds */
 	uint64_t keep_ns;      /* leaving: how long it keeps its place from those who wait; 0: not at all */
 	arb_admit_fn *admit;   /* NULL: always */

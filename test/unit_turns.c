@@ -169,6 +169,26 @@ Test(turns, who_comes_late_gets_no_new_turn)
 	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1, "a turn of its own");
 }
 
+/* Who gives its place away when it is another's already takes nothing from that one. */
+Test(turns, who_gives_way_late_ends_nobodys_turn)
+{
+	struct gpuarb_client *third = u_client("third", 0);
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(third);
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(u_futex.nwoken, 0, "there is no place for anybody");
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	gpuarb_client_close(third);
+}
+
 Test(turns, what_is_kept_is_not_beyond_the_turn)
 {
 	u_set("policy", "exclusive");
