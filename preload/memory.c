@@ -72,16 +72,19 @@ void memory_give_back(void)
 	track_unrelax(mode);
 }
 
-/* Refused only at a moment at which no other call of the account has reserved more than it needs. */
-static bool reserve_undisturbed(struct arb_device *device, uint64_t bytes, enum memory_need need)
+/*
+ * Refused only at a moment at which no other call of the account has reserved more than it needs; or after
+ * *until, which is for all that the program's call tries (0: it has not waited yet).
+ */
+static bool reserve_undisturbed(
+	struct arb_device *device, uint64_t bytes, enum memory_need need, uint64_t *until)
 {
-	uint64_t until = 0;
 	int r;
 
 	while ((r = memory_try(device, bytes, need)) == -EAGAIN) {
-		if (!until)
-			until = track_now() + MEMORY_UNDER_WAY_NS;
-		else if (track_now() > until)
+		if (!*until)
+			*until = track_now() + MEMORY_UNDER_WAY_NS;
+		else if (track_now() > *until)
 			return false;
 		memory_nap(NAP_NS);
 		memory_give_back();
@@ -110,7 +113,7 @@ static bool drain(void)
 	return done;
 }
 
-static bool reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
+static bool reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need, uint64_t *until)
 {
 	int r = memory_try(device, bytes, need);
 	bool stocks = memory_pool_any() || memory_ordered_any();
@@ -118,13 +121,15 @@ static bool reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_
 	if (r == 0 || (r == -ENOMEM && !stocks))
 		return r == 0;
 	memory_give_back();
-	return reserve_undisturbed(device, bytes, need) || memory_ordered_wait(device, bytes, need) ||
-	       (drain() && reserve_undisturbed(device, bytes, need));
+	return reserve_undisturbed(device, bytes, need, until) || memory_ordered_wait(device, bytes, need) ||
+	       (drain() && reserve_undisturbed(device, bytes, need, until));
 }
 
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
 {
-	return reserve_hard(device, bytes, need) || memory_refused(device, bytes);
+	uint64_t until = 0;
+
+	return reserve_hard(device, bytes, need, &until) || memory_refused(device, bytes);
 }
 
 bool memory_reserve_waiting(
@@ -134,9 +139,10 @@ bool memory_reserve_waiting(
 	__typeof__(cuStreamSynchronize) *wait =
 		thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize);
 	CUstreamCaptureMode mode;
+	uint64_t until = 0;
 	bool waited;
 
-	if (reserve_hard(device, bytes, need))
+	if (reserve_hard(device, bytes, need, &until))
 		return true;
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
 	mode = track_relax();
@@ -144,7 +150,7 @@ bool memory_reserve_waiting(
 	track_unrelax(mode);
 	if (waited)
 		memory_give_back();
-	return (waited && reserve_undisturbed(device, bytes, need)) || memory_refused(device, bytes);
+	return (waited && reserve_undisturbed(device, bytes, need, &until)) || memory_refused(device, bytes);
 }
 
 struct arb_device *memory_device(CUdevice ordinal)

@@ -102,10 +102,8 @@ static bool try_to_enter(const struct graph_exec *x)
 }
 
 /* Refused only at a moment at which no call has reserved more than it needs. */
-static bool enter_undisturbed(const struct graph_exec *x)
+static bool enter_undisturbed(const struct graph_exec *x, uint64_t until)
 {
-	uint64_t until = track_now() + MEMORY_UNDER_WAY_NS;
-
 	memory_give_back();
 	while (!try_to_enter(x)) {
 		if (!own.again || track_now() > until)
@@ -223,6 +221,8 @@ void graph_enter_if_room(struct graph_exec *x)
 
 bool graph_enter(struct graph_exec *x, const struct act_call *call)
 {
+	uint64_t until;
+
 	own.alone = false;
 	own.place = memory_place_of(call);
 	/* The driver refuses it, and says why. */
@@ -232,9 +232,10 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	}
 	if (try_to_enter(x) || enter_alone(x))
 		return true;
-	if (enter_undisturbed(x) || wait_and_enter(x) || wait_for_blocks(x))
+	until = track_now() + MEMORY_UNDER_WAY_NS;
+	if (enter_undisturbed(x, until) || wait_and_enter(x) || wait_for_blocks(x))
 		return true;
-	if (memory_pool_holds() && finish_stream(call) && enter_undisturbed(x))
+	if (memory_pool_holds() && finish_stream(call) && enter_undisturbed(x, until))
 		return true;
 	return memory_refused(memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes);
 }

@@ -157,7 +157,8 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 		before = look_at_others(c);
 		r = count(c, bytes, most);
 		after = look_at_others(c);
-		if (r == -ENOMEM &&
+		/* What is more than the quota does not fit, whatever is given back. */
+		if (r == -ENOMEM && (!c->mem_limit || bytes <= c->mem_limit) &&
 			(own || before.passing || after.passing || before.settled != after.settled))
 			r = -EAGAIN;
 		*dead &= r == -ENOMEM;

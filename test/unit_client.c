@@ -381,6 +381,7 @@ Test(client, what_others_may_give_back_refuses_nobody)
 	cr_assert_eq(gpuarb_client_mem_try(a, 700, true), 0);
 	cr_assert_eq(gpuarb_client_mem_try(b, 400, false), -EAGAIN, "another process's call is under way");
 	cr_assert_eq(gpuarb_client_mem_try(a, 400, true), -EAGAIN, "one's own");
+	cr_assert_eq(gpuarb_client_mem_try(b, 1001, false), -ENOMEM, "nothing makes room for that");
 	cr_assert_eq(gpuarb_client_mem_try(b, 300, true), 0);
 	cr_assert_eq(gpuarb_client_mem_release(a, 600), 0);
 	gpuarb_client_mem_settled(a);
