@@ -274,7 +274,8 @@ void stay_is_backlogged(struct track *t)
 	if (!t->stay_weight || t->stay_weight >= WEIGHT_ONE)
 		return;
 	t->stay_weight = WEIGHT_ONE;
-	gpuarb_client_leave(client, 0);
+	/* Its place is not for anybody else meanwhile. */
+	gpuarb_client_pause(client, 0, KEEP_NS);
 	if (gpuarb_client_resume(client) < 0)
 		set_phase(t, TRACK_OUT);
 }

@@ -42,12 +42,15 @@ static uint64_t reservation(const struct arb_segment *seg, uint32_t slot)
 }
 
 /*
- * A place has become free: chooses a waiter and reserves it, or finds the one it is reserved for already.
- * Whoever it is must be woken after the CAS.
+ * Who is next: chooses a waiter and reserves a place for it, or finds the one it is reserved for already,
+ * which has all the time again only if a place has just become free (`freed`): else it would never lapse
+ * where others come and go. Whoever it is must be woken after the CAS.
  */
-static inline void choose(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
+static inline void choose(
+	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, const bool freed)
 {
 	uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
+	bool fresh = freed;
 
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
@@ -61,13 +64,15 @@ static inline void choose(const struct arb_segment *seg, struct arb_move *move, 
 	} else {
 		s->reserved = s->reserved_until = 0;
 		move->next = move->choose(move->argument, s, now_ns);
+		fresh = true;
 	}
 	if (move->next >= seg->nslots) {
 		move->next = ARB_NONE;
 		return;
 	}
 	s->reserved = reservation(seg, move->next);
-	s->reserved_until = now_ns + move->reserve_ns;
+	if (fresh)
+		s->reserved_until = now_ns + move->reserve_ns;
 }
 
 static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
@@ -196,7 +201,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			s->any_waiting |= bit;
 			if (!queue) {
 				drop_reservation_of(s, me->slot);
-				choose(seg, move, s);
+				choose(seg, move, s, false);
 			}
 			if (snap_publish(me, s))
 				return -EAGAIN;
@@ -215,7 +220,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		drop_reservation_of(s, me->slot);
 		/* Where more than one may fit, each who enters lets the next one try. */
 		if (move->more && !s->reserved)
-			choose(seg, move, s);
+			choose(seg, move, s, false);
 		if (snap_publish(me, s)) {
 			move->entered = s->head;
 			return 0;
@@ -284,7 +289,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 		move->others = s->weight;
 		move->kept = keep_place(me, move, s);
 		if (!move->kept)
-			choose(seg, move, s);
+			choose(seg, move, s, true);
 		if (snap_publish(me, s))
 			return 0;
 		move->kept = false;
@@ -310,7 +315,7 @@ int arb_running_unqueue(const struct arb_actor *me, struct arb_move *move, struc
 		}
 		s->waiting[word] &= ~bit;
 		drop_reservation_of(s, me->slot);
-		choose(me->seg, move, s);
+		choose(me->seg, move, s, false);
 		if (snap_publish(me, s))
 			return 0;
 	}
@@ -325,6 +330,7 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 	move->next = ARB_NONE;
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(me->seg, s);
+		bool runs;
 
 		if (r < 0)
 			return r;
@@ -338,14 +344,15 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 		if (s->running[word] & bit && s->win_number != move->window)
 			return -EXDEV;
 		arb_fence_release();
-		if (s->running[word] & bit)
+		runs = s->running[word] & bit;
+		if (runs)
 			take_out(me->seg, s, me->slot);
 		else if (s->evicted[word] & bit)
 			take_bill(me->seg, s, me->slot);
 		s->evicted[word] &= ~bit;
 		s->waiting[word] &= ~bit;
 		drop_reservation_of(s, me->slot);
-		choose(me->seg, move, s);
+		choose(me->seg, move, s, runs);
 		if (snap_publish(me, s))
 			return 0;
 	}
@@ -402,7 +409,7 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 		s->evicted[word] |= bit;
 		s->any_evicted |= bit;
 		lighten(me->seg, s, w);
-		choose(me->seg, move, s);
+		choose(me->seg, move, s, true);
 		if (snap_publish(me, s))
 			return 1;
 	}

@@ -110,6 +110,25 @@ Test(turns, who_is_back_soon_keeps_its_turn)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 }
 
+/* Out and in with another weight: nobody comes in between, and it is the same turn. */
+Test(turns, who_changes_its_weight_keeps_its_turn)
+{
+	struct gpuarb_work light = {.weight = 3};
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, &light), 0);
+	queue_up(waiter);
+	u_clock_ns += 90 * MS;
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_pause(holder, 0, MS), 1);
+	cr_assert_eq(gpuarb_client_resume(holder), 0);
+	cr_assert_eq(u_futex.nwoken, 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
+	queue_up(waiter);
+	u_clock_ns += 10 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+}
+
 Test(turns, who_does_not_come_back_is_not_waited_for)
 {
 	u_set("policy", "exclusive");
@@ -186,6 +205,29 @@ Test(turns, who_gives_way_late_ends_nobodys_turn)
 	cr_assert_eq(u_futex.nwoken, 0, "there is no place for anybody");
 	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	gpuarb_client_close(third);
+}
+
+/* The place is one's that does not come. Others who ask now and then get it when that has lapsed. */
+Test(turns, a_reservation_gets_no_longer_because_others_give_up)
+{
+	struct gpuarb_client *third = u_client("third", 0);
+	int tries = 0;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	while (gpuarb_client_wait(third, NULL, MS) == -ETIMEDOUT)
+		cr_assert(++tries < 10);
+	cr_assert_eq(gpuarb_client_leave(third, 0), 0);
+
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_wait(third, NULL, MS), -ETIMEDOUT);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_wait(third, NULL, MS), 0);
 	gpuarb_client_close(third);
 }
 
