@@ -21,10 +21,11 @@
 
 #include "report.h"
 
-#define ROUNDS 200
-#define WARM   20
-#define US     1000ull
-#define MS     1000000ull
+#define ROUNDS  200
+#define WARM    20
+#define STREAMS 16
+#define US      1000ull
+#define MS      1000000ull
 /* A fraction of a millisecond. */
 #define ALLOWED_US 500
 
@@ -44,19 +45,23 @@ struct way {
 	const char *name;
 	uint64_t least_ns, most_ns; /* of a kernel */
 	unsigned limit;
-	bool anew;    /* each time another one, which was never launched before */
-	bool company; /* somebody else runs all the time */
+	bool anew;        /* each time another one, which was never launched before */
+	bool company;     /* somebody else runs all the time */
+	unsigned streams; /* one in each at once; 0: the default stream alone */
+	unsigned kernels; /* one behind the other */
 };
 
 static const struct way ways[] = {
-	{"300us", 300 * US, 300 * US, 90, false, false},
-	{"1ms", 1 * MS, 1 * MS, 90, false, false},
-	{"10ms", 10 * MS, 10 * MS, 90, false, false},
-	{"unlimited", 1 * MS, 1 * MS, 100, false, false},
-	{"varied", 300 * US, 20 * MS, 90, false, false},
-	{"new", 300 * US, 20 * MS, 90, true, false},
-	{"company-1ms", 1 * MS, 1 * MS, 45, false, true},
-	{"company-10ms", 10 * MS, 10 * MS, 45, false, true},
+	{"300us", 300 * US, 300 * US, 90, false, false, 0, 1},
+	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, 1},
+	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, 1},
+	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, 1},
+	{"varied", 300 * US, 20 * MS, 90, false, false, 0, 1},
+	{"new", 300 * US, 20 * MS, 90, true, false, 0, 1},
+	{"streams", 300 * US, 2 * MS, 90, false, false, 10, 1},
+	{"burst", 300 * US, 2 * MS, 90, false, false, 0, 10},
+	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, 1},
+	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, 1},
 };
 
 static void die(const char *what)
@@ -99,54 +104,70 @@ static void *symbol(const char *name)
 }
 
 /*
- * The program: one kernel, a pause in which it ends, and so on. It asks nobody whether it has. When it did is
- * known afterwards, by events on both sides, the first of them in an idle stream.
+ * The program: one kernel, or one in each stream, a pause in which it ends, and so on. It asks nobody whether
+ * it has. When it did is known afterwards, by events on both sides, the first of them in an idle stream.
  */
 static int program(char **argv)
 {
 	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)symbol("cuLaunchKernel");
 	__typeof__(cuEventCreate) *create = (__typeof__(cuEventCreate) *)symbol("cuEventCreate");
 	__typeof__(cuEventRecord) *record = (__typeof__(cuEventRecord) *)symbol("cuEventRecord");
+	__typeof__(cuStreamCreate) *new_stream = (__typeof__(cuStreamCreate) *)symbol("cuStreamCreate");
 	__typeof__(cuEventElapsedTime) *elapsed =
 		(__typeof__(cuEventElapsedTime) *)symbol("cuEventElapsedTime");
 	__typeof__(cuModuleLoadData) *load = (__typeof__(cuModuleLoadData) *)symbol("cuModuleLoadData");
 	__typeof__(cuModuleGetFunction) *get =
 		(__typeof__(cuModuleGetFunction) *)symbol("cuModuleGetFunction");
 	uint64_t least = strtoull(argv[3], NULL, 10), most = strtoull(argv[4], NULL, 10), ns, begun;
+	bool anew = !strcmp(argv[5], "new");
+	unsigned n = (unsigned)atoi(argv[6]), behind = (unsigned)atoi(argv[7]), last = n ? n : 1;
 	struct diary *d = open_diary(argv[2]);
 	void *params[] = {&ns};
+	CUstream streams[STREAMS] = {NULL};
+	CUevent begin, end[STREAMS];
 	CUcontext ctx;
 	CUmodule module;
 	CUfunction function;
-	CUevent begin, end;
-	bool anew = !strcmp(argv[5], "new");
 
 	if (((__typeof__(cuInit) *)symbol("cuInit"))(0) ||
 		((__typeof__(cuCtxCreate_v2) *)symbol("cuCtxCreate_v2"))(&ctx, 0, 0) ||
 		load(&module, spin_ptx) || get(&function, module, "spin_ns") ||
-		create(&begin, CU_EVENT_DEFAULT) || create(&end, CU_EVENT_DEFAULT))
+		create(&begin, CU_EVENT_DEFAULT))
 		return 1;
+	for (unsigned i = 0; i < last; i++)
+		if ((n && new_stream(&streams[i], CU_STREAM_NON_BLOCKING)) ||
+			create(&end[i], CU_EVENT_DEFAULT))
+			return 1;
 	srandom(1);
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		uint64_t expected;
-		float ms;
+		uint64_t all = 0, expected;
+		float ms, latest = 0;
 
-		ns = least + (uint64_t)random() % (most - least + 1);
 		if (anew && (load(&module, spin_ptx) || get(&function, module, "spin_ns")))
 			return 1;
-		if (record(begin, NULL))
+		if (record(begin, streams[0]))
 			return 1;
 		begun = bench_now_ns();
-		if (launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL) || record(end, NULL))
-			return 1;
-		expected = bench_now_ns() + ns;
+		for (unsigned k = 0; k < last * behind; k++) {
+			CUstream stream = streams[k % last];
+
+			ns = least + (uint64_t)random() % (most - least + 1);
+			all += ns;
+			if (launch(function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL) ||
+				record(end[k % last], stream))
+				return 1;
+		}
+		expected = bench_now_ns() + all;
 		sleep_until(expected);
 		d->floor[i] = bench_now_ns() - expected;
 		/* Long enough beside another, and not in step with anything. */
-		sleep_until(expected + ns + 6 * MS + (uint64_t)random() % (8 * MS));
-		if (elapsed(&ms, begin, end))
-			return 1;
-		d->end[i] = begun + (uint64_t)((double)ms * 1e6);
+		sleep_until(expected + all + 6 * MS + (uint64_t)random() % (8 * MS));
+		for (unsigned k = 0; k < last; k++) {
+			if (elapsed(&ms, begin, end[k]))
+				return 1;
+			latest = ms > latest ? ms : latest;
+		}
+		d->end[i] = begun + (uint64_t)((double)latest * 1e6);
 		__atomic_store_n(&d->rounds, i + 1, __ATOMIC_RELEASE);
 	}
 	return 0;
@@ -265,9 +286,9 @@ static void show(struct bench *b, const struct way *w, int64_t late[ROUNDS], int
 
 static void measure(struct bench *b, const struct way *w)
 {
-	char path[200], least[32], most[32], self[4100], load[4100], name[64];
-	char *argv[] = {
-		self, (char *)"--program", path, least, most, (char *)(w->anew ? "new" : "same"), NULL};
+	char path[200], least[32], most[32], streams[32], kernels[32], self[4100], load[4100], name[64];
+	char *argv[] = {self, (char *)"--program", path, least, most, (char *)(w->anew ? "new" : "same"),
+		streams, kernels, NULL};
 	char *other[] = {load, (char *)"--kernel-us=500", (char *)"--duration=600", NULL};
 	int64_t late[ROUNDS], floor[ROUNDS];
 	struct gpuarb_view *view;
@@ -278,6 +299,8 @@ static void measure(struct bench *b, const struct way *w)
 	snprintf(path, sizeof(path), "%s/diary-%s", directory, w->name);
 	snprintf(least, sizeof(least), "%llu", (unsigned long long)w->least_ns);
 	snprintf(most, sizeof(most), "%llu", (unsigned long long)w->most_ns);
+	snprintf(streams, sizeof(streams), "%u", w->streams);
+	snprintf(kernels, sizeof(kernels), "%u", w->kernels);
 	snprintf(self, sizeof(self), "%s/bench_tracker", build);
 	snprintf(load, sizeof(load), "%s/simload", build);
 	d = open_diary(path);
@@ -309,7 +332,7 @@ int main(int argc, char **argv)
 	char text[4200];
 	struct bench b;
 
-	if (argc == 6 && !strcmp(argv[1], "--program"))
+	if (argc == 8 && !strcmp(argv[1], "--program"))
 		return program(argv);
 	bench_begin(&b, "tracker",
 		"How late the end of work that the program does not wait for is noticed: its median beside "

@@ -9,11 +9,17 @@
 #include "hooks.h"
 #include "threads.h"
 
-/* More streams than this may share the GPU's queues, and then one that waits holds others up. */
-#define STREAMS_MOST 6
-/* A bell that rang before the end was for nothing. After some of those in a row it is set less often. */
-#define VAIN_NS   (2 * MS)
-#define VAIN_MOST 6
+/* In more streams than this, to ask for all of them would cost more than it saves. */
+#define STREAMS_MOST 16
+/*
+ * Beyond what any device has, so that it is the highest. Streams may share the GPU's queues, in which one
+ * that waits holds others up; not with those of another priority.
+ */
+#define PRIORITY (-1000)
+/* A bell that rang before the end was for nothing. The more of those in a stay, the later it is set again. */
+#define VAIN_FREE 3
+#define VAIN_NS   (200 * US)
+#define VAIN_MOST 12
 /* If so many have not rung, the driver's thread is held up, perhaps by a function of the program's: to queue
  * ever more would in the end wait for it, with the lock. */
 #define BELLS_MOST 8
@@ -25,7 +31,9 @@ static void ring(void *argument)
 
 	__atomic_fetch_add(&t->bells_rung, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_RANG, __ATOMIC_RELEASE);
-	tracker_ring();
+	/* Who stands at the gate has more work. */
+	if (!__atomic_load_n(&t->waiters, __ATOMIC_RELAXED))
+		tracker_ring();
 }
 
 /* Of those that are still to come, is there a later one in the same stream? Threads' own streams have one
@@ -43,7 +51,7 @@ static bool is_last(const struct track *t, unsigned i)
 	return true;
 }
 
-/* The markers to wait for: none if they are too many, or not all of one context. */
+/* The markers to wait for: none if they are too many. */
 static unsigned choose(const struct track *t, const struct track_marker *last[STREAMS_MOST])
 {
 	unsigned n = 0;
@@ -53,7 +61,7 @@ static unsigned choose(const struct track *t, const struct track_marker *last[ST
 
 		if (!m->launches || !is_last(t, i))
 			continue;
-		if (n == STREAMS_MOST || (n && m->ctx != last[0]->ctx))
+		if (n == STREAMS_MOST)
 			return 0;
 		last[n++] = m;
 	}
@@ -62,13 +70,13 @@ static unsigned choose(const struct track *t, const struct track_marker *last[ST
 
 static bool hang(struct track *t, const struct track_marker *const *last, unsigned n)
 {
-	__typeof__(cuStreamCreate) *create = arb_real(cuStreamCreate);
+	__typeof__(cuStreamCreateWithPriority) *create = arb_real(cuStreamCreateWithPriority);
 	__typeof__(cuStreamWaitEvent) *wait = arb_real(cuStreamWaitEvent);
 	__typeof__(cuLaunchHostFunc) *call = arb_real(cuLaunchHostFunc);
 
 	if (!create || !wait || !call)
 		return false;
-	if (!t->bell_stream && create(&t->bell_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+	if (!t->bell_stream && create(&t->bell_stream, CU_STREAM_NON_BLOCKING, PRIORITY) != CUDA_SUCCESS) {
 		t->bell_stream = NULL;
 		return false;
 	}
@@ -110,18 +118,23 @@ bool bell_set(struct track *t, uint64_t now)
 	/* Who waits says when it is over, and might have to wait for our stream as well. */
 	if (act_thread_any_waits())
 		return false;
-	if (t->bell_broken || now < t->bell_next_ns || t->loose || t->waiters || t->nstreams > STREAMS_MOST ||
+	if (t->bell_broken || now < t->bell_next_ns || t->loose || t->waiters ||
 		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || too_many(t) || !push || !pop)
 		return false;
 	n = choose(t, last);
-	/* One stream of our own, in the first context that needs it. */
-	if (!n || (t->bell_ctx && t->bell_ctx != last[0]->ctx) || push(last[0]->ctx) != CUDA_SUCCESS)
+	if (!n)
 		return false;
-	t->bell_ctx = last[0]->ctx;
+	/* One stream of our own, in the first context that needs it: it can wait for events of others. */
+	if (!t->bell_ctx)
+		t->bell_ctx = last[0]->ctx;
+	if (push(t->bell_ctx) != CUDA_SUCCESS)
+		return false;
 	t->bell_broken = !hang(t, last, n);
 	t->bell_ns = now;
 	t->bell_stay = t->stay;
 	pop(&popped);
+	if (!t->bell_broken)
+		tracker_charge();
 	return !t->bell_broken;
 }
 
@@ -130,11 +143,12 @@ void bell_heard(struct track *t, uint64_t now, bool idle)
 	if (__atomic_load_n(&t->bell, __ATOMIC_ACQUIRE) != BELL_RANG)
 		return;
 	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
-	if (idle)
+	if (t->bell_vain_stay != t->stay)
 		t->bell_vain = 0;
-	else if (t->bell_vain < VAIN_MOST)
-		t->bell_vain++;
-	t->bell_next_ns = t->bell_vain ? now + (VAIN_NS << t->bell_vain) / 2 : 0;
+	t->bell_vain_stay = t->stay;
+	t->bell_vain += t->bell_vain < VAIN_MOST;
+	t->bell_next_ns =
+		idle || t->bell_vain < VAIN_FREE ? 0 : now + (VAIN_NS << (t->bell_vain - VAIN_FREE));
 }
 
 void bell_forget(struct track *t, CUcontext ctx)

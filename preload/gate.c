@@ -41,6 +41,7 @@ static __thread struct {
 	struct track *track;
 	CUcontext ctx;
 	bool passing;
+	bool slept;        /* this call was held up */
 	uint64_t let_ns;   /* when this call was let through */
 	uint64_t begun_ns; /* when the credit was given */
 	uint32_t covers;   /* launches that the next marker stands for */
@@ -280,12 +281,12 @@ static void admit(struct track *t, const struct act_call *call)
 		t->held = true;
 		if (t->phase == TRACK_IN)
 			stay_is_backlogged(t);
-		t->waiters++;
+		__atomic_store_n(&t->waiters, t->waiters + 1, __ATOMIC_RELAXED);
 		track_unlock(t);
 		nap(patience(t, now));
 		track_lock(t);
-		t->waiters--;
-		slept = true;
+		__atomic_store_n(&t->waiters, t->waiters - 1, __ATOMIC_RELAXED);
+		slept = own.slept = true;
 	}
 	if (t->parked)
 		note_need(t, call);
@@ -331,6 +332,7 @@ void gate_before(struct act_call *call)
 	}
 	saved = errno;
 	own.covers = 1;
+	own.slept = false;
 	if (self->stay == __atomic_load_n(&t->stay, __ATOMIC_RELAXED) && self->granted > self->credit)
 		own.covers += self->granted - self->credit;
 	own.track = t;
@@ -451,6 +453,9 @@ void gate_after(struct act_call *call, CUresult result)
 	t->passing--;
 	if (t->phase != TRACK_OUT && !t->broken)
 		first = launched(t, call, result, now);
+	/* While it stood at the gate it looked for itself; now nobody does, and it may have been the last. */
+	if (own.slept && !t->waiters && t->hurry && t->phase != TRACK_OUT)
+		bell_set(t, now);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
 		settle_soon(t, now);
 	track_unlock(t);

@@ -122,7 +122,8 @@ struct track {
 	/* The driver says when the work has ended. */
 	uint32_t bell; /* enum track_bell; written by the driver's thread too */
 	bool bell_broken;
-	unsigned bell_vain;             /* how many, one after the other, rang before the end */
+	unsigned bell_vain; /* how many rang before the end, in which stay */
+	uint64_t bell_vain_stay;
 	uint32_t bells_set, bells_rung; /* ever; the second is the driver's thread's */
 	CUstream bell_stream;
 	CUcontext bell_ctx;
@@ -295,6 +296,8 @@ void tracker_wake(void);
 void tracker_launched(void);
 /* From any thread: a bell has rung. */
 void tracker_ring(void);
+/* One was set: the driver's thread wakes for it as well, which costs about as much as the tracker does. */
+void tracker_charge(void);
 extern uint32_t tracker_exiting;
 /* How often it looks at one that has work. */
 extern uint64_t tracker_look_ns;

@@ -70,6 +70,7 @@ static struct {
 	int64_t left_ns;          /* CPU time that the thread may spend now */
 	uint64_t wall_ns, cpu_ns; /* when that was last counted */
 	uint64_t each_ns;         /* that a look costs */
+	uint32_t charged;         /* so many more, which others had */
 } purse = {.left_ns = SAVINGS_NS};
 
 enum sleeping {
@@ -122,6 +123,8 @@ static void account_for(void)
 	cpu = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	if (purse.wall_ns) {
 		spent = cpu - purse.cpu_ns;
+		purse.left_ns -=
+			(int64_t)(__atomic_exchange_n(&purse.charged, 0, __ATOMIC_RELAXED) * purse.each_ns);
 		purse.left_ns += (int64_t)((now - purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
 		purse.each_ns = (15 * purse.each_ns + spent) / 16;
 	}
@@ -136,13 +139,9 @@ static void account_for(void)
 	__atomic_store_n(&tracker_look_ns, look, __ATOMIC_RELAXED);
 }
 
-/* The driver's thread wakes for it as well, which costs about as much as this one. */
-static bool hang_bell(struct track *t, uint64_t now)
+void tracker_charge(void)
 {
-	if (!bell_set(t, now))
-		return false;
-	purse.left_ns -= (int64_t)purse.each_ns;
-	return true;
+	__atomic_fetch_add(&purse.charged, 1, __ATOMIC_RELAXED);
 }
 
 /*
@@ -180,8 +179,10 @@ static uint64_t look(struct track *t)
 	unforeseen |= t->outstanding_off_ns > OFF_NS;
 	/* One that has lasted for longer than a look costs less that way. */
 	affordable = t->hurry || now - t->begin_ns > tracker_look_ns;
-	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && hang_bell(t, now))))
+	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && bell_set(t, now))))
 		due = t->bell_ns + DEAF_NS > now ? t->bell_ns + DEAF_NS : now + least;
+	else if (unforeseen && affordable && t->bell_next_ns > now && due > t->bell_next_ns)
+		due = t->bell_next_ns;
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
 	least = purse.each_ns * KEEP_LOOK_COSTS > KEEP_LOOK_NS ? purse.each_ns * KEEP_LOOK_COSTS

@@ -67,6 +67,21 @@ static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	return sum + work;
 }
 
+/* Work until the first of a process's kernels that run side by side ends. */
+static uint64_t next_end(uint32_t slot, uint32_t device)
+{
+	struct sim_file *f = sim_shm.file;
+	uint64_t least = UINT64_MAX / 2000000;
+
+	for (uint32_t i = 0; i < f->nactive; i++) {
+		struct sim_ring *r = &f->ring[f->active[i]];
+
+		if (r->owner == slot + 1 && r->device == device && r->state == SIM_RING_RUNNING && r->started)
+			least = min_u64(least, r->rem);
+	}
+	return least;
+}
+
 static uint64_t estimate(uint32_t id, uint64_t count, int depth)
 {
 	struct sim_file *f = sim_shm.file;
@@ -95,6 +110,8 @@ static uint64_t estimate(uint32_t id, uint64_t count, int depth)
 		uint64_t all = queued_work(r->owner - 1, r->device);
 
 		work = min_u64(work / 1000 * a->occupancy, all > work ? all : work);
+		/* With the next that ends the others become faster: then it is known better. */
+		work = min_u64(work, next_end(r->owner - 1, r->device) / 1000 * a->occupancy + SIM_UNIT);
 	}
 	work += a->page_rem;
 	work = f->set.mode == SIM_SHARE ? shared(d, r->device, r->owner - 1, work)
