@@ -29,6 +29,7 @@ static void ring(void *argument)
 {
 	struct track *t = argument;
 
+	act_thread_is_drivers();
 	__atomic_fetch_add(&t->bells_rung, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_RANG, __ATOMIC_RELEASE);
 	/* Who stands at the gate has more work. */
@@ -45,7 +46,8 @@ static bool is_last(const struct track *t, unsigned i)
 	for (unsigned k = i + 1; k < t->count; k++) {
 		const struct track_marker *later = &t->ring[(t->first + k) % TRACK_MARKERS];
 
-		if (later->launches && later->stream == m->stream && m->stream != CU_STREAM_PER_THREAD)
+		if (later->launches && later->stream == m->stream && later->ctx == m->ctx &&
+			m->stream != CU_STREAM_PER_THREAD)
 			return false;
 	}
 	return true;

@@ -32,6 +32,7 @@ static pthread_key_t key;
 static int key_state; /* 0: none yet, 1: being made, 2: made, 3: not to be had */
 
 static uint32_t main_left; /* the first thread has ended, others go on */
+static uint32_t drivers;   /* number of the thread in which the driver calls us back; 0: none yet */
 
 static void leave(void *argument)
 {
@@ -51,7 +52,7 @@ static void leave(void *argument)
 /* The other threads do not exist in the child, and what they did was not done by it. */
 static void forget_others(void)
 {
-	main_left = 0;
+	main_left = drivers = 0;
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
 			struct act_thread *t = &c->threads[i];
@@ -89,15 +90,26 @@ static bool is_zombie(void)
 	return after && after[1] == ' ' && after[2] == 'Z';
 }
 
-bool act_thread_is_last(void)
+void act_thread_is_drivers(void)
 {
-	char entries[512];
+	__atomic_store_n(&drivers, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
+}
+
+enum act_left act_thread_left(void)
+{
+	char entries[512], name[16];
+	uint32_t driver = __atomic_load_n(&drivers, __ATOMIC_RELAXED);
+	uint64_t seen[CAT_COUNT];
 	long n = -1;
-	unsigned tasks = 0;
+	unsigned tasks = 0, called_back = 0;
 	int fd;
 
 	if (!act_thread_main_left() || !is_zombie())
-		return false;
+		return ACT_OTHERS;
+	act_thread_sum(seen);
+	if (seen[CAT_HOSTFN])
+		driver = 0;
+	snprintf(name, sizeof(name), "%u", driver);
 	fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0) {
 		n = syscall(SYS_getdents64, fd, entries, sizeof(entries));
@@ -109,9 +121,10 @@ bool act_thread_is_last(void)
 
 		memcpy(&length, entries + at + 16, sizeof(length));
 		tasks += entries[at + 19] != '.';
+		called_back += driver && !strcmp(entries + at + 19, name);
 		at += length;
 	}
-	return tasks == 2;
+	return tasks != 2 + called_back ? ACT_OTHERS : called_back ? ACT_WITH_DRIVER : ACT_ALONE;
 }
 
 static void make_key(void)

@@ -246,6 +246,7 @@ static bool any_quick(void)
 static void *tracker(void *argument)
 {
 	uint64_t idle_since = 0, counted_ns = 0, napped_ns = 0;
+	enum act_left left = ACT_OTHERS;
 
 	prctl(PR_SET_NAME, "gpuarb");
 	track_relax();
@@ -267,7 +268,8 @@ static void *tracker(void *argument)
 		coverage_tick(track_now());
 		/* A program ends with its last thread, which must not be this one. Nobody tells. */
 		if (act_thread_main_left() && track_now() >= counted_ns) {
-			if (act_thread_is_last())
+			left = act_thread_left();
+			if (left != ACT_OTHERS)
 				break;
 			counted_ns = track_now() + COUNT_NS;
 		}
@@ -295,6 +297,10 @@ static void *tracker(void *argument)
 	}
 	__atomic_store_n(&running, 0, __ATOMIC_RELEASE);
 	futex(&running, FUTEX_WAKE, 1, 0);
+	/* What the C library does with the last thread, if there were not the one that the driver made for
+	 * us. */
+	if (left == ACT_WITH_DRIVER)
+		exit(0);
 	return argument;
 }
 

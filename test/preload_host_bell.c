@@ -91,6 +91,23 @@ static void ends(void)
 	begin_long_work(NULL, 200);
 }
 
+static void *ends_last(void *argument)
+{
+	OK(cuCtxSetCurrent(argument));
+	begin_long_work(NULL, 50);
+	host_must_leave(0);
+	return NULL;
+}
+
+/* The driver has a thread of its own by then, which it would not have without us. */
+static void ends_with_its_last_thread(void)
+{
+	pthread_t thread;
+
+	T_CHECK(!pthread_create(&thread, NULL, ends_last, host_context(0)), "no thread");
+	pthread_exit(NULL);
+}
+
 static int works_anew(void *argument)
 {
 	/* The driver does not survive a fork, and need not. */
@@ -185,6 +202,7 @@ const struct host_case host_bell_cases[] = {
 	{"bell: destroys its context", destroys_its_context, "90", 0},
 	{"bell: resets its context", resets_its_context, "90", 0},
 	{"bell: ends", ends, "90", 0},
+	{"bell: ends with its last thread", ends_with_its_last_thread, "90", 0},
 	{"bell: forks", forks, "90", 0},
 	{"bell: is not answered", is_not_answered, "90", 0},
 	{"bell: captures", captures, "90", 0},
