@@ -19,7 +19,7 @@
 static __thread struct {
 	bool on;
 	bool fresh; /* the library has not looked at the clock yet */
-	uint64_t length_ns, until_ns, own_ns;
+	uint64_t length_ns, until_ns, own_ns, ran_ns;
 	/* Since the last sleep, or the beginning. */
 	uint64_t from_ns, cpu_ns, delay_ns, others_ns;
 	long switches, preempted, faults;
@@ -171,10 +171,14 @@ static uint64_t own_part(uint64_t now)
 
 static void section_end(void)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), own;
 
-	if (now > me.until_ns)
-		me.own_ns += less(own_part(now), now - later(me.from_ns, me.until_ns));
+	if (now <= me.until_ns)
+		return;
+	own = less(own_part(now), now - later(me.from_ns, me.until_ns));
+	me.own_ns += own;
+	if (switches() == me.switches)
+		me.ran_ns += own;
 }
 
 /* Its time begins when it first looks at the clock, if it was not held up before by itself. */
@@ -236,7 +240,7 @@ void lateness_begin(uint64_t length_ns)
 	me.on = me.fresh = true;
 	me.length_ns = length_ns;
 	me.until_ns = now_ns() + length_ns;
-	me.own_ns = story_ns = 0;
+	me.own_ns = me.ran_ns = story_ns = 0;
 	story[0] = '\0';
 	section_begin();
 }
@@ -263,4 +267,9 @@ uint64_t lateness_end(void)
 	section_end();
 	me.on = false;
 	return me.own_ns;
+}
+
+uint64_t lateness_ran_ns(void)
+{
+	return me.ran_ns;
 }

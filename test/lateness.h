@@ -18,6 +18,10 @@ void lateness_watch(void);
 void lateness_begin(uint64_t length_ns);
 /* What it took beyond that, by its own doing: running, or asleep without need. */
 uint64_t lateness_end(void);
+/* Of that, after lateness_end(): stretches in which it never slept. All that is done between two sleeps takes
+ * microseconds, so whoever ran for milliseconds was most likely not running: a hypervisor had the processor,
+ * which this machine's books call running. */
+uint64_t lateness_ran_ns(void);
 /* What a hypervisor has taken away from this machine since it started, as far as it says so: all processors
  * together, in steps of a tick. */
 uint64_t lateness_stolen_ns(void);

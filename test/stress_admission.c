@@ -2,8 +2,10 @@
  * Many processes ask for leases of several classes, some thousand times, while the pressure comes and goes,
  * the policy changes, processes are killed and stopped at random, and the byte that cleaning up needs is held
  * for longer than anybody should. Nobody may be answered more than 5 ms after its time by its own doing (see
- * lateness.h); a class may never go while a higher one that would fit waits; a class that skips never stands
- * in the queue; at the end nothing is left.
+ * lateness.h), except for one in some thousands that seems to have run all the time, for 50 ms at most: that
+ * is a processor that was taken away and is on no books. A loop would be late more often, or for longer, and
+ * a lock is slept for. A class may never go while a higher one that would fit waits; a class that skips never
+ * stands in the queue; at the end nothing is left.
  *
  *   stress_admission [--seconds N] [--seed S]
  */
@@ -37,6 +39,9 @@
 #define LATE_NS (5 * MS)
 #endif
 #define TICK_NS (10 * MS)
+/* Seemed to run beyond its time: so many answers at most, and each for so long. */
+#define RAN_MOST(asked) (1 + (asked) / 10000)
+#define RAN_NS          (50 * MS)
 /* A waiter that has not looked for longer may be passed over. */
 #define LOOKS_NS (150 * MS)
 
@@ -50,6 +55,7 @@ struct board {
 	arb_u64 checked;        /* leases that were given while somebody waited */
 	arb_u64 late, worst_ns; /* by the clock on the wall, which the machine has its part in */
 	arb_u64 own_worst_ns;
+	arb_u64 ran;       /* answers that were late without a sleep */
 	arb_u64 stolen_ns; /* some milliseconds ago */
 	arb_u32 failures;
 	arb_u32 stops[WORKERS]; /* odd: it may be stopped just now */
@@ -152,6 +158,13 @@ static void check_time(
 
 		if (stolen)
 			own_ns -= own_ns < stolen + TICK_NS ? own_ns : stolen + TICK_NS;
+	}
+	if (own_ns > LATE_NS && own_ns < RAN_NS && own_ns <= LATE_NS + lateness_ran_ns()) {
+		arb_add64_full(&board->ran, 1);
+		printf("%s: answered %.1f ms after its time: %s\n", name, (double)(now_ns - until_ns) / 1e6,
+			lateness_story());
+		fflush(stdout);
+		return;
 	}
 	note_worst(&board->own_worst_ns, own_ns);
 	if (own_ns > LATE_NS)
@@ -363,6 +376,9 @@ int main(int argc, char **argv)
 	       "machine had else to do: %llu by more than that, at most %.1f\n",
 		(double)arb_load64(&board->own_worst_ns) / 1e6, LATE_NS / MS, count(&board->late),
 		(double)arb_load64(&board->worst_ns) / 1e6);
+	T_CHECK(arb_load64(&board->ran) <= RAN_MOST(arb_load64(&board->asked)),
+		"%llu answers were late without a sleep; --seed %llu", count(&board->ran),
+		(unsigned long long)seed);
 	T_CHECK(!arb_load32(&board->failures), "see above; --seed %llu", (unsigned long long)seed);
 	T_CHECK(arb_admission_next(&c->seg, c->seg.header->adm_waiting, 0) == ARB_NONE,
 		"somebody waits for ever");
