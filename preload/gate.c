@@ -129,18 +129,31 @@ void gate_forked(void)
 	gate_free();
 }
 
+/* So many one by one, then two at once. */
+#define SINGLES 8
+
+/* Beside others the same for all: where the GPU takes what was queued first, that is how it is shared. */
+uint64_t gate_bound(const struct track *t)
+{
+	return stay_in_company(t) ? TRACK_BOUND_BESIDE_NS : t->bound_ns;
+}
+
 static bool may_pass(const struct track *t, const struct act_call *call)
 {
 	uint32_t queued = t->outstanding + own.covers;
 
-	if (!t->limited || !t->outstanding)
+	/* One without a limit beside others, too: in a common queue it would come before all of them. */
+	if ((!t->limited && !stay_in_company(t)) || !t->outstanding)
 		return true;
 	if (t->count == TRACK_MARKERS)
 		return false;
 	/* Of what waits for something behind it, as much again each time. */
 	if (queued <= t->least || queued <= t->parked)
 		return true;
-	return queued <= t->window && t->outstanding_ns + marker_expect(t, call->handle, 1) <= t->bound_ns;
+	/* How long one takes is only seen, beside others, if another is right behind it. */
+	if (queued == 2 && t->singles >= SINGLES && stay_in_company(t))
+		return true;
+	return queued <= t->window && t->outstanding_own_ns + marker_own(t, call->handle, 1) <= gate_bound(t);
 }
 
 /* The oldest that is waited for. */
@@ -249,7 +262,8 @@ static void admit(struct track *t, const struct act_call *call)
 		uint64_t now = track_now();
 
 		/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
-		if (slept && none && t->phase == TRACK_IN && t->bound_ns < TRACK_BOUND_MOST_NS)
+		if (slept && none && t->phase == TRACK_IN && t->bound_ns < TRACK_BOUND_MOST_NS &&
+			!stay_in_company(t))
 			t->bound_ns += t->bound_ns / 2;
 		slept = false;
 		/* One that has just entered has nothing queued yet, and would lose its turn. */

@@ -13,6 +13,11 @@
 /* If it took longer to record an event, it is not known when it took place. */
 #define CALIBRATE_MOST_NS (20 * US)
 
+/* So long after others were last seen, nobody is there. */
+#define ALONE_NS (10 * MS)
+/* What they may have queued, three of them. */
+#define OTHERS_NS (3 * TRACK_BOUND_BESIDE_NS)
+
 /* The clocks are never so far apart. */
 #define WRONG_NS (100 * US)
 
@@ -28,6 +33,15 @@ uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches
 	if (launches == 1 && handle && t->known[h].handle == handle)
 		return t->known[h].ns;
 	return t->launch_ns * launches;
+}
+
+uint64_t marker_own(const struct track *t, uint64_t handle, uint32_t launches)
+{
+	unsigned h = hash(handle);
+
+	if (launches == 1 && handle && t->known[h].handle == handle)
+		return t->known[h].own_ns;
+	return t->launch_own_ns * launches;
 }
 
 /* By how much that may be wrong. */
@@ -47,6 +61,23 @@ static void follow(uint64_t *average, uint64_t last)
 	*average = (uint64_t)((int64_t)*average + ((int64_t)last - (int64_t)*average) / 4);
 }
 
+/*
+ * Beside others, quickly down and hardly up: the shortest are those that nobody came into. By what they seem
+ * to take, who has less in a common queue than others would need more time for each, and queue less and less.
+ * Only what is more than all others can have queued is its own.
+ */
+static void follow_own(const struct track *t, const struct track_marker *m, uint64_t *own, uint64_t last)
+{
+	if (m->begun_ns > t->company_ns + ALONE_NS)
+		follow(own, last);
+	else if (last < *own)
+		*own -= (*own - last) / 2;
+	else if (last > *own + OTHERS_NS)
+		*own = last - OTHERS_NS;
+	else
+		*own += (last - *own) / 64;
+}
+
 static uint64_t difference(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
@@ -63,22 +94,27 @@ static void learn(struct track *t, const struct track_marker *m, uint64_t took_n
 			t->known[h].handle = m->handle;
 			t->known[h].ns = each;
 			t->known[h].off_ns = 0;
+			t->known[h].own_ns = each;
 		}
 		follow(&t->known[h].off_ns, difference(each, t->known[h].ns));
 		follow(&t->known[h].ns, each);
+		follow_own(t, m, &t->known[h].own_ns, each);
 	}
 	if (!t->launch_ns)
-		t->launch_ns = each;
+		t->launch_ns = t->launch_own_ns = each;
 	follow(&t->launch_off_ns, difference(each, t->launch_ns));
 	follow(&t->launch_ns, each);
+	follow_own(t, m, &t->launch_own_ns, each);
 	if (t->launch_ns < US)
 		t->launch_ns = US;
+	if (t->launch_own_ns < US)
+		t->launch_own_ns = US;
 }
 
 /* The queue may double with every quarter of it that comes back, up to the bound. */
 static void widen(struct track *t, const struct track_marker *m)
 {
-	uint64_t most = t->bound_ns / t->launch_ns;
+	uint64_t most = gate_bound(t) / t->launch_own_ns;
 
 	t->back += m->launches;
 	if (t->back * 4 >= t->window) {
@@ -274,6 +310,7 @@ static void put_aside(struct track *t, const struct track_marker *m)
 	t->outstanding -= m->launches;
 	t->outstanding_ns -= m->expected_ns;
 	t->outstanding_off_ns -= m->off_ns;
+	t->outstanding_own_ns -= m->own_ns;
 }
 
 static void take_away(struct track *t, struct track_marker *m)
@@ -437,9 +474,12 @@ bool marker_record(
 	m->handle = launches == 1 ? call->handle : 0;
 	m->expected_ns = marker_expect(t, m->handle, launches);
 	m->off_ns = expect_off(t, m->handle, launches);
+	m->own_ns = marker_own(t, m->handle, launches);
+	t->singles = t->outstanding ? 0 : t->singles + 1;
 	t->outstanding += launches;
 	t->outstanding_ns += m->expected_ns;
 	t->outstanding_off_ns += m->off_ns;
+	t->outstanding_own_ns += m->own_ns;
 	t->count++;
 	return true;
 }

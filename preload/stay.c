@@ -29,6 +29,8 @@
 #define KEEP_NS     (100 * US)
 /* Others may come back as quickly as they went. */
 #define COMPANY_NS (200 * MS)
+/* One that rests for longer tells nothing about those to come. */
+#define APART_MOST_NS (50 * MS)
 
 /* A launch that is not held up is back from the driver after so long at most. */
 #define CALL_NS (10 * US)
@@ -325,14 +327,20 @@ void stay_check(struct track *t, uint64_t now)
 	t->check_ns = now + next;
 }
 
+bool stay_is_rare(const struct track *t)
+{
+	return t->apart_ns > (int64_t)LOOK_NS;
+}
+
 uint64_t stay_due(const struct track *t)
 {
 	uint64_t calls, credited, begun, grace = LOOK_LEAST_NS;
 
-	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. */
-	if (!t->hurry)
+	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. To
+	 * wait for longer only saves something if the next piece of work comes meanwhile. */
+	if (!t->hurry && !stay_is_rare(t))
 		grace = LOOK_NS;
-	else if (t->quick)
+	else if (!t->hurry || t->quick)
 		grace = QUICK_NS;
 
 	/* Whoever stands at the gate looks for itself. */
@@ -357,6 +365,9 @@ static bool still_in(void *argument)
 
 static void begin(struct track *t, uint64_t now)
 {
+	uint64_t apart = now - t->begin_ns;
+
+	t->apart_ns += ((int64_t)(apart < APART_MOST_NS ? apart : APART_MOST_NS) - t->apart_ns) / 8;
 	t->begin_ns = t->progress_ns = now;
 	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&t->quick, now - t->left_ns < QUICK_NS, __ATOMIC_RELAXED);

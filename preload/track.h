@@ -25,8 +25,9 @@ enum track_phase {
 };
 
 /* A limited client's queue, in time: long enough that the GPU does not wait for us, short for the window. */
-#define TRACK_BOUND_NS      (2 * MS)
-#define TRACK_BOUND_MOST_NS (10 * MS)
+#define TRACK_BOUND_NS        (2 * MS)
+#define TRACK_BOUND_MOST_NS   (10 * MS)
+#define TRACK_BOUND_BESIDE_NS (5 * MS)
 
 #define TRACK_MARKERS  64
 #define TRACK_CONTEXTS 16
@@ -41,6 +42,7 @@ struct track_marker {
 	uint64_t busy_ns;     /* when it was last seen unfinished */
 	uint64_t expected_ns; /* of GPU time */
 	uint64_t off_ns;      /* by so much it may be something else */
+	uint64_t own_ns;      /* of it, as far as it is its own */
 	uint64_t handle;      /* if it covers just one launch: of what */
 	uint32_t launches;
 	bool parked; /* overdue: perhaps it waits for what is launched behind it */
@@ -93,8 +95,9 @@ struct track {
 	/* Work. */
 	struct track_marker ring[TRACK_MARKERS];
 	unsigned first, count;
-	uint64_t outstanding_ns, outstanding_off_ns;
+	uint64_t outstanding_ns, outstanding_off_ns, outstanding_own_ns;
 	uint32_t outstanding;  /* launches, as far as they are covered by markers */
+	uint32_t singles;      /* how many, one after the other, had nothing before them in the queue */
 	uint32_t window;       /* how many may be */
 	uint32_t soon_in_vain; /* calls that do not wait for the event behind them, because one did in vain */
 	uint32_t unwaited;     /* launches since the program last waited for any */
@@ -110,14 +113,15 @@ struct track {
 	uint64_t bound_ns;      /* and how much time they may take */
 	uint64_t launch_ns;     /* a launch takes, on average */
 	uint64_t launch_off_ns; /* and differs from that, on average */
+	uint64_t launch_own_ns; /* and takes if nobody comes in between */
 	bool loose;             /* some may not be covered since the set was entered */
 	uint64_t last_end_ns;   /* the latest measured end */
 	uint64_t busy_ns;       /* when it was last seen busy */
 	uint64_t progress_ns;   /* when a marker was last seen finished, or work begun */
 	uint64_t seen;          /* calls by all threads, at the last look */
 	struct {
-		uint64_t handle, ns, off_ns;
-	} known[TRACK_HANDLES]; /* by handle: the same two */
+		uint64_t handle, ns, off_ns, own_ns;
+	} known[TRACK_HANDLES]; /* by handle: the same three */
 
 	/* The driver says when the work has ended. */
 	uint32_t bell; /* enum track_bell; written by the driver's thread too */
@@ -151,6 +155,7 @@ struct track {
 	uint32_t inside; /* how many had, one after the other, whose work had ended when they came back */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
 	bool hurry; /* the tracker can afford to look when something may happen, not just now and then */
+	int64_t apart_ns;              /* from the beginning of one to that of the next, on average */
 	uint64_t left_ns;              /* when the last one ended */
 	uint64_t gap_ns;               /* until the next one begins, on average; 0: not known */
 	bool gap_open;                 /* it is yet to begin */
@@ -217,6 +222,8 @@ void marker_park(struct track *t);
 /* Takes away those that have finished. True if none is left. */
 bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);
+/* The same without what others have in between. */
+uint64_t marker_own(const struct track *t, uint64_t handle, uint32_t launches);
 void marker_forget(struct track *t, CUcontext ctx);
 
 /* bell.c. All under the lock. */
@@ -251,6 +258,8 @@ void gate_after(struct act_call *call, CUresult result);
 void gate_settle(void);
 void gate_thread_ended(void);
 /* Under the lock. */
+/* How much may be queued. */
+uint64_t gate_bound(const struct track *t);
 void gate_set(struct track *t, bool open);
 /* No credit that was given until now is good any more, whoever has it. */
 void gate_renew(void);
@@ -278,6 +287,8 @@ void stay_give_way(struct track *t);
 bool stay_in_company(const struct track *t);
 /* When to look whether its work has ended. */
 uint64_t stay_due(const struct track *t);
+/* They begin so rarely that to look at each end costs no more than to look from time to time. */
+bool stay_is_rare(const struct track *t);
 /* Out of the set if no work is left. True if it is out. */
 bool stay_leave_if_idle(struct track *t);
 

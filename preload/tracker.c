@@ -42,7 +42,7 @@ COMPAT_WEAK(pthread_create)
  * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
  * at the moment when work should have ended.
  */
-#define SPEND_PER_MILLE 7
+#define SPEND_PER_MILLE 8
 #define SAVINGS_NS      ((int64_t)MS)
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
 #define LOAN_NS ((int64_t)MS)
@@ -159,7 +159,7 @@ static uint64_t look(struct track *t)
 	if (t->phase == TRACK_OUT && t->kept_ns && now >= t->kept_ns)
 		stay_give_way(t);
 	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
-	least = t->hurry ? 100 * US : t->watched ? tracker_look_ns : ALONE_NS;
+	least = t->hurry ? 100 * US : stay_is_rare(t) ? MS : t->watched ? tracker_look_ns : ALONE_NS;
 	most = t->hurry ? 500 * US : least;
 	/* Whoever is awake need not wake again for it soon. */
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
