@@ -45,6 +45,7 @@ static __thread struct {
 	uint64_t let_ns;   /* when this call was let through */
 	uint64_t begun_ns; /* when the credit was given */
 	uint32_t covers;   /* launches that the next marker stands for */
+	uint64_t wait_ns;  /* when it began to wait in the driver */
 } own;
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -128,6 +129,11 @@ void gate_forked(void)
 	act_gate.watched = 0;
 	gate_free();
 }
+
+/* Who waited for longer did wait: otherwise nobody knows when the work ended. */
+#define WAITED_NS (10 * US)
+/* One without a limit and alone has an end dated when it waited for it, for so small a part of its time. */
+#define SETTLE_COSTS 256
 
 /* So many one by one, then two at once. */
 #define SINGLES 8
@@ -493,19 +499,36 @@ void gate_thread_ended(void)
 	track_unlock(t);
 }
 
+void gate_waits(void)
+{
+	own.wait_ns = track_now();
+}
+
 void gate_settle(void)
 {
 	struct arb_device *device = tracker_exiting ? NULL : arb_device_current();
 	struct track *t = device ? tracker_get(device) : NULL;
 	CUstreamCaptureMode mode;
 	int saved = errno;
+	uint64_t now;
 
-	if (!t || !__atomic_load_n(&t->watched, __ATOMIC_RELAXED) ||
-		__atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_OUT)
+	if (!t || __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_OUT)
+		return;
+	now = track_now();
+	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) &&
+		now < __atomic_load_n(&t->settle_ns, __ATOMIC_RELAXED))
 		return;
 	mode = track_relax();
 	track_lock(t);
+	/* What it waited for ended just now. */
+	t->waited_ns = now - own.wait_ns > WAITED_NS ? now : 0;
 	settle(t);
+	t->waited_ns = 0;
+	if (!t->watched) {
+		uint64_t after = track_now();
+
+		__atomic_store_n(&t->settle_ns, after + SETTLE_COSTS * (after - now), __ATOMIC_RELAXED);
+	}
 	track_unlock(t);
 	track_unrelax(mode);
 	errno = saved;

@@ -83,6 +83,8 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 {
 	uint64_t calls, credited, end;
 
+	if (t->waited_ns && !t->watched)
+		return t->waited_ns;
 	act_thread_gated(t->stay, &calls, &credited);
 	if (!t->launch_ns || !t->last_end_ns)
 		return t->busy_ns + (now - t->busy_ns) / 2;

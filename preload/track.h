@@ -155,6 +155,8 @@ struct track {
 	uint32_t inside; /* how many had, one after the other, whose work had ended when they came back */
 	bool quick; /* it began right after the last one: the program sees the ends of its work by itself */
 	bool hurry; /* the tracker can afford to look when something may happen, not just now and then */
+	uint64_t waited_ns;            /* somebody has just waited for its work, until then */
+	uint64_t settle_ns;            /* when that is next looked at, if nobody else cares */
 	int64_t apart_ns;              /* from the beginning of one to that of the next, on average */
 	uint64_t left_ns;              /* when the last one ended */
 	uint64_t gap_ns;               /* until the next one begins, on average; 0: not known */
@@ -255,6 +257,8 @@ void streams_after(struct act_call *call, CUresult result);
 void gate_before(struct act_call *call);
 void gate_after(struct act_call *call, CUresult result);
 /* After a call that knows that work has ended. */
+/* It is about to wait in the driver, and has waited. */
+void gate_waits(void);
 void gate_settle(void);
 void gate_thread_ended(void);
 /* Under the lock. */
