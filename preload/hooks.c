@@ -130,14 +130,21 @@ static bool load(enum hook_library library, struct elf_object *object)
 	return open && open(libraries[library].file, RTLD_LAZY) && arb_library_loaded(library, object);
 }
 
+/* A driver that is loaded stays, and what it has not got it will never have. */
+static bool absent[HOOK_COUNT];
+
 void *arb_real_find(enum hook_id id)
 {
 	struct elf_object object;
 	void *real = NULL;
 	int saved = errno;
 
-	if (load(arb_hooks[id].library, &object))
+	if (__atomic_load_n(&absent[id], __ATOMIC_RELAXED))
+		return NULL;
+	if (load(arb_hooks[id].library, &object)) {
 		real = arb_elf_symbol(&object, arb_hooks[id].symbol);
+		__atomic_store_n(&absent[id], !real, __ATOMIC_RELAXED);
+	}
 	if (real)
 		__atomic_store_n(&arb_real_table[id], real, __ATOMIC_RELAXED);
 	errno = saved;
