@@ -94,7 +94,8 @@ static void uses_three_gpus(void)
 	}
 	for (int i = 0; i < 3; i++) {
 		host_must_leave(i);
-		T_CHECK(host_picture(i)->busy_ns >= 10 * 10 * 100 * 1000ull / 2,
+		/* Whoever did not wait for it on a busy machine can only say about when it ended. */
+		T_CHECK(host_picture(i)->busy_ns >= 10 * 10 * 100 * 1000ull / 4,
 			"GPU %d was busy for %llu ns", i, (unsigned long long)host_picture(i)->busy_ns);
 	}
 }
