@@ -217,6 +217,7 @@ CUresult cuStreamDestroy(CUstream hStream)
 /* How far the stream must come to be idle. The legacy one stands for the blocking ones too. */
 static CUresult idle_at(CUstream handle, CUstream *s, uint64_t *count)
 {
+	*count = 0;
 	TRY(drv_stream(handle, s));
 	if ((*s)->capture)
 		return drv_capture_invalidate(*s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
