@@ -32,6 +32,8 @@
 #define SOON_PAUSE 16
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
+/* How long one takes that has waited is only a guess, which grows with each time that it has. */
+#define STUCK_MOST_NS (4000 * MS)
 /* The same in a program that has put something into its streams that waits, and in one that was seen to. */
 #define STUCK_SOON_NS  (100 * MS)
 #define STUCK_KNOWN_NS (4 * MS)
@@ -135,6 +137,8 @@ void gate_forked(void)
 /* One without a limit and alone has an end dated when it waited for it, for so small a part of its time. */
 #define SETTLE_COSTS 256
 
+/* Beside others a queue may take so many times as long as if it were alone. */
+#define BESIDE_MOST 8
 /* So many one by one, then two at once. */
 #define SINGLES 8
 
@@ -142,6 +146,20 @@ void gate_forked(void)
 uint64_t gate_bound(const struct track *t)
 {
 	return stay_in_company(t) ? TRACK_BOUND_BESIDE_NS : t->bound_ns;
+}
+
+/* Has it nothing of its own before it? Threads' default streams have one name. */
+static bool is_first(const struct track *t, const struct act_call *call)
+{
+	CUstream stream = track_per_thread(call) ? CU_STREAM_PER_THREAD : call->stream;
+
+	for (unsigned i = 0; i < t->count; i++) {
+		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
+
+		if (m->launches && m->stream == stream && m->ctx == own.ctx)
+			return false;
+	}
+	return true;
 }
 
 static bool may_pass(const struct track *t, const struct act_call *call)
@@ -156,9 +174,16 @@ static bool may_pass(const struct track *t, const struct act_call *call)
 	/* Of what waits for something behind it, as much again each time. */
 	if (queued <= t->least || queued <= t->parked)
 		return true;
+	/* Without a limit its streams do not wait for each other: one may be there for what is urgent. */
+	if (!t->limited && is_first(t, call))
+		return true;
 	/* How long one takes is only seen, beside others, if another is right behind it. */
 	if (queued == 2 && t->singles >= SINGLES && stay_in_company(t))
 		return true;
+	/* Of kernels of many lengths the shortest say what one takes. */
+	if (stay_in_company(t) &&
+		t->outstanding_ns + marker_expect(t, call->handle, 1) > BESIDE_MOST * TRACK_BOUND_BESIDE_NS)
+		return false;
 	return queued <= t->window && t->outstanding_own_ns + marker_own(t, call->handle, 1) <= gate_bound(t);
 }
 
@@ -204,12 +229,16 @@ static bool stuck(const struct track *t, uint64_t now)
 		return false;
 	if (!t->least && !may_wait())
 		longest = STUCK_NS;
-	for (unsigned i = 0; i < t->count; i++) {
+	/* One without a limit is held up for the others' sake only, not for as long as it takes. Nor is what
+	 * passed on credit, most of which is over, waited for as if it were all to come. */
+	for (unsigned i = 0; t->limited && i < t->count; i++) {
 		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
 
-		if (m->launches && !m->parked && 8 * m->expected_ns > longest)
+		if (m->launches == 1 && !m->parked && 8 * m->expected_ns > longest)
 			longest = 8 * m->expected_ns;
 	}
+	if (longest > STUCK_MOST_NS)
+		longest = STUCK_MOST_NS;
 	return now > t->progress_ns + longest;
 }
 
@@ -506,12 +535,13 @@ void gate_waits(void)
 
 void gate_settle(void)
 {
+	int saved = errno;
 	struct arb_device *device = tracker_exiting ? NULL : arb_device_current();
 	struct track *t = device ? tracker_get(device) : NULL;
 	CUstreamCaptureMode mode;
-	int saved = errno;
 	uint64_t now;
 
+	errno = saved;
 	if (!t || __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_OUT)
 		return;
 	now = track_now();

@@ -14,7 +14,7 @@
 #define CALIBRATE_MOST_NS (20 * US)
 
 /* So long after others were last seen, nobody is there. */
-#define ALONE_NS (10 * MS)
+#define ALONE_NS (20 * MS)
 /* What they may have queued, three of them. */
 #define OTHERS_NS (3 * TRACK_BOUND_BESIDE_NS)
 
@@ -270,11 +270,30 @@ static void timed(struct track *t, const struct track_marker *m)
 	t->started = false;
 }
 
-/* It has ended right after another was let past it, which is not behind it: it has waited for that one. */
-static bool has_waited(const struct track *t, const struct track_marker *m, uint64_t end)
+static bool let_past_behind(const struct track *t, const struct track_marker *m)
 {
-	return m->parked && end < t->needed_ns &&
-	       (m->stream != t->needed_stream || m->stream == CU_STREAM_PER_THREAD);
+	return m->stream == t->needed_stream && m->stream != CU_STREAM_PER_THREAD;
+}
+
+/*
+ * It has ended right after another was let past it: it has waited for that one. In its own stream that cannot
+ * be, but for a program that lets it go on when it has queued enough behind it. That is believed the second
+ * time.
+ */
+static bool has_waited(struct track *t, const struct track_marker *m, uint64_t end)
+{
+	if (!m->parked)
+		return false;
+	if (end >= t->needed_ns) {
+		if (t->chance_ns != t->noted_ns)
+			t->chances = 0;
+		return false;
+	}
+	if (let_past_behind(t, m) && t->chance_ns != t->noted_ns) {
+		t->chance_ns = t->noted_ns;
+		t->chances++;
+	}
+	return true;
 }
 
 static void finished(struct track *t, struct track_marker *m, uint64_t now)
@@ -294,7 +313,7 @@ static void finished(struct track *t, struct track_marker *m, uint64_t now)
 		begin = t->last_end_ns;
 	if (has_waited(t, m, end)) {
 		/* It was waiting, which says nothing about how long it takes. */
-		if (t->least < t->needed)
+		if (t->least < t->needed && (t->chances > 1 || !let_past_behind(t, m)))
 			t->least = t->needed < TRACK_MARKERS ? t->needed : TRACK_MARKERS;
 	} else {
 		learn(t, m, end > begin ? end - begin : 0);
@@ -443,29 +462,46 @@ bool marker_collect(struct track *t)
 	return t->count == 0;
 }
 
+/*
+ * Where the stream is full the driver makes us wait until there is room, and what that takes another thread
+ * may have to launch: so not with the lock. What is let through and not covered yet keeps the stay.
+ */
 bool marker_record(
 	struct track *t, const struct act_call *call, CUcontext ctx, uint64_t begun_ns, uint32_t launches)
 {
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
 	struct track_marker *m = &t->ring[(t->first + t->count) % TRACK_MARKERS];
+	uint64_t forgotten = t->forgotten;
+	CUevent event = NULL;
+	bool recorded;
 
-	if (t->count == TRACK_MARKERS || !record || !create)
+	if (t->count == TRACK_MARKERS || !record || !create || !destroy)
 		return false;
-	if (m->ctx != ctx || !m->event) {
-		__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
-
-		if (m->event && destroy)
-			destroy(m->event);
+	if (m->ctx == ctx) {
+		event = m->event;
 		m->event = NULL;
-		if (create(&m->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-			m->event = NULL;
-			return false;
-		}
-		m->ctx = ctx;
 	}
-	if (record(m->event, call->stream) != CUDA_SUCCESS)
+	if (!event && create(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
 		return false;
+	t->passing++;
+	track_unlock(t);
+	recorded = record(event, call->stream) == CUDA_SUCCESS;
+	track_lock(t);
+	t->passing--;
+	/* A context may have gone meanwhile, and the event with it. */
+	if (t->forgotten != forgotten)
+		return false;
+	m = &t->ring[(t->first + t->count) % TRACK_MARKERS];
+	if (!recorded || t->count == TRACK_MARKERS) {
+		destroy(event);
+		return false;
+	}
+	if (m->event)
+		destroy(m->event);
+	m->event = event;
+	m->ctx = ctx;
 	m->stream = track_per_thread(call) ? CU_STREAM_PER_THREAD : call->stream;
 	m->begun_ns = begun_ns;
 	m->busy_ns = 0;
@@ -487,6 +523,7 @@ bool marker_record(
 /* The context goes, and its events with it. */
 void marker_forget(struct track *t, CUcontext ctx)
 {
+	t->forgotten++;
 	for (unsigned i = 0; i < TRACK_MARKERS; i++) {
 		struct track_marker *m = &t->ring[i];
 

@@ -83,9 +83,12 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 {
 	uint64_t calls, credited, end;
 
-	if (t->waited_ns && !t->watched)
-		return t->waited_ns;
 	act_thread_gated(t->stay, &calls, &credited);
+	/* Nothing passed on credit: the last marker knows. */
+	if (!t->watched && !credited && t->last_end_ns > t->begin_ns)
+		return t->last_end_ns;
+	if (!t->watched && t->waited_ns >= t->begin_ns)
+		return t->waited_ns;
 	if (!t->launch_ns || !t->last_end_ns)
 		return t->busy_ns + (now - t->busy_ns) / 2;
 	end = t->last_end_ns + credited * t->launch_ns;

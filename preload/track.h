@@ -95,6 +95,7 @@ struct track {
 	/* Work. */
 	struct track_marker ring[TRACK_MARKERS];
 	unsigned first, count;
+	uint64_t forgotten; /* how many contexts have gone */
 	uint64_t outstanding_ns, outstanding_off_ns, outstanding_own_ns;
 	uint32_t outstanding;  /* launches, as far as they are covered by markers */
 	uint32_t singles;      /* how many, one after the other, had nothing before them in the queue */
@@ -106,6 +107,8 @@ struct track {
 	uint64_t noted_ns;     /* when that was */
 	CUstream needed_stream; /* and where it went */
 	uint64_t needed_ns;     /* if they end before, they have waited for it */
+	uint64_t chance_ns;     /* when the last one was let past in the stream of one that did */
+	uint32_t chances;       /* how often, one after the other */
 	uint32_t least;         /* so many may be queued, because one has waited for the other */
 	uint64_t pace_ns;       /* without quota, when the next one may be let past them */
 	unsigned core_pct;      /* the limit */

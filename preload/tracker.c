@@ -160,7 +160,7 @@ static uint64_t look(struct track *t)
 		stay_give_way(t);
 	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
 	least = t->hurry ? 100 * US : stay_is_rare(t) ? MS : t->watched ? tracker_look_ns : ALONE_NS;
-	most = t->hurry ? 500 * US : least;
+	most = t->hurry ? 500 * US : least > tracker_look_ns ? least : tracker_look_ns;
 	/* Whoever is awake need not wake again for it soon. */
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
@@ -171,7 +171,8 @@ static uint64_t look(struct track *t)
 		due = stay_due(t);
 		late = now > due ? now - due : 0;
 		unforeseen |= late > LATE_NS && now - t->begin_ns > LONG_NS;
-		late /= 8;
+		/* Who has nothing left to spend looks after 1, 2, 4 ms and so on. */
+		late /= t->hurry ? 8 : 1;
 		if (due <= now)
 			due = now + (late < least ? least : late > most ? most : late);
 	}
