@@ -256,6 +256,8 @@ static bool let_past(struct track *t, const struct act_call *call, uint64_t now)
 		arb_log(ARB_LOG_INFO, "%s: not waited for, because nothing queued has ended for %u ms",
 			t->device->uuid, (unsigned)((now - t->progress_ns) / MS));
 		marker_park(t);
+		t->stalled_ns = now;
+		t->stall_ns = now - t->progress_ns;
 		t->progress_ns = now;
 	}
 	if (t->phase != TRACK_DRAIN || t->outstanding || !(t->parked || late) || now < t->pace_ns)

@@ -18,6 +18,10 @@
 /* What they may have queued, three of them. */
 #define OTHERS_NS (3 * TRACK_BOUND_BESIDE_NS)
 
+/* Nothing went on for so long, and then at once, or so soon. */
+#define STALL_NS      (100 * MS)
+#define STALL_SOON_NS (50 * MS)
+
 /* The clocks are never so far apart. */
 #define WRONG_NS (100 * US)
 
@@ -277,22 +281,25 @@ static bool let_past_behind(const struct track *t, const struct track_marker *m)
 
 /*
  * It has ended right after another was let past it: it has waited for that one. In its own stream that cannot
- * be, but for a program that lets it go on when it has queued enough behind it. That is believed the second
- * time.
+ * be, but for a program that lets it go on when it has queued enough behind it: right after a long time in
+ * which nothing went on. That is believed the second time, because a kernel that is just long may end then.
  */
 static bool has_waited(struct track *t, const struct track_marker *m, uint64_t end)
 {
+	uint64_t soon = t->stall_ns / 20 < STALL_SOON_NS ? t->stall_ns / 20 : STALL_SOON_NS;
+
 	if (!m->parked)
 		return false;
-	if (end >= t->needed_ns) {
-		if (t->chance_ns != t->noted_ns)
-			t->chances = 0;
+	if (!let_past_behind(t, m))
+		return end < t->needed_ns;
+	if (t->chance_ns == t->stalled_ns)
+		return true;
+	if (t->stall_ns < STALL_NS || end > t->stalled_ns + soon) {
+		t->chances = 0;
 		return false;
 	}
-	if (let_past_behind(t, m) && t->chance_ns != t->noted_ns) {
-		t->chance_ns = t->noted_ns;
-		t->chances++;
-	}
+	t->chance_ns = t->stalled_ns;
+	t->chances++;
 	return true;
 }
 

@@ -85,11 +85,12 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 
 	act_thread_gated(t->stay, &calls, &credited);
 	/* Nothing passed on credit: the last marker knows. */
-	if (!t->watched && !credited && t->last_end_ns > t->begin_ns)
+	if (!t->watched && calls - t->stay_seen == 1 && t->last_end_ns > t->begin_ns)
 		return t->last_end_ns;
 	if (!t->watched && t->waited_ns >= t->begin_ns)
 		return t->waited_ns;
-	if (!t->launch_ns || !t->last_end_ns)
+	/* Credit is taken back, and no longer known, where a thread goes from one GPU to another. */
+	if (!t->launch_ns || !t->last_end_ns || __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
 		return t->busy_ns + (now - t->busy_ns) / 2;
 	end = t->last_end_ns + credited * t->launch_ns;
 	return end < t->busy_ns ? t->busy_ns : end > now ? now : end;

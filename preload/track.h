@@ -107,7 +107,9 @@ struct track {
 	uint64_t noted_ns;     /* when that was */
 	CUstream needed_stream; /* and where it went */
 	uint64_t needed_ns;     /* if they end before, they have waited for it */
-	uint64_t chance_ns;     /* when the last one was let past in the stream of one that did */
+	uint64_t stalled_ns;    /* when nothing had ended for too long */
+	uint64_t stall_ns;      /* for how long */
+	uint64_t chance_ns;     /* the last of those after which it went on at once */
 	uint32_t chances;       /* how often, one after the other */
 	uint32_t least;         /* so many may be queued, because one has waited for the other */
 	uint64_t pace_ns;       /* without quota, when the next one may be let past them */
