@@ -14,8 +14,10 @@
 #include "control.h"
 #include "error.h"
 #include "keeper.h"
+#include "nvml.h"
 #include "os.h"
 #include "shared.h"
+#include "slot.h"
 
 static const struct arb_shared_table *table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -42,6 +44,19 @@ static void start_anew(void)
 	nclients = 0;
 }
 
+/*
+ * Before there are threads. What is registered while another thread forks is not heard of in that child, and
+ * a lock that was taken at once would stay locked in it for ever.
+ */
+__attribute__((constructor)) static void watch(void)
+{
+	pthread_atfork(NULL, NULL, start_anew);
+	arb_slot_watch();
+	arb_shared_watch();
+	arb_keeper_watch();
+	arb_nvml_watch();
+}
+
 static void find_table(void)
 {
 	int saved = errno;
@@ -51,7 +66,6 @@ static void find_table(void)
 	if (found && (found->version != ARB_SHARED_VERSION || found->size < sizeof(*found)))
 		found = NULL;
 	table = found ? found : &arb_shared_own;
-	pthread_atfork(NULL, NULL, start_anew);
 	errno = saved;
 }
 

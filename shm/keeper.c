@@ -69,12 +69,18 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, start_anew);
 }
 
-void arb_keeper_add(const struct arb_shared_table *table, struct gpuarb_client *client, const char *gpu)
+void arb_keeper_watch(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	uint32_t i = 0;
 
 	pthread_once(&once, watch_forks);
+}
+
+void arb_keeper_add(const struct arb_shared_table *table, struct gpuarb_client *client, const char *gpu)
+{
+	uint32_t i = 0;
+
+	arb_keeper_watch();
 	pthread_mutex_lock(&adding);
 	kept_by = table;
 	while (i < nkept && kept[i].client != client)

@@ -4,6 +4,9 @@
 
 #include "shared.h"
 
+/* A child has no such thread: from now on it knows. */
+void arb_keeper_watch(void);
+
 /* Starts it if there is none yet, also in a forked child; every client that is given to it is looked after.
  */
 void arb_keeper_add(const struct arb_shared_table *table, struct gpuarb_client *client, const char *gpu);

@@ -123,12 +123,18 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, start_anew);
 }
 
-static bool prepare(void)
+void arb_nvml_watch(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_condattr_t clock;
 
 	pthread_once(&once, watch_forks);
+}
+
+static bool prepare(void)
+{
+	pthread_condattr_t clock;
+
+	arb_nvml_watch();
 	if (!prepared) {
 		pthread_condattr_init(&clock);
 		pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);

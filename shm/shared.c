@@ -35,6 +35,13 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, start_anew);
 }
 
+void arb_shared_watch(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+}
+
 static struct gpuarb_client *find(const char *gpu)
 {
 	uint32_t n = __atomic_load_n(&nknown, __ATOMIC_ACQUIRE);
@@ -48,14 +55,13 @@ static struct gpuarb_client *find(const char *gpu)
 int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked, struct gpuarb_client **client,
 	struct gpuarb_error *err)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const char *gpu = options->gpu;
 	int r = 0;
 
 	*client = find(gpu);
 	if (*client)
 		return 0;
-	pthread_once(&once, watch_forks);
+	arb_shared_watch();
 	pthread_mutex_lock(&joining);
 	*client = find(gpu);
 	if (!*client) {

@@ -62,5 +62,7 @@ extern const struct arb_shared_table arb_shared_own;
 
 /* At the end of the process: its clients leave. */
 void arb_shared_part(void);
+/* A child has none of its parent's clients: from now on it knows. */
+void arb_shared_watch(void);
 
 #endif

@@ -203,16 +203,21 @@ static int claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept
 	return 0;
 }
 
+void arb_slot_watch(void)
+{
+	pthread_once(&watched, watch_forks);
+}
+
 void arb_slot_hold_forks(void)
 {
 	arb_lock_none_held();
-	pthread_once(&watched, watch_forks);
+	arb_slot_watch();
 	before_fork();
 }
 
 bool arb_slot_try_hold_forks(void)
 {
-	pthread_once(&watched, watch_forks);
+	arb_slot_watch();
 	return try_claiming();
 }
 

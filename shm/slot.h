@@ -48,6 +48,8 @@ int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *ke
 /* Takes one byte for good, in the same way: -EAGAIN if it is taken, or a fork() is under way. Unmapping the
  * page gives it back. */
 int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page);
+/* Forks wait for claims from now on. */
+void arb_slot_watch(void);
 /* Between these, fork() of another thread waits: what it copies is whole. A fork() may take long where there
  * is much to copy, so who holds a process lock tries only: false if one is under way. */
 void arb_slot_hold_forks(void);
