@@ -26,6 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct graph_exec *list;
 /* Launches and uploads in the driver's hands; with `alone` one that nothing is counted for. */
 static unsigned flying;
+static uint64_t entries;  /* how many there ever were */
 static unsigned trimming; /* threads that give back what is not in use */
 static bool alone;
 static bool mixed; /* several of them at once, or something given back meanwhile */
@@ -92,8 +93,10 @@ static bool try_to_enter(const struct graph_exec *x)
 	flying++;
 	wanted(x, want);
 	pthread_mutex_unlock(&lock);
-	if (reserve_all(x, want))
+	if (reserve_all(x, want)) {
+		__atomic_fetch_add(&entries, 1, __ATOMIC_ACQ_REL);
 		return true;
+	}
 	pthread_mutex_lock(&lock);
 	flying--;
 	mixed &= flying != 0;
@@ -122,6 +125,7 @@ static bool enter_alone(const struct graph_exec *x)
 	if (own.alone) {
 		alone = true;
 		flying++;
+		__atomic_fetch_add(&entries, 1, __ATOMIC_ACQ_REL);
 	}
 	pthread_mutex_unlock(&lock);
 	return own.alone;
@@ -150,24 +154,38 @@ static unsigned running(void)
 	return n;
 }
 
+/* Refused at a moment at which none ran, nor came and went meanwhile. */
+static bool try_without_others(const struct graph_exec *x, bool *others)
+{
+	uint64_t before = __atomic_load_n(&entries, __ATOMIC_ACQUIRE);
+
+	*others = running() != 0;
+	memory_give_back();
+	if (try_to_enter(x))
+		return true;
+	*others |= own.again || __atomic_load_n(&entries, __ATOMIC_ACQUIRE) != before;
+	return false;
+}
+
 /* As long as graphs end, and give room. */
 static bool wait_and_enter(const struct graph_exec *x)
 {
 	uint64_t patience = memory_patience_ns(), since = track_now(), nap = NAP_LEAST_NS;
 	unsigned before = running();
+	bool others = true;
 
-	while (before) {
-		unsigned now;
+	for (;;) {
+		unsigned now = running();
 
-		memory_nap(nap);
-		now = running();
-		if (now < before) {
-			memory_give_back();
-			if (try_to_enter(x))
+		if (now < before || !now) {
+			if (try_without_others(x, &others))
 				return true;
+			if (!others)
+				return false;
+		}
+		if (now < before) {
 			since = track_now();
 			nap = NAP_LEAST_NS;
-			now = running();
 		} else if (track_now() - since > patience) {
 			arb_log(ARB_LOG_WARN,
 				"a graph finds no room, because none of %u that run has ended for %u ms", now,
@@ -176,9 +194,9 @@ static bool wait_and_enter(const struct graph_exec *x)
 		} else if (nap < NAP_MOST_NS) {
 			nap *= 2;
 		}
-		before = now;
+		before = running();
+		memory_nap(nap);
 	}
-	return false;
 }
 
 /* What streams have freed and is kept goes before anything is refused. */
@@ -258,19 +276,21 @@ void graph_leave(struct graph_exec *x, const struct act_call *call, bool launche
 	if (behind && memory_mark_fits(&x->mark, call))
 		mark = x->mark;
 	behind = behind && memory_mark_set(&mark, call) == CUDA_SUCCESS;
-	release_all(x);
+	/* It is always seen, first as a call under way, then as a graph that runs. */
 	pthread_mutex_lock(&lock);
 	if (mark.event && mark.event != x->mark.event) {
 		old = x->mark;
 		x->mark = mark;
 	}
+	x->busy |= behind;
+	pthread_mutex_unlock(&lock);
+	release_all(x);
+	pthread_mutex_lock(&lock);
 	flying--;
 	alone &= !own.alone;
 	last = launched && !flying && !mixed && !trimming ? x : NULL;
 	last_place = own.place;
 	mixed &= flying != 0;
-	if (behind)
-		x->busy = true;
 	if (launched && (call->id == HOOK_cuGraphLaunch || call->id == HOOK_cuGraphLaunch_ptsz))
 		for (size_t i = 0; i < x->nrest; i++)
 			x->rest[i].there = true;
