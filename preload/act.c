@@ -57,13 +57,14 @@ bool act_before(struct act_call *call, CUresult *result)
 	}
 	if (!arb_memory_before(call, result))
 		return false;
-	if (category <= CAT_INTEROP)
+	if (category <= CAT_INTEROP) {
 		gate_before(call);
-	else if (category == CAT_SYNC) {
+	} else if (category == CAT_SYNC) {
 		__atomic_store_n(&self->waiting, 1, __ATOMIC_RELAXED);
 		gate_waits();
-	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT)
+	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT) {
 		streams_before(call);
+	}
 	return true;
 }
 

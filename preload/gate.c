@@ -30,6 +30,14 @@
 /* How long an event takes to pass that has nothing before it, and how many calls are let go if it did not. */
 #define SOON_NS    (20 * US)
 #define SOON_PAUSE 16
+/* Who waited for longer did wait: otherwise nobody knows when the work ended. */
+#define WAITED_NS (10 * US)
+/* One without a limit and alone has an end dated when it waited for it, for so small a part of its time. */
+#define SETTLE_COSTS 256
+/* Beside others a queue may take so many times as long as if it were alone. */
+#define BESIDE_MOST 8
+/* So many one by one, then two at once. */
+#define SINGLES 8
 /* Work that waits for work which is not let through would wait for ever. */
 #define STUCK_NS (2000 * MS)
 /* How long one takes that has waited is only a guess, which grows with each time that it has. */
@@ -131,16 +139,6 @@ void gate_forked(void)
 	act_gate.watched = 0;
 	gate_free();
 }
-
-/* Who waited for longer did wait: otherwise nobody knows when the work ended. */
-#define WAITED_NS (10 * US)
-/* One without a limit and alone has an end dated when it waited for it, for so small a part of its time. */
-#define SETTLE_COSTS 256
-
-/* Beside others a queue may take so many times as long as if it were alone. */
-#define BESIDE_MOST 8
-/* So many one by one, then two at once. */
-#define SINGLES 8
 
 /* Beside others the same for all: where the GPU takes what was queued first, that is how it is shared. */
 uint64_t gate_bound(const struct track *t)

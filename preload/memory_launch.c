@@ -154,8 +154,9 @@ static unsigned running(void)
 	return n;
 }
 
-/* Refused at a moment at which none ran, nor came and went meanwhile. */
-static bool try_without_others(const struct graph_exec *x, bool *others)
+/* Refused at a moment at which none ran, nor came and went meanwhile; others' calls under way are waited for
+ * until then. */
+static bool try_without_others(const struct graph_exec *x, uint64_t until, bool *others)
 {
 	uint64_t before = __atomic_load_n(&entries, __ATOMIC_ACQUIRE);
 
@@ -163,12 +164,13 @@ static bool try_without_others(const struct graph_exec *x, bool *others)
 	memory_give_back();
 	if (try_to_enter(x))
 		return true;
-	*others |= own.again || __atomic_load_n(&entries, __ATOMIC_ACQUIRE) != before;
+	*others |=
+		(own.again && track_now() < until) || __atomic_load_n(&entries, __ATOMIC_ACQUIRE) != before;
 	return false;
 }
 
 /* As long as graphs end, and give room. */
-static bool wait_and_enter(const struct graph_exec *x)
+static bool wait_and_enter(const struct graph_exec *x, uint64_t until)
 {
 	uint64_t patience = memory_patience_ns(), since = track_now(), nap = NAP_LEAST_NS;
 	unsigned before = running();
@@ -178,7 +180,7 @@ static bool wait_and_enter(const struct graph_exec *x)
 		unsigned now = running();
 
 		if (now < before || !now) {
-			if (try_without_others(x, &others))
+			if (try_without_others(x, until, &others))
 				return true;
 			if (!others)
 				return false;
@@ -251,7 +253,7 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	if (try_to_enter(x) || enter_alone(x))
 		return true;
 	until = track_now() + MEMORY_UNDER_WAY_NS;
-	if (enter_undisturbed(x, until) || wait_and_enter(x) || wait_for_blocks(x))
+	if (enter_undisturbed(x, until) || wait_and_enter(x, until) || wait_for_blocks(x))
 		return true;
 	if (memory_pool_holds() && finish_stream(call) && enter_undisturbed(x, until))
 		return true;
