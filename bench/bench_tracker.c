@@ -28,6 +28,9 @@
 #define MS      1000000ull
 /* A fraction of a millisecond. */
 #define ALLOWED_US 500
+/* If the machine itself is later than this, one time in ten, it is measured again, so often at most. */
+#define QUIET_US 120
+#define ATTEMPTS 5
 
 static char directory[] = "/dev/shm/gpuarb-tracker-XXXXXX", build[4000];
 static struct gpuarb_picture picture;
@@ -244,9 +247,14 @@ static void judge(const struct sight *seen, unsigned n, const struct diary *d, i
 	}
 }
 
+/* CPU time of the tracker, and of the thread that the driver has to call it back. */
+struct cost {
+	double tracker_s, driver_s;
+};
+
 /* Watches the program to its end. How late each end was noticed; false: the program failed. */
 static bool watch(
-	struct gpuarb_view *view, pid_t pid, struct diary *d, int64_t late[ROUNDS], double *tracker_s)
+	struct gpuarb_view *view, pid_t pid, struct diary *d, int64_t late[ROUNDS], struct cost *cost)
 {
 	static struct sight seen[1 << 18];
 	unsigned n = 0, rounds = 0;
@@ -258,7 +266,8 @@ static bool watch(
 			seen[n++].ns = picture.now_ns;
 		}
 		if (d->rounds != rounds && d->rounds < ROUNDS) {
-			*tracker_s = bench_tracker_s(pid);
+			cost->tracker_s = bench_tracker_s(pid);
+			cost->driver_s = bench_thread_s(pid, "cuda-EvtHandlr");
 			rounds = d->rounds;
 		}
 		sleep_until(bench_now_ns() + 40 * US);
@@ -274,27 +283,24 @@ static double part_of(int64_t values[ROUNDS], unsigned tenths)
 	return (double)values[WARM + (ROUNDS - WARM) * tenths / 10] / 1e3;
 }
 
-static void show(struct bench *b, const struct way *w, int64_t late[ROUNDS], int64_t floor[ROUNDS])
-{
-	char name[64];
+/* What came of one run of the program. */
+struct result {
+	int64_t late[ROUNDS], floor[ROUNDS];
+	struct cost cost;
+	double seconds;
+	bool failed;
+};
 
-	snprintf(name, sizeof(name), "%s/median", w->name);
-	bench_show(b, name, part_of(late, 5), "us", part_of(floor, 5));
-	snprintf(name, sizeof(name), "%s/p90", w->name);
-	bench_ratio(b, name, part_of(late, 9), "us", ALLOWED_US + part_of(floor, 9), 1);
-}
-
-static void measure(struct bench *b, const struct way *w)
+static void run(const struct way *w, struct result *r)
 {
-	char path[200], least[32], most[32], streams[32], kernels[32], self[4100], load[4100], name[64];
+	char path[200], least[32], most[32], streams[32], kernels[32], self[4100], load[4100];
 	char *argv[] = {self, (char *)"--program", path, least, most, (char *)(w->anew ? "new" : "same"),
 		streams, kernels, NULL};
 	char *other[] = {load, (char *)"--kernel-us=500", (char *)"--duration=600", NULL};
-	int64_t late[ROUNDS], floor[ROUNDS];
 	struct gpuarb_view *view;
-	double tracker_s = 0, begun;
-	struct diary *d;
 	pid_t pid, beside = 0;
+	struct diary *d;
+	uint64_t begun;
 
 	snprintf(path, sizeof(path), "%s/diary-%s", directory, w->name);
 	snprintf(least, sizeof(least), "%llu", (unsigned long long)w->least_ns);
@@ -303,27 +309,55 @@ static void measure(struct bench *b, const struct way *w)
 	snprintf(kernels, sizeof(kernels), "%u", w->kernels);
 	snprintf(self, sizeof(self), "%s/bench_tracker", build);
 	snprintf(load, sizeof(load), "%s/simload", build);
+	unlink(path);
 	d = open_diary(path);
 	if (w->company)
 		beside = start(w, "other", 50, other);
 	pid = start(w, w->name, w->limit, argv);
 	view = open_view();
-	begun = (double)bench_now_ns();
-	if (!watch(view, pid, d, late, &tracker_s)) {
-		fprintf(stderr, "bench_tracker: the program of %s has failed\n", w->name);
-		b->failed = 1;
-	}
-	begun = ((double)bench_now_ns() - begun) / 1e9;
+	r->cost = (struct cost){0, 0};
+	begun = bench_now_ns();
+	r->failed = !watch(view, pid, d, r->late, &r->cost);
+	r->seconds = (double)(bench_now_ns() - begun) / 1e9;
 	for (unsigned i = 0; i < ROUNDS; i++)
-		floor[i] = (int64_t)d->floor[i];
+		r->floor[i] = (int64_t)d->floor[i];
 	if (beside) {
 		kill(beside, SIGKILL);
 		waitpid(beside, NULL, 0);
 	}
 	gpuarb_view_close(view);
-	show(b, w, late, floor);
+	munmap(d, sizeof(*d));
+}
+
+static void show(struct bench *b, const struct way *w, struct result *r)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s/median", w->name);
+	bench_show(b, name, part_of(r->late, 5), "us", part_of(r->floor, 5));
+	snprintf(name, sizeof(name), "%s/p90", w->name);
+	bench_ratio(b, name, part_of(r->late, 9), "us", ALLOWED_US + part_of(r->floor, 9), 1);
 	snprintf(name, sizeof(name), "%s/cpu", w->name);
-	bench_ratio(b, name, 100 * tracker_s / begun, "% CPU", 1, 1);
+	bench_ratio(b, name, 100 * r->cost.tracker_s / r->seconds, "% CPU", 1, 1);
+	snprintf(name, sizeof(name), "%s/driver", w->name);
+	bench_show(b, name, 100 * r->cost.driver_s / r->seconds, "% CPU", 1);
+}
+
+/* The run in which the program itself woke with the least delay; that says nothing about the tracker. */
+static void measure(struct bench *b, const struct way *w)
+{
+	static struct result best, last;
+
+	for (unsigned i = 0; i < ATTEMPTS && (!i || part_of(best.floor, 9) > QUIET_US); i++) {
+		run(w, &last);
+		if (last.failed) {
+			fprintf(stderr, "bench_tracker: the program of %s has failed\n", w->name);
+			b->failed = 1;
+		}
+		if (!i || part_of(last.floor, 9) < part_of(best.floor, 9))
+			best = last;
+	}
+	show(b, w, &best);
 }
 
 int main(int argc, char **argv)
@@ -335,14 +369,13 @@ int main(int argc, char **argv)
 	if (argc == 8 && !strcmp(argv[1], "--program"))
 		return program(argv);
 	bench_begin(&b, "tracker",
-		"How late the end of work that the program does not wait for is noticed: its median beside "
-		"how\n"
-		"late the program's own sleep ends, and nine of ten against half a millisecond and that; "
-		"and\n"
-		"what the tracker costs meanwhile. Cases by kernel length; new: of kernels that were never "
-		"launched\n"
-		"before; company: beside one that always "
-		"runs.",
+		"How late the end of work that the program does not wait for is noticed: its median beside\n"
+		"how late the program's own sleep ends, and nine of ten against half a millisecond and "
+		"that;\n"
+		"and what the tracker costs meanwhile, and the thread in which the driver calls it back "
+		"(the\n"
+		"simulated one wakes several times for each call, a real one once). Cases by kernel length;\n"
+		"new: of kernels that were never launched before; company: beside one that always runs.",
 		argc, argv);
 	if (n <= 0 || !mkdtemp(directory))
 		die(directory);

@@ -128,7 +128,7 @@ void bench_duel(bench_loop *thing, void *thing_argument, bench_loop *baseline, v
 	}
 }
 
-double bench_tracker_s(pid_t pid)
+double bench_thread_s(pid_t pid, const char *called)
 {
 	char path[64], name[32], *end;
 	double seconds_used = 0;
@@ -146,11 +146,12 @@ double bench_tracker_s(pid_t pid)
 		file = *end ? NULL : fopen(path, "re");
 		if (!file)
 			continue;
-		if (!fgets(name, sizeof(name), file) || strcmp(name, "gpuarb\n") != 0)
+		if (!fgets(name, sizeof(name), file))
 			*name = 0;
+		name[strcspn(name, "\n")] = 0;
 		fclose(file);
 		snprintf(path, sizeof(path), "/proc/%d/task/%ld/schedstat", (int)pid, tid);
-		file = *name ? fopen(path, "re") : NULL;
+		file = strcmp(name, called) ? NULL : fopen(path, "re");
 		if (file && fscanf(file, "%llu", &ns) == 1)
 			seconds_used += (double)ns / 1e9;
 		if (file)
@@ -159,4 +160,9 @@ double bench_tracker_s(pid_t pid)
 	if (dir)
 		closedir(dir);
 	return seconds_used;
+}
+
+double bench_tracker_s(pid_t pid)
+{
+	return bench_thread_s(pid, "gpuarb");
 }

@@ -35,7 +35,9 @@ void bench_duel(bench_loop *thing, void *thing_argument, bench_loop *baseline, v
 
 uint64_t bench_now_ns(void);
 
-/* CPU time of the preload's thread in that process; 0 if it has none. */
+/* CPU time of the threads of that name in that process. */
+double bench_thread_s(pid_t pid, const char *called);
+/* Of the preload's; 0 if it has none. */
 double bench_tracker_s(pid_t pid);
 
 #endif

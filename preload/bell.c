@@ -23,6 +23,11 @@
 /* If so many have not rung, the driver's thread is held up, perhaps by a function of the program's: to queue
  * ever more would in the end wait for it, with the lock. */
 #define BELLS_MOST 8
+/* The end of work that may be so much earlier or later than expected cannot be foreseen. */
+#define OFF_NS        (300 * US)
+#define OFF_BESIDE_NS (100 * US)
+/* Who has launched so many and waited for none will not wait for this one. */
+#define UNWAITED_LEAST 8
 
 /* The driver's thread. Everything that it touches is there for as long as the process. */
 static void ring(void *argument)
@@ -138,6 +143,25 @@ bool bell_set(struct track *t, uint64_t now)
 	if (!t->bell_broken)
 		tracker_charge();
 	return !t->bell_broken;
+}
+
+bool bell_is_needed(const struct track *t)
+{
+	return t->outstanding_off_ns > (stay_in_company(t) ? OFF_BESIDE_NS : OFF_NS);
+}
+
+/*
+ * The first bell is the tracker's, because the driver may make a thread for it, which has the signal mask of
+ * whoever asked. And it is the tracker who sees what passes on credit, and who says how far a long stay is.
+ * Who waits for its work hears no bell: it might have to wait for that as well.
+ */
+bool bell_set_early(struct track *t, uint64_t now)
+{
+	if (!t->hurry || !t->single || t->unwaited < UNWAITED_LEAST || t->turns || !t->bell_stream ||
+		!__atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED))
+		return false;
+	return bell_is_needed(t) && stay_is_rare(t) &&
+	       t->outstanding_ns < __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED) && bell_set(t, now);
 }
 
 void bell_heard(struct track *t, uint64_t now, bool idle)

@@ -489,7 +489,7 @@ void gate_after(struct act_call *call, CUresult result)
 {
 	struct track *t = own.track;
 	CUstreamCaptureMode mode;
-	bool first = false;
+	bool wake = false;
 	int saved = errno;
 	uint64_t now;
 
@@ -501,15 +501,15 @@ void gate_after(struct act_call *call, CUresult result)
 	track_lock(t);
 	t->passing--;
 	if (t->phase != TRACK_OUT && !t->broken)
-		first = launched(t, call, result, now);
+		wake = launched(t, call, result, now) && !bell_set_early(t, now);
 	/* While it stood at the gate it looked for itself; now nobody does, and it may have been the last. */
-	if (own.slept && !t->waiters && t->hurry && t->phase != TRACK_OUT)
-		bell_set(t, now);
+	if (own.slept && !t->waiters && t->phase != TRACK_OUT)
+		wake |= !t->hurry || !t->bell_stream || !bell_set(t, now);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
 		settle_soon(t, now);
 	track_unlock(t);
 	track_unrelax(mode);
-	if (first)
+	if (wake)
 		tracker_launched();
 	errno = saved;
 }

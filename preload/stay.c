@@ -132,11 +132,13 @@ static uint64_t lead_of(struct track *t, uint64_t span)
 static void stay_ended(struct track *t, uint64_t end)
 {
 	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
+	uint64_t calls = all_seen() - t->stay_seen;
 
-	if (stay.others && t->timed_ns && all_seen() - t->stay_seen == 1)
+	t->single = calls == 1;
+	if (stay.others && t->timed_ns && t->single)
 		probe_learn(t, end > t->begin_ns ? end - t->begin_ns : 0, t->timed_ns);
 	weight_learn(&t->weight, &(struct weight_stay){.ns = end > t->begin_ns ? end - t->begin_ns : 0,
-					 .calls = all_seen() - t->stay_seen,
+					 .calls = calls,
 					 .handle = t->stay_handle,
 					 .others = stay.others,
 					 .steady = stay.steady,
@@ -209,8 +211,10 @@ bool stay_leave_if_idle(struct track *t)
 	__atomic_store_n(&t->kept_ns, t->keeps ? now + keep : 0, __ATOMIC_RELAXED);
 	t->left_ns = now;
 	t->gap_open = true;
-	__atomic_store_n(&t->again_ns, t->loose ? now + AGAIN_NS : 0, __ATOMIC_RELAXED);
 	t->again_seen = all_seen();
+	/* Only what passed on credit is not known to be back from the driver. */
+	__atomic_store_n(&t->again_ns, t->loose && t->again_seen - t->stay_seen > 1 ? now + AGAIN_NS : 0,
+		__ATOMIC_RELAXED);
 	t->loose = false;
 	set_phase(t, TRACK_OUT);
 	if (r < 0)

@@ -169,6 +169,7 @@ struct track {
 	uint64_t kept_ns;              /* its place in the set is kept until then; 0: it is not */
 	bool keeps;                    /* the last time it was: others wait for it */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
+	bool single;                   /* the last one was a single call */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
 	uint32_t stay_weight; /* that this stay is billed by; 0: the full one */
@@ -237,6 +238,10 @@ void marker_forget(struct track *t, CUcontext ctx);
 /* To be told when the markers that there are have passed. False: that cannot be, now or ever. */
 bool bell_set(struct track *t, uint64_t now);
 bool bell_is_set(const struct track *t);
+/* When the work will end cannot be foreseen. */
+bool bell_is_needed(const struct track *t);
+/* By who launched the first of a stay: then the tracker need not wake for it. False: it must. */
+bool bell_set_early(struct track *t, uint64_t now);
 /* After a look at the work: if it rang, was that the end? */
 void bell_heard(struct track *t, uint64_t now, bool idle);
 void bell_forget(struct track *t, CUcontext ctx);

@@ -44,13 +44,13 @@ COMPAT_WEAK(pthread_create)
  */
 #define SPEND_PER_MILLE 8
 #define SAVINGS_NS      ((int64_t)MS)
+#define SPENT_MOST      4
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
 #define LOAN_NS ((int64_t)MS)
 /*
- * The driver is asked to say when work has ended, if that may be so much earlier or later than expected, or
- * is so much later by now; if it is short, looking at it costs less.
+ * The driver is asked to say when work has ended, if that cannot be foreseen, or is so much later than
+ * expected by now; if it is short, looking at it costs less.
  */
-#define OFF_NS  (300 * US)
 #define LATE_NS (200 * US)
 #define LONG_NS (500 * US)
 /* No driver rings after an error; then it is looked at after so long. */
@@ -86,14 +86,16 @@ static void futex(uint32_t *word, int op, uint32_t value, uint64_t ns)
 	syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, ns ? &ts : NULL, NULL, 0);
 }
 
-static void wake(uint32_t least)
+/* True: it was asleep. */
+static bool wake(uint32_t least)
 {
 	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) >= least) {
-		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
-		futex(&asleep, FUTEX_WAKE, 1, 0);
-	}
+	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) < least)
+		return false;
+	__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
+	futex(&asleep, FUTEX_WAKE, 1, 0);
+	return true;
 }
 
 void tracker_wake(void)
@@ -109,7 +111,9 @@ void tracker_launched(void)
 void tracker_ring(void)
 {
 	__atomic_fetch_add(&rung, 1, __ATOMIC_SEQ_CST);
-	futex(&rung, FUTEX_WAKE, 1, 0);
+	/* It naps through stays whose bells were set by who launched. */
+	if (!wake(NAPPING))
+		futex(&rung, FUTEX_WAKE, 1, 0);
 }
 
 /* What it earned and what it spent since the last time. */
@@ -123,6 +127,10 @@ static void account_for(void)
 	cpu = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	if (purse.wall_ns) {
 		spent = cpu - purse.cpu_ns;
+		/* One look is like the other. What a virtual machine was robbed of meanwhile counts as CPU
+		 * time as well. */
+		if (purse.each_ns && spent > SPENT_MOST * purse.each_ns)
+			spent = SPENT_MOST * purse.each_ns;
 		purse.left_ns -=
 			(int64_t)(__atomic_exchange_n(&purse.charged, 0, __ATOMIC_RELAXED) * purse.each_ns);
 		purse.left_ns += (int64_t)((now - purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
@@ -177,7 +185,7 @@ static uint64_t look(struct track *t)
 			due = now + (late < least ? least : late > most ? most : late);
 	}
 	bell_heard(t, now, t->phase == TRACK_OUT);
-	unforeseen |= t->outstanding_off_ns > OFF_NS;
+	unforeseen |= bell_is_needed(t);
 	/* One that has lasted for longer than a look costs less that way. */
 	affordable = t->hurry || now - t->begin_ns > tracker_look_ns;
 	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && bell_set(t, now))))
@@ -323,7 +331,6 @@ static void at_exit(void)
 
 	__atomic_store_n(&tracker_exiting, 1, __ATOMIC_SEQ_CST);
 	gate_free();
-	wake(NAPPING);
 	tracker_ring();
 	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
 		futex(&running, FUTEX_WAIT, 1, MS);

@@ -5,6 +5,7 @@
  */
 #include "preload_host.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,6 +198,59 @@ static void is_not_answered(void)
 	host_work();
 }
 
+/* How often this thread has, where the driver knows. */
+static unsigned asked_here(void)
+{
+	unsigned (*bells)(void) = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "forward_bells");
+
+	return bells ? bells() : 0;
+}
+
+static bool answers(void)
+{
+	const char *how = getenv("FORWARD_HOST_FUNC");
+
+	return how && !strcmp(how, "works");
+}
+
+/*
+ * One short piece of work at a time, now and then: who launches it asks for the bell, so that nobody has to
+ * wake for that. The driver's own thread was not made on its behalf.
+ */
+static void now_and_then(void)
+{
+	unsigned first = 0;
+
+	host_context(0);
+	for (unsigned i = 0; i < 60 && (i < 30 || !asked_here()); i++) {
+		unsigned before = asked();
+
+		host_launch(NULL, 1, i % 2 ? 700 : 1800);
+		if (!first && asked_here())
+			first = 1 + before;
+		t_sleep_us(20000);
+		host_must_leave(0);
+	}
+	T_CHECK(!answers() || asked_here(), "it never asked");
+	T_CHECK(!answers() || first > 1, "it was the first to ask");
+	host_work();
+}
+
+/* Who waits for all streams would wait for the driver's thread, too. */
+static void waits_each_time(void)
+{
+	host_context(0);
+	begin_long_work(NULL, 50);
+	host_must_leave(0);
+	for (unsigned i = 0; i < 30; i++) {
+		host_launch(NULL, 1, i % 2 ? 700 : 1800);
+		OK(cuCtxSynchronize());
+		t_sleep_us(20000);
+	}
+	T_CHECK(!asked_here(), "it asked %u times", asked_here());
+	host_must_leave(0);
+}
+
 const struct host_case host_bell_cases[] = {
 	{"bell: is told when its work has ended", is_told, "90", 0},
 	{"bell: destroys its context", destroys_its_context, "90", 0},
@@ -205,6 +259,8 @@ const struct host_case host_bell_cases[] = {
 	{"bell: ends with its last thread", ends_with_its_last_thread, "90", 0},
 	{"bell: forks", forks, "90", 0},
 	{"bell: is not answered", is_not_answered, "90", 0},
+	{"bell: works now and then", now_and_then, "90", 0},
+	{"bell: waits each time", waits_each_time, "90", 0},
 	{"bell: captures", captures, "90", 0},
 	{"bell: has some streams", has_some_streams, "90", 0},
 	{"bell: has many streams", has_many_streams, "90", 0},

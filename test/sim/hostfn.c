@@ -5,6 +5,7 @@
 #include "driver.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 
 #define POLL_NS 20000 /* how often a value that a stream waits for is looked at */
 
@@ -84,6 +85,7 @@ static void *helper(void *arg)
 	uint32_t *word = &sim_shm.file->proc[sim_shm.slot].host_wake;
 
 	(void)arg;
+	prctl(PR_SET_NAME, "cuda-EvtHandlr"); /* as the real one is called */
 	for (;;) {
 		uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		struct pending *p;
