@@ -150,7 +150,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 
 	*dead = false;
 	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
-		return own ? -EAGAIN : -ENOMEM;
+		return own && bytes <= c->mem_most ? -EAGAIN : -ENOMEM;
 	r = count(c, bytes, most);
 	if (r == -ENOMEM) {
 		*dead = !reclaim_members(c);

@@ -355,6 +355,13 @@ Test(memory, one_client_may_exceed_the_gpu_only_if_it_is_allowed_to)
 	cr_assert_eq(m.limit, 15584 * MIB);
 	cr_assert_eq(m.left, 15584 * MIB);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 15584 * MIB + 1), -ENOMEM);
+	/* Beside a call of its own that may give back what it has reserved. */
+	cr_assert_eq(gpuarb_client_mem_try(a, 600 * MIB, true), 0);
+	cr_assert_eq(gpuarb_client_mem_try(a, 15584 * MIB, false), -EAGAIN);
+	cr_assert_eq(
+		gpuarb_client_mem_try(a, 15584 * MIB + 1, false), -ENOMEM, "nothing makes room for that");
+	cr_assert_eq(gpuarb_client_mem_release(a, 600 * MIB), 0);
+	gpuarb_client_mem_settled(a);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 15584 * MIB), 0);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 1), -ENOMEM);
 	cr_assert_eq(gpuarb_client_memory(a, &m), 0);
