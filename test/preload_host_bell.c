@@ -219,19 +219,20 @@ static bool answers(void)
  */
 static void now_and_then(void)
 {
-	unsigned first = 0;
+	unsigned first = 0, rounds = answers() ? 80 : 20;
 
 	host_context(0);
-	for (unsigned i = 0; i < 60 && (i < 30 || !asked_here()); i++) {
+	for (unsigned i = 0; i < rounds && !(i >= 20 && first); i++) {
 		unsigned before = asked();
 
 		host_launch(NULL, 1, i % 2 ? 700 : 1800);
 		if (!first && asked_here())
 			first = 1 + before;
-		t_sleep_us(20000);
+		/* On a slow machine the tracker has to save up for it. */
+		t_sleep_us(i < 50 ? 20000 : 200000);
 		host_must_leave(0);
 	}
-	T_CHECK(!answers() || asked_here(), "it never asked");
+	T_CHECK(!answers() || first, "it never asked");
 	T_CHECK(!answers() || first > 1, "it was the first to ask");
 	host_work();
 }
