@@ -23,7 +23,7 @@
 
 #define ROUNDS  200
 #define WARM    20
-#define STREAMS 16
+#define STREAMS 64
 #define US      1000ull
 #define MS      1000000ull
 /* A fraction of a millisecond. */
@@ -44,6 +44,9 @@ struct diary {
 	uint64_t floor[ROUNDS]; /* how late the program itself wakes, which sleeps so long */
 };
 
+/* What the program does about the end of its work. */
+enum waiting { NOTHING, SYNCS, POLLS, IS_CALLED };
+
 struct way {
 	const char *name;
 	uint64_t least_ns, most_ns; /* of a kernel */
@@ -51,20 +54,28 @@ struct way {
 	bool anew;        /* each time another one, which was never launched before */
 	bool company;     /* somebody else runs all the time */
 	unsigned streams; /* one in each at once; 0: the default stream alone */
+	bool contexts;    /* each of them in another context */
 	unsigned kernels; /* one behind the other */
+	enum waiting waits;
 };
 
 static const struct way ways[] = {
-	{"300us", 300 * US, 300 * US, 90, false, false, 0, 1},
-	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, 1},
-	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, 1},
-	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, 1},
-	{"varied", 300 * US, 20 * MS, 90, false, false, 0, 1},
-	{"new", 300 * US, 20 * MS, 90, true, false, 0, 1},
-	{"streams", 300 * US, 2 * MS, 90, false, false, 10, 1},
-	{"burst", 300 * US, 2 * MS, 90, false, false, 0, 10},
-	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, 1},
-	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, 1},
+	{"300us", 300 * US, 300 * US, 90, false, false, 0, false, 1, NOTHING},
+	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, false, 1, NOTHING},
+	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, false, 1, NOTHING},
+	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, false, 1, NOTHING},
+	{"unlimited-burst", 300 * US, 2 * MS, 100, false, false, 0, false, 10, NOTHING},
+	{"varied", 300 * US, 20 * MS, 90, false, false, 0, false, 1, NOTHING},
+	{"new", 300 * US, 20 * MS, 90, true, false, 0, false, 1, NOTHING},
+	{"streams", 300 * US, 2 * MS, 90, false, false, 10, false, 1, NOTHING},
+	{"streams-40", 100 * US, 500 * US, 90, false, false, 40, false, 1, NOTHING},
+	{"contexts-4", 300 * US, 2 * MS, 90, false, false, 4, true, 1, NOTHING},
+	{"burst", 300 * US, 2 * MS, 90, false, false, 0, false, 10, NOTHING},
+	{"synced", 300 * US, 20 * MS, 90, false, false, 0, false, 1, SYNCS},
+	{"polled", 300 * US, 20 * MS, 90, false, false, 0, false, 1, POLLS},
+	{"callback", 300 * US, 20 * MS, 90, false, false, 0, false, 1, IS_CALLED},
+	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, NOTHING},
+	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, NOTHING},
 };
 
 static void die(const char *what)
@@ -106,74 +117,155 @@ static void *symbol(const char *name)
 	return found;
 }
 
-/*
- * The program: one kernel, or one in each stream, a pause in which it ends, and so on. It asks nobody whether
- * it has. When it did is known afterwards, by events on both sides, the first of them in an idle stream.
- */
-static int program(char **argv)
-{
-	__typeof__(cuLaunchKernel) *launch = (__typeof__(cuLaunchKernel) *)symbol("cuLaunchKernel");
-	__typeof__(cuEventCreate) *create = (__typeof__(cuEventCreate) *)symbol("cuEventCreate");
-	__typeof__(cuEventRecord) *record = (__typeof__(cuEventRecord) *)symbol("cuEventRecord");
-	__typeof__(cuStreamCreate) *new_stream = (__typeof__(cuStreamCreate) *)symbol("cuStreamCreate");
-	__typeof__(cuEventElapsedTime) *elapsed =
-		(__typeof__(cuEventElapsedTime) *)symbol("cuEventElapsedTime");
-	__typeof__(cuModuleLoadData) *load = (__typeof__(cuModuleLoadData) *)symbol("cuModuleLoadData");
-	__typeof__(cuModuleGetFunction) *get =
-		(__typeof__(cuModuleGetFunction) *)symbol("cuModuleGetFunction");
-	uint64_t least = strtoull(argv[3], NULL, 10), most = strtoull(argv[4], NULL, 10), ns, begun;
-	bool anew = !strcmp(argv[5], "new");
-	unsigned n = (unsigned)atoi(argv[6]), behind = (unsigned)atoi(argv[7]), last = n ? n : 1;
-	struct diary *d = open_diary(argv[2]);
-	void *params[] = {&ns};
-	CUstream streams[STREAMS] = {NULL};
-	CUevent begin, end[STREAMS];
+/* Of the driver, found at run time as every program does. */
+#define CU(name) ((__typeof__(name) *)symbol(#name))
+
+/* A stream, and what is measured in it. */
+struct lane {
 	CUcontext ctx;
+	CUstream stream;
 	CUmodule module;
 	CUfunction function;
+	CUevent begin, end;
+	uint64_t begun_ns;
+};
 
-	if (((__typeof__(cuInit) *)symbol("cuInit"))(0) ||
-		((__typeof__(cuCtxCreate_v2) *)symbol("cuCtxCreate_v2"))(&ctx, 0, 0) ||
-		load(&module, spin_ptx) || get(&function, module, "spin_ns") ||
-		create(&begin, CU_EVENT_DEFAULT))
+static bool new_function(struct lane *l)
+{
+	return !CU(cuModuleLoadData)(&l->module, spin_ptx) &&
+	       !CU(cuModuleGetFunction)(&l->function, l->module, "spin_ns");
+}
+
+static bool set_up(const struct way *w, struct lane *lanes, unsigned n)
+{
+	if (CU(cuInit)(0))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		struct lane *l = &lanes[i];
+
+		if (i && !w->contexts)
+			*l = lanes[0];
+		else if (CU(cuCtxCreate_v2)(&l->ctx, 0, 0) || !new_function(l))
+			return false;
+		if ((w->streams && CU(cuStreamCreate)(&l->stream, CU_STREAM_NON_BLOCKING)) ||
+			CU(cuEventCreate)(&l->begin, CU_EVENT_DEFAULT) ||
+			CU(cuEventCreate)(&l->end, CU_EVENT_DEFAULT))
+			return false;
+	}
+	return true;
+}
+
+static bool launch(const struct way *w, struct lane *l, unsigned n, unsigned *all_us)
+{
+	__typeof__(cuLaunchKernel) *run = CU(cuLaunchKernel);
+	__typeof__(cuEventRecord) *record = CU(cuEventRecord);
+	uint64_t ns;
+	void *params[] = {&ns};
+
+	*all_us = 0;
+	for (unsigned k = 0; k < n * w->kernels; k++, l = k % n ? l + 1 : l + 1 - n) {
+		ns = w->least_ns + (uint64_t)random() % (w->most_ns - w->least_ns + 1);
+		*all_us += (unsigned)(ns / US);
+		if (w->contexts && CU(cuCtxSetCurrent)(l->ctx))
+			return false;
+		if (w->anew && !new_function(l))
+			return false;
+		if (k < n) {
+			if (record(l->begin, l->stream))
+				return false;
+			l->begun_ns = bench_now_ns();
+		}
+		if (run(l->function, 1, 1, 1, 32, 1, 1, 0, l->stream, params, NULL) ||
+			record(l->end, l->stream))
+			return false;
+	}
+	return true;
+}
+
+static void is_called(void *argument)
+{
+	__atomic_store_n((uint32_t *)argument, 1, __ATOMIC_RELEASE);
+}
+
+static bool waits(const struct way *w, const struct lane *l)
+{
+	static uint32_t called;
+
+	called = 0;
+	switch (w->waits) {
+	case SYNCS:
+		return !CU(cuCtxSynchronize)();
+	case POLLS:
+		while (CU(cuEventQuery)(l->end) == CUDA_ERROR_NOT_READY)
+			sleep_until(bench_now_ns() + 100 * US);
+		return true;
+	case IS_CALLED:
+		if (CU(cuLaunchHostFunc)(l->stream, is_called, &called))
+			return false;
+		while (!__atomic_load_n(&called, __ATOMIC_ACQUIRE))
+			sleep_until(bench_now_ns() + 100 * US);
+		return true;
+	default:
+		return true;
+	}
+}
+
+/* By events on both sides, the first of them in an idle stream. */
+static uint64_t ended(const struct lane *lanes, unsigned n)
+{
+	uint64_t last = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t end;
+		float ms;
+
+		if (CU(cuEventElapsedTime)(&ms, lanes[i].begin, lanes[i].end))
+			return 0;
+		end = lanes[i].begun_ns + (uint64_t)((double)ms * 1e6);
+		last = end > last ? end : last;
+	}
+	return last;
+}
+
+/*
+ * The program: one kernel, or one in each stream, a pause in which it ends, and so on. It asks nobody whether
+ * it has, or waits in one way or another.
+ */
+static int program(const char *path, const struct way *w)
+{
+	struct diary *d = open_diary(path);
+	struct lane lanes[STREAMS] = {0};
+	unsigned n = w->streams ? w->streams : 1, all_us;
+
+	if (!set_up(w, lanes, n))
 		return 1;
-	for (unsigned i = 0; i < last; i++)
-		if ((n && new_stream(&streams[i], CU_STREAM_NON_BLOCKING)) ||
-			create(&end[i], CU_EVENT_DEFAULT))
-			return 1;
 	srandom(1);
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		uint64_t all = 0, expected;
-		float ms, latest = 0;
+		uint64_t expected;
 
-		if (anew && (load(&module, spin_ptx) || get(&function, module, "spin_ns")))
+		if (!launch(w, lanes, n, &all_us))
 			return 1;
-		if (record(begin, streams[0]))
+		expected = bench_now_ns() + all_us * US;
+		if (!waits(w, &lanes[0]))
 			return 1;
-		begun = bench_now_ns();
-		for (unsigned k = 0; k < last * behind; k++) {
-			CUstream stream = streams[k % last];
-
-			ns = least + (uint64_t)random() % (most - least + 1);
-			all += ns;
-			if (launch(function, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL) ||
-				record(end[k % last], stream))
-				return 1;
-		}
-		expected = bench_now_ns() + all;
 		sleep_until(expected);
 		d->floor[i] = bench_now_ns() - expected;
 		/* Long enough beside another, and not in step with anything. */
-		sleep_until(expected + all + 6 * MS + (uint64_t)random() % (8 * MS));
-		for (unsigned k = 0; k < last; k++) {
-			if (elapsed(&ms, begin, end[k]))
-				return 1;
-			latest = ms > latest ? ms : latest;
-		}
-		d->end[i] = begun + (uint64_t)((double)latest * 1e6);
+		sleep_until(expected + all_us * US + 6 * MS + (uint64_t)random() % (8 * MS));
+		d->end[i] = ended(lanes, n);
+		if (!d->end[i])
+			return 1;
 		__atomic_store_n(&d->rounds, i + 1, __ATOMIC_RELEASE);
 	}
 	return 0;
+}
+
+static const struct way *way_of(const char *name)
+{
+	for (unsigned i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+		if (!strcmp(ways[i].name, name))
+			return &ways[i];
+	return NULL;
 }
 
 static pid_t start(const struct way *w, const char *account, unsigned limit, char **argv)
@@ -293,9 +385,8 @@ struct result {
 
 static void run(const struct way *w, struct result *r)
 {
-	char path[200], least[32], most[32], streams[32], kernels[32], self[4100], load[4100];
-	char *argv[] = {self, (char *)"--program", path, least, most, (char *)(w->anew ? "new" : "same"),
-		streams, kernels, NULL};
+	char path[200], self[4100], load[4100];
+	char *argv[] = {self, (char *)"--program", path, (char *)w->name, NULL};
 	char *other[] = {load, (char *)"--kernel-us=500", (char *)"--duration=600", NULL};
 	struct gpuarb_view *view;
 	pid_t pid, beside = 0;
@@ -303,10 +394,6 @@ static void run(const struct way *w, struct result *r)
 	uint64_t begun;
 
 	snprintf(path, sizeof(path), "%s/diary-%s", directory, w->name);
-	snprintf(least, sizeof(least), "%llu", (unsigned long long)w->least_ns);
-	snprintf(most, sizeof(most), "%llu", (unsigned long long)w->most_ns);
-	snprintf(streams, sizeof(streams), "%u", w->streams);
-	snprintf(kernels, sizeof(kernels), "%u", w->kernels);
 	snprintf(self, sizeof(self), "%s/bench_tracker", build);
 	snprintf(load, sizeof(load), "%s/simload", build);
 	unlink(path);
@@ -366,10 +453,12 @@ int main(int argc, char **argv)
 	char text[4200];
 	struct bench b;
 
-	if (argc == 8 && !strcmp(argv[1], "--program"))
-		return program(argv);
+	if (argc == 4 && !strcmp(argv[1], "--program") && way_of(argv[3]))
+		return program(argv[2], way_of(argv[3]));
 	bench_begin(&b, "tracker",
-		"How late the end of work that the program does not wait for is noticed: its median beside\n"
+		"How late the end of work is noticed, where nobody waits for it but in the cases synced, "
+		"polled\n"
+		"and callback, in which the program does: its median beside\n"
 		"how late the program's own sleep ends, and nine of ten against half a millisecond and "
 		"that;\n"
 		"and what the tracker costs meanwhile, and the thread in which the driver calls it back "

@@ -27,7 +27,7 @@
 #define OFF_NS        (300 * US)
 #define OFF_BESIDE_NS (100 * US)
 /* Who has launched so many and waited for none will not wait for this one. */
-#define UNWAITED_LEAST 8
+#define UNWAITED_LEAST 32
 
 /* The driver's thread. Everything that it touches is there for as long as the process. */
 static void ring(void *argument)
@@ -42,40 +42,52 @@ static void ring(void *argument)
 		tracker_ring();
 }
 
-/* Of those that are still to come, is there a later one in the same stream? Threads' own streams have one
- * name. */
-static bool is_last(const struct track *t, unsigned i)
+/* Is one of those behind it in the same stream? Threads' own streams have one name. */
+static bool is_before(const struct track_marker *m, const struct track_marker *const *later, unsigned n)
 {
-	const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
-
-	for (unsigned k = i + 1; k < t->count; k++) {
-		const struct track_marker *later = &t->ring[(t->first + k) % TRACK_MARKERS];
-
-		if (later->launches && later->stream == m->stream && later->ctx == m->ctx &&
-			m->stream != CU_STREAM_PER_THREAD)
-			return false;
-	}
-	return true;
+	for (unsigned i = 0; i < n; i++)
+		if (later[i]->stream == m->stream && m->stream != CU_STREAM_PER_THREAD)
+			return true;
+	return false;
 }
 
-/* The markers to wait for: none if they are too many. */
+/* The markers to wait for: the last ones, of one context. If it is others that end last, that is seen when it
+ * has rung. */
 static unsigned choose(const struct track *t, const struct track_marker *last[STREAMS_MOST])
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < t->count; i++) {
+	for (unsigned i = t->count; i-- && n < STREAMS_MOST;) {
 		const struct track_marker *m = &t->ring[(t->first + i) % TRACK_MARKERS];
 
-		if (!m->launches || !is_last(t, i))
-			continue;
-		if (n == STREAMS_MOST)
-			return 0;
-		last[n++] = m;
+		if (m->launches && (!n || m->ctx == last[0]->ctx) && !is_before(m, last, n))
+			last[n++] = m;
 	}
 	return n;
 }
 
-static bool hang(struct track *t, const struct track_marker *const *last, unsigned n)
+/*
+ * Each context has its own stream for it. One that waited for another context's work would hold up whoever
+ * waits for all of its own context, or destroys it. NULL: there are more contexts than that.
+ */
+static struct track_rope *rope_of(struct track *t, CUcontext ctx)
+{
+	struct track_rope *free = NULL;
+
+	if (!ctx)
+		return NULL;
+	for (unsigned i = 0; i < TRACK_CONTEXTS; i++) {
+		if (t->ropes[i].ctx == ctx)
+			return &t->ropes[i];
+		if (!t->ropes[i].ctx && !free)
+			free = &t->ropes[i];
+	}
+	if (free)
+		*free = (struct track_rope){.ctx = ctx};
+	return free;
+}
+
+static bool hang(struct track *t, struct track_rope *rope, const struct track_marker *const *last, unsigned n)
 {
 	__typeof__(cuStreamCreateWithPriority) *create = arb_real(cuStreamCreateWithPriority);
 	__typeof__(cuStreamWaitEvent) *wait = arb_real(cuStreamWaitEvent);
@@ -83,16 +95,16 @@ static bool hang(struct track *t, const struct track_marker *const *last, unsign
 
 	if (!create || !wait || !call)
 		return false;
-	if (!t->bell_stream && create(&t->bell_stream, CU_STREAM_NON_BLOCKING, PRIORITY) != CUDA_SUCCESS) {
-		t->bell_stream = NULL;
+	if (!rope->stream && create(&rope->stream, CU_STREAM_NON_BLOCKING, PRIORITY) != CUDA_SUCCESS) {
+		rope->stream = NULL;
 		return false;
 	}
 	for (unsigned i = 0; i < n; i++)
-		if (wait(t->bell_stream, last[i]->event, 0) != CUDA_SUCCESS)
+		if (wait(rope->stream, last[i]->event, 0) != CUDA_SUCCESS)
 			return false;
 	/* It may ring before the call returns. */
 	__atomic_store_n(&t->bell, BELL_SET, __ATOMIC_RELAXED);
-	if (call(t->bell_stream, ring, t) == CUDA_SUCCESS) {
+	if (call(rope->stream, ring, t) == CUDA_SUCCESS) {
 		t->bells_set++;
 		return true;
 	}
@@ -107,61 +119,80 @@ bool bell_is_set(const struct track *t)
 }
 
 /* Signed: one whose context has gone may ring nevertheless. */
-static bool too_many(const struct track *t)
+static int32_t unrung(const struct track *t)
 {
-	return (int32_t)(t->bells_set - __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED)) >= BELLS_MOST;
+	return (int32_t)(t->bells_set - __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED));
 }
 
-bool bell_set(struct track *t, uint64_t now)
+/*
+ * Functions of the program's may be called one after the other with ours, and take any time. Who waits for
+ * all of a context waits for those in it as well; for those of another context it would wait because of us.
+ */
+static bool waits_for_functions(const struct track *t)
+{
+	uint64_t seen[CAT_COUNT];
+
+	if (t->ncontexts == 1 && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) == 1)
+		return false;
+	act_thread_sum(seen);
+	return seen[CAT_HOSTFN] > 0;
+}
+
+bool bell_set(struct track *t, uint64_t now, bool anew)
 {
 	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
 	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
 	const struct track_marker *last[STREAMS_MOST];
+	struct track_rope *rope;
 	unsigned n;
 	CUcontext popped;
 
 	if (bell_is_set(t))
 		return true;
 	/* Who waits says when it is over, and might have to wait for our stream as well. */
-	if (act_thread_any_waits())
+	if (act_thread_any_waits() || waits_for_functions(t))
 		return false;
-	if (t->bell_broken || now < t->bell_next_ns || t->loose || t->waiters ||
-		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED) || too_many(t) || !push || !pop)
+	if (now < t->bell_next_ns || t->loose || t->waiters || !push || !pop || unrung(t) >= BELLS_MOST ||
+		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
 		return false;
 	n = choose(t, last);
-	if (!n)
+	rope = n ? rope_of(t, last[0]->ctx) : NULL;
+	if (!rope || rope->broken || (!anew && !rope->stream) || push(rope->ctx) != CUDA_SUCCESS)
 		return false;
-	/* One stream of our own, in the first context that needs it: it can wait for events of others. */
-	if (!t->bell_ctx)
-		t->bell_ctx = last[0]->ctx;
-	if (push(t->bell_ctx) != CUDA_SUCCESS)
-		return false;
-	t->bell_broken = !hang(t, last, n);
+	rope->broken = !hang(t, rope, last, n);
 	t->bell_ns = now;
 	t->bell_stay = t->stay;
+	t->bell_ctx = rope->ctx;
 	pop(&popped);
-	if (!t->bell_broken)
+	if (!rope->broken)
 		tracker_charge();
-	return !t->bell_broken;
+	return !rope->broken;
+}
+
+/* Then nobody need wake at the launch: the driver's thread and the tracker wake once each, as the tracker
+ * alone would twice to look. */
+bool bell_is_cheap(const struct track *t)
+{
+	return t->single && !t->turns && t->unwaited >= UNWAITED_LEAST && stay_is_rare(t);
 }
 
 bool bell_is_needed(const struct track *t)
 {
-	return t->outstanding_off_ns > (stay_in_company(t) ? OFF_BESIDE_NS : OFF_NS);
+	return t->outstanding_off_ns > (stay_in_company(t) ? OFF_BESIDE_NS : OFF_NS) ||
+	       (!t->hurry && bell_is_cheap(t));
 }
 
 /*
- * The first bell is the tracker's, because the driver may make a thread for it, which has the signal mask of
- * whoever asked. And it is the tracker who sees what passes on credit, and who says how far a long stay is.
- * Who waits for its work hears no bell: it might have to wait for that as well.
+ * The first bell in a context is the tracker's, because the driver may make a thread for it, which has the
+ * signal mask of whoever asked. And it is the tracker who sees what passes on credit, and who says how far a
+ * long stay is. Who waits for its work hears no bell: it might have to wait for that as well, and for
+ * whatever the driver's thread does if it has not called back the last time.
  */
 bool bell_set_early(struct track *t, uint64_t now)
 {
-	if (!t->hurry || !t->single || t->unwaited < UNWAITED_LEAST || t->turns || !t->bell_stream ||
-		!__atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED))
-		return false;
-	return bell_is_needed(t) && stay_is_rare(t) &&
-	       t->outstanding_ns < __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED) && bell_set(t, now);
+	return bell_is_cheap(t) && bell_is_needed(t) && unrung(t) <= 0 &&
+	       t->outstanding_ns < __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED) &&
+	       bell_set(t, now, false);
 }
 
 void bell_heard(struct track *t, uint64_t now, bool idle)
@@ -179,11 +210,12 @@ void bell_heard(struct track *t, uint64_t now, bool idle)
 
 void bell_forget(struct track *t, CUcontext ctx)
 {
+	for (unsigned i = 0; i < TRACK_CONTEXTS; i++)
+		if (t->ropes[i].ctx == ctx)
+			t->ropes[i] = (struct track_rope){0};
 	if (t->bell_ctx != ctx)
 		return;
 	t->bell_ctx = NULL;
-	t->bell_stream = NULL;
-	t->bell_broken = false;
 	t->bells_set = __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
 }

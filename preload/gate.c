@@ -437,15 +437,18 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 {
 	struct act_thread *self = act_thread_get();
 	bool first = t->first_launch;
+	/* Who launches one call now and then gets no credit for it: so nobody is on the way to the driver
+	 * when it ends, and its marker says all. */
+	bool lone = first && t->single && stay_is_rare(t);
 
 	if (result != CUDA_SUCCESS)
 		t->loose = true;
-	else if ((t->watched || track_per_thread(call) || (first && !t->quick)) &&
+	else if ((t->watched || track_per_thread(call) || lone || (first && !t->quick)) &&
 		 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 		t->loose = true;
 	own.begun_ns = own.let_ns;
 	t->unwaited += own.covers;
-	self->granted = self->credit = result == CUDA_SUCCESS ? credit(t, call) : 0;
+	self->granted = self->credit = result == CUDA_SUCCESS && !lone ? credit(t, call) : 0;
 	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
 	if (first)
@@ -504,7 +507,7 @@ void gate_after(struct act_call *call, CUresult result)
 		wake = launched(t, call, result, now) && !bell_set_early(t, now);
 	/* While it stood at the gate it looked for itself; now nobody does, and it may have been the last. */
 	if (own.slept && !t->waiters && t->phase != TRACK_OUT)
-		wake |= !t->hurry || !t->bell_stream || !bell_set(t, now);
+		wake |= !t->hurry || !bell_set(t, now, false);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
 		settle_soon(t, now);
 	track_unlock(t);

@@ -213,8 +213,7 @@ bool stay_leave_if_idle(struct track *t)
 	t->gap_open = true;
 	t->again_seen = all_seen();
 	/* Only what passed on credit is not known to be back from the driver. */
-	__atomic_store_n(&t->again_ns, t->loose && t->again_seen - t->stay_seen > 1 ? now + AGAIN_NS : 0,
-		__ATOMIC_RELAXED);
+	__atomic_store_n(&t->again_ns, t->loose || t->owed ? now + AGAIN_NS : 0, __ATOMIC_RELAXED);
 	t->loose = false;
 	set_phase(t, TRACK_OUT);
 	if (r < 0)
@@ -384,6 +383,7 @@ static void begin(struct track *t, uint64_t now)
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
 	t->lead_ns = t->lead_least_ns = t->lead_most_ns = 0;
 	t->first_launch = t->loose = t->held = t->started = false;
+	t->owed = t->again_ns != 0;
 	t->timed_ns = t->stay_handle = t->stay_weight = 0;
 	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
 	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */
@@ -398,7 +398,8 @@ void stay_look_again(struct track *t, uint64_t now)
 		streams_idle(t) || gpuarb_client_resume(t->device->client) < 0)
 		return;
 	begin(t, now);
-	t->loose = true;
+	/* It may not have been the only one. */
+	t->loose = t->owed = true;
 }
 
 /* Into the set, waiting for it if need be. Called and left with the lock, which is not held meanwhile. */

@@ -234,10 +234,10 @@ void act_thread_gated(uint64_t stay, uint64_t *calls, uint64_t *credited)
 	*calls = *credited = 0;
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++) {
-			for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
+			for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
 				*calls += __atomic_load_n(&c->threads[i].seen[k], __ATOMIC_RELAXED);
 			*credited += on_credit(&c->threads[i], stay);
 		}
-	for (unsigned k = CAT_LAUNCH; k <= CAT_INTEROP; k++)
+	for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
 		*calls += __atomic_load_n(&crowd.seen[k], __ATOMIC_RELAXED);
 }

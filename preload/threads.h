@@ -25,8 +25,8 @@ static inline void act_thread_take_back(struct act_thread *self)
 /* The program's first thread has ended, and others go on. */
 bool act_thread_main_left(void);
 /*
- * Then: is the calling thread the only one left? The C library ends the program with the last one. A driver may
- * have made a thread to call us back, which does not count if the program never asked for such a thing.
+ * Then: is the calling thread the only one left? The C library ends the program with the last one. A driver
+ * may have made a thread to call us back, which does not count if the program never asked for such a thing.
  */
 enum act_left { ACT_OTHERS, ACT_ALONE, ACT_WITH_DRIVER };
 enum act_left act_thread_left(void);

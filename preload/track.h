@@ -50,6 +50,13 @@ struct track_marker {
 
 enum track_bell { BELL_NONE, BELL_SET, BELL_RANG };
 
+/* What a bell hangs on. */
+struct track_rope {
+	CUcontext ctx;   /* NULL: free */
+	CUstream stream; /* NULL: none yet */
+	bool broken;
+};
+
 struct track_stream {
 	CUstream stream;
 	CUcontext ctx;
@@ -130,13 +137,12 @@ struct track {
 
 	/* The driver says when the work has ended. */
 	uint32_t bell; /* enum track_bell; written by the driver's thread too */
-	bool bell_broken;
 	unsigned bell_vain; /* how many rang before the end, in which stay */
 	uint64_t bell_vain_stay;
 	uint32_t bells_set, bells_rung; /* ever; the second is the driver's thread's */
-	CUstream bell_stream;
-	CUcontext bell_ctx;
-	uint64_t bell_stay;             /* in which it was set */
+	struct track_rope ropes[TRACK_CONTEXTS];
+	CUcontext bell_ctx;             /* in which the last one was set */
+	uint64_t bell_stay;             /* and in which stay */
 	uint64_t bell_ns, bell_next_ns; /* when that was, and when it may be set again */
 
 	struct track_clock clocks[TRACK_CONTEXTS];
@@ -170,6 +176,7 @@ struct track {
 	bool keeps;                    /* the last time it was: others wait for it */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
 	bool single;                   /* the last one was a single call */
+	bool owed;                     /* it began when another look at the last one was due */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
 	uint32_t stay_weight; /* that this stay is billed by; 0: the full one */
@@ -235,11 +242,14 @@ uint64_t marker_own(const struct track *t, uint64_t handle, uint32_t launches);
 void marker_forget(struct track *t, CUcontext ctx);
 
 /* bell.c. All under the lock. */
-/* To be told when the markers that there are have passed. False: that cannot be, now or ever. */
-bool bell_set(struct track *t, uint64_t now);
+/* To be told when the markers that there are have passed; anew: also where that never was. False: that cannot
+ * be, now or ever. */
+bool bell_set(struct track *t, uint64_t now, bool anew);
 bool bell_is_set(const struct track *t);
-/* When the work will end cannot be foreseen. */
+/* When the work will end cannot be foreseen, or not be looked at then. */
 bool bell_is_needed(const struct track *t);
+/* It costs no more than to look. */
+bool bell_is_cheap(const struct track *t);
 /* By who launched the first of a stay: then the tracker need not wake for it. False: it must. */
 bool bell_set_early(struct track *t, uint64_t now);
 /* After a look at the work: if it rang, was that the end? */

@@ -42,7 +42,7 @@ COMPAT_WEAK(pthread_create)
  * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
  * at the moment when work should have ended.
  */
-#define SPEND_PER_MILLE 8
+#define SPEND_PER_MILLE 7
 #define SAVINGS_NS      ((int64_t)MS)
 #define SPENT_MOST      4
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
@@ -159,9 +159,10 @@ void tracker_charge(void)
 static uint64_t look(struct track *t)
 {
 	uint64_t now = track_now(), due, late, least, most, next;
-	bool unforeseen = false, affordable;
+	bool unforeseen = false, affordable, rang;
 
 	track_lock(t);
+	rang = __atomic_load_n(&t->bell, __ATOMIC_ACQUIRE) == BELL_RANG;
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
 	if (t->phase == TRACK_OUT && t->kept_ns && now >= t->kept_ns)
@@ -173,9 +174,7 @@ static uint64_t look(struct track *t)
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
 	due = stay_due(t);
-	if (t->phase != TRACK_OUT &&
-		(now >= due || __atomic_load_n(&t->bell, __ATOMIC_RELAXED) == BELL_RANG) &&
-		!stay_leave_if_idle(t)) {
+	if (t->phase != TRACK_OUT && (now >= due || rang) && !stay_leave_if_idle(t)) {
 		due = stay_due(t);
 		late = now > due ? now - due : 0;
 		unforeseen |= late > LATE_NS && now - t->begin_ns > LONG_NS;
@@ -184,11 +183,13 @@ static uint64_t look(struct track *t)
 		if (due <= now)
 			due = now + (late < least ? least : late > most ? most : late);
 	}
-	bell_heard(t, now, t->phase == TRACK_OUT);
+	/* One that rings now is for the next look. */
+	if (rang)
+		bell_heard(t, now, t->phase == TRACK_OUT);
 	unforeseen |= bell_is_needed(t);
 	/* One that has lasted for longer than a look costs less that way. */
-	affordable = t->hurry || now - t->begin_ns > tracker_look_ns;
-	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && bell_set(t, now))))
+	affordable = t->hurry || bell_is_cheap(t) || now - t->begin_ns > tracker_look_ns;
+	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && bell_set(t, now, true))))
 		due = t->bell_ns + DEAF_NS > now ? t->bell_ns + DEAF_NS : now + least;
 	else if (unforeseen && affordable && t->bell_next_ns > now && due > t->bell_next_ns)
 		due = t->bell_next_ns;
@@ -259,10 +260,14 @@ static void *tracker(void *argument)
 
 	prctl(PR_SET_NAME, "gpuarb");
 	track_relax();
-	while (!__atomic_load_n(&tracker_exiting, __ATOMIC_ACQUIRE)) {
-		uint64_t sleep = 0, follow = limits_file_follow();
+	for (;;) {
+		/* First: whoever rings says why before. */
 		uint32_t heard = __atomic_load_n(&rung, __ATOMIC_SEQ_CST);
+		uint64_t sleep = 0, follow;
 
+		if (__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
+			break;
+		follow = limits_file_follow();
 		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
 		account_for();
 		for (unsigned i = 0; i < ARB_DEVICES; i++) {

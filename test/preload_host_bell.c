@@ -27,6 +27,13 @@ static unsigned asked(void)
 	return n;
 }
 
+static bool answers(void)
+{
+	const char *how = getenv("FORWARD_HOST_FUNC");
+
+	return how && !strcmp(how, "works");
+}
+
 /* Something that was never launched before, for long; and long enough that the driver has been asked. */
 static void begin_long_work(CUstream stream, unsigned ms)
 {
@@ -181,6 +188,59 @@ static void has_two_contexts(void)
 	host_work();
 }
 
+/* Who waits for one context's work does not wait for another's, whichever had a bell before. */
+static void waits_beside_another_context(void)
+{
+	CUcontext first = host_context(0), second = host_context(0);
+	CUevent end;
+
+	OK(cuCtxSetCurrent(first));
+	begin_long_work(NULL, 50);
+	host_must_leave(0);
+	OK(cuCtxSetCurrent(second));
+	OK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+	begin_long_work(NULL, 3000);
+	OK(cuEventRecord(end, NULL));
+	OK(cuCtxSetCurrent(first));
+	host_launch(NULL, 1, 100);
+	OK(cuCtxSynchronize());
+	OK(cuCtxDestroy_v2(first));
+	OK(cuCtxSetCurrent(second));
+	GIVES(cuEventQuery(end), CUDA_ERROR_NOT_READY);
+	OK(cuCtxDestroy_v2(second));
+	host_must_leave(0);
+}
+
+static uint32_t let_go;
+
+/* Until it is let go, however long that takes. */
+static void stands_still(void *argument)
+{
+	while (!__atomic_load_n((uint32_t *)argument, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+}
+
+/* The driver's thread is busy with a function of the program's: that keeps nobody in the set. */
+static void has_a_function_that_stands_still(void)
+{
+	CUstream stream;
+
+	/* A driver that calls nobody does not call the program, either. */
+	if (getenv("FORWARD_HOST_FUNC") && !answers())
+		return;
+	host_context(0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned i = 0; i < 3; i++) {
+		__atomic_store_n(&let_go, 0, __ATOMIC_RELEASE);
+		OK(cuLaunchHostFunc(stream, stands_still, &let_go));
+		host_launch(NULL, 1, 20000);
+		host_must_leave(0);
+		__atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+		OK(cuStreamSynchronize(stream));
+	}
+	host_work();
+}
+
 /* What is never answered is not asked for ever: the driver's queue would be full one day. */
 static void is_not_answered(void)
 {
@@ -204,13 +264,6 @@ static unsigned asked_here(void)
 	unsigned (*bells)(void) = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "forward_bells");
 
 	return bells ? bells() : 0;
-}
-
-static bool answers(void)
-{
-	const char *how = getenv("FORWARD_HOST_FUNC");
-
-	return how && !strcmp(how, "works");
 }
 
 /*
@@ -261,10 +314,13 @@ const struct host_case host_bell_cases[] = {
 	{"bell: forks", forks, "90", 0},
 	{"bell: is not answered", is_not_answered, "90", 0},
 	{"bell: works now and then", now_and_then, "90", 0},
+	{"bell: works now and then without a limit", now_and_then, NULL, 0},
 	{"bell: waits each time", waits_each_time, "90", 0},
 	{"bell: captures", captures, "90", 0},
 	{"bell: has some streams", has_some_streams, "90", 0},
 	{"bell: has many streams", has_many_streams, "90", 0},
 	{"bell: has two contexts", has_two_contexts, "90", 0},
+	{"bell: waits beside another context", waits_beside_another_context, "90", 0},
+	{"bell: has a function that stands still", has_a_function_that_stands_still, "90", 0},
 	{NULL, NULL, NULL, 0},
 };

@@ -153,10 +153,38 @@ static void waits_for_the_host(void)
 	}
 }
 
+/* Long kernels, the next as soon as one has ended: in the set as long as any of them runs. */
+static void launches_long_ones_one_by_one(void)
+{
+	unsigned looked = 0;
+	CUevent end;
+
+	host_context(0);
+	OK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+	for (unsigned i = 0; i < 24; i++) {
+		bool in_set;
+
+		host_launch(NULL, 1, 15000);
+		OK(cuEventRecord(end, NULL));
+		t_sleep_us(3000);
+		in_set = host_picture(0)->nrunning;
+		if (cuEventQuery(end) == CUDA_ERROR_NOT_READY) {
+			looked++;
+			T_CHECK(in_set, "round %u: it runs, and nobody knows", i);
+		}
+		while (cuEventQuery(end) == CUDA_ERROR_NOT_READY)
+			t_sleep_us(20);
+	}
+	T_CHECK(looked, "it never ran when it was looked at");
+	host_must_leave(0);
+}
+
 const struct host_case host_queue_cases[] = {
 	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},
 	{"fills a stream that waits, limited", fills_a_stream_that_waits, "99", 0},
 	{"has something urgent", has_something_urgent, NULL, 0},
 	{"waits for the host", waits_for_the_host, "50", 0},
+	{"launches long ones one by one", launches_long_ones_one_by_one, NULL, 0},
+	{"launches long ones one by one, limited", launches_long_ones_one_by_one, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
