@@ -56,26 +56,28 @@ struct way {
 	unsigned streams; /* one in each at once; 0: the default stream alone */
 	bool contexts;    /* each of them in another context */
 	unsigned kernels; /* one behind the other */
+	bool irregular;   /* or fewer */
 	enum waiting waits;
 };
 
 static const struct way ways[] = {
-	{"300us", 300 * US, 300 * US, 90, false, false, 0, false, 1, NOTHING},
-	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, false, 1, NOTHING},
-	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, false, 1, NOTHING},
-	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, false, 1, NOTHING},
-	{"unlimited-burst", 300 * US, 2 * MS, 100, false, false, 0, false, 10, NOTHING},
-	{"varied", 300 * US, 20 * MS, 90, false, false, 0, false, 1, NOTHING},
-	{"new", 300 * US, 20 * MS, 90, true, false, 0, false, 1, NOTHING},
-	{"streams", 300 * US, 2 * MS, 90, false, false, 10, false, 1, NOTHING},
-	{"streams-40", 100 * US, 500 * US, 90, false, false, 40, false, 1, NOTHING},
-	{"contexts-4", 300 * US, 2 * MS, 90, false, false, 4, true, 1, NOTHING},
-	{"burst", 300 * US, 2 * MS, 90, false, false, 0, false, 10, NOTHING},
-	{"synced", 300 * US, 20 * MS, 90, false, false, 0, false, 1, SYNCS},
-	{"polled", 300 * US, 20 * MS, 90, false, false, 0, false, 1, POLLS},
-	{"callback", 300 * US, 20 * MS, 90, false, false, 0, false, 1, IS_CALLED},
-	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, NOTHING},
-	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, NOTHING},
+	{"300us", 300 * US, 300 * US, 90, false, false, 0, false, 1, false, NOTHING},
+	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, false, 1, false, NOTHING},
+	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, false, 1, false, NOTHING},
+	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, false, 1, false, NOTHING},
+	{"unlimited-burst", 300 * US, 2 * MS, 100, false, false, 0, false, 10, false, NOTHING},
+	{"varied", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, NOTHING},
+	{"new", 300 * US, 20 * MS, 90, true, false, 0, false, 1, false, NOTHING},
+	{"streams", 300 * US, 2 * MS, 90, false, false, 10, false, 1, false, NOTHING},
+	{"streams-40", 100 * US, 500 * US, 90, false, false, 40, false, 1, false, NOTHING},
+	{"contexts-4", 300 * US, 2 * MS, 90, false, false, 4, true, 1, false, NOTHING},
+	{"burst", 300 * US, 2 * MS, 90, false, false, 0, false, 10, false, NOTHING},
+	{"irregular", 300 * US, 2 * MS, 90, false, false, 0, false, 10, true, NOTHING},
+	{"synced", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, SYNCS},
+	{"polled", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, POLLS},
+	{"callback", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, IS_CALLED},
+	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, false, NOTHING},
+	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, false, NOTHING},
 };
 
 static void die(const char *what)
@@ -159,11 +161,12 @@ static bool launch(const struct way *w, struct lane *l, unsigned n, unsigned *al
 {
 	__typeof__(cuLaunchKernel) *run = CU(cuLaunchKernel);
 	__typeof__(cuEventRecord) *record = CU(cuEventRecord);
+	unsigned kernels = w->irregular ? 1 + (unsigned)random() % w->kernels : w->kernels;
 	uint64_t ns;
 	void *params[] = {&ns};
 
 	*all_us = 0;
-	for (unsigned k = 0; k < n * w->kernels; k++, l = k % n ? l + 1 : l + 1 - n) {
+	for (unsigned k = 0; k < n * kernels; k++, l = k % n ? l + 1 : l + 1 - n) {
 		ns = w->least_ns + (uint64_t)random() % (w->most_ns - w->least_ns + 1);
 		*all_us += (unsigned)(ns / US);
 		if (w->contexts && CU(cuCtxSetCurrent)(l->ctx))

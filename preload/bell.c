@@ -152,8 +152,8 @@ bool bell_set(struct track *t, uint64_t now, bool anew)
 	/* Who waits says when it is over, and might have to wait for our stream as well. */
 	if (act_thread_any_waits() || waits_for_functions(t))
 		return false;
-	if (now < t->bell_next_ns || t->loose || t->waiters || !push || !pop || unrung(t) >= BELLS_MOST ||
-		__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+	if (now < t->bell_next_ns || (t->loose && !(anew && t->quiet)) || t->waiters || !push || !pop ||
+		unrung(t) >= BELLS_MOST || __atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
 		return false;
 	n = choose(t, last);
 	rope = n ? rope_of(t, last[0]->ctx) : NULL;
@@ -169,11 +169,10 @@ bool bell_set(struct track *t, uint64_t now, bool anew)
 	return !rope->broken;
 }
 
-/* Then nobody need wake at the launch: the driver's thread and the tracker wake once each, as the tracker
- * alone would twice to look. */
+/* It can be foreseen which launch is the last, so that it is set but once. */
 bool bell_is_cheap(const struct track *t)
 {
-	return t->single && !t->turns && t->unwaited >= UNWAITED_LEAST && stay_is_rare(t);
+	return t->regular && !t->turns && t->unwaited >= UNWAITED_LEAST && stay_is_rare(t);
 }
 
 bool bell_is_needed(const struct track *t)
@@ -190,7 +189,7 @@ bool bell_is_needed(const struct track *t)
  */
 bool bell_set_early(struct track *t, uint64_t now)
 {
-	return bell_is_cheap(t) && bell_is_needed(t) && unrung(t) <= 0 &&
+	return bell_is_cheap(t) && bell_is_needed(t) && stay_is_whole(t) && unrung(t) <= 0 &&
 	       t->outstanding_ns < __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED) &&
 	       bell_set(t, now, false);
 }

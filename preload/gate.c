@@ -19,9 +19,15 @@
 #include "log.h"
 #include "threads.h"
 
-#define FREE_CREDIT   4096 /* of one without a limit */
+#define FREE_CREDIT   4096 /* of one that nobody looks after */
 #define THREAD_CREDIT 32   /* in a per-thread default stream, which nobody else can look at */
-#define CREDIT_LEAST  16   /* with fewer queued, none is given */
+/* One without a limit and alone has a marker behind so much work. As long as nobody knows how much that is,
+ * and where no driver says so, behind twice as many calls each time. */
+#define PIECE_NS     MS
+#define NEW_CREDIT   16
+#define CREDIT_LEAST 16 /* with fewer queued, none is given */
+/* Nor for such long ones in several streams: a marker says nothing of other streams. */
+#define SCATTERED_NS (100 * US)
 /* Unless they are so short that a marker behind each would keep the program from queueing more; then for so
  * much. */
 #define SHORT_NS        (10 * US)
@@ -341,6 +347,45 @@ static void admit(struct track *t, const struct act_call *call)
 		note_need(t, call);
 }
 
+/* This call, and those that have passed on credit since the last one that came here. */
+static uint32_t covered(const struct track *t, const struct act_thread *self)
+{
+	if (self->stay != __atomic_load_n(&t->stay, __ATOMIC_RELAXED) || self->granted <= self->credit)
+		return 1;
+	return 1 + self->granted - self->credit;
+}
+
+/* How many calls one without a limit makes to a marker. */
+static uint32_t piece(const struct track *t)
+{
+	uint64_t each = __atomic_load_n(&t->launch_ns, __ATOMIC_RELAXED);
+	uint32_t blind = __atomic_load_n(&t->blind, __ATOMIC_RELAXED);
+
+	/* As short as can be told, or shorter. */
+	if (each && each <= US)
+		return FREE_CREDIT;
+	if (each)
+		return each > PIECE_NS / 4 ? 0 : (uint32_t)(PIECE_NS / each);
+	return blind < NEW_CREDIT ? NEW_CREDIT : blind < FREE_CREDIT ? blind : FREE_CREDIT;
+}
+
+/* Is the next marker not due yet? Then it goes on, without the lock: who goes from one GPU to another comes
+ * here each time. */
+static bool is_of_a_piece(struct track *t, struct act_thread *self)
+{
+	uint32_t most = piece(t), n = __atomic_add_fetch(&t->uncovered, own.covers, __ATOMIC_RELAXED);
+
+	if (n >= most) {
+		own.covers = __atomic_exchange_n(&t->uncovered, 0, __ATOMIC_RELAXED);
+		/* Another has just taken them. */
+		own.covers += !own.covers;
+		return false;
+	}
+	self->granted = self->credit = most - n;
+	self->stay = __atomic_load_n(&t->stay, __ATOMIC_RELAXED);
+	return true;
+}
+
 void gate_before(struct act_call *call)
 {
 	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
@@ -370,20 +415,16 @@ void gate_before(struct act_call *call)
 				       : 0;
 		return;
 	}
+	own.covers = covered(t, self);
 	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) && __atomic_load_n(&t->open, __ATOMIC_RELAXED) &&
-		!track_per_thread(call)) {
-		self->credit = FREE_CREDIT;
+		!track_per_thread(call) && is_of_a_piece(t, self))
 		return;
-	}
 	if (streams_capturing(call)) {
 		self->credit = 0;
 		return;
 	}
 	saved = errno;
-	own.covers = 1;
 	own.slept = false;
-	if (self->stay == __atomic_load_n(&t->stay, __ATOMIC_RELAXED) && self->granted > self->credit)
-		own.covers += self->granted - self->credit;
 	own.track = t;
 	self->granted = self->credit = 0;
 	if (!current || current(&own.ctx) != CUDA_SUCCESS)
@@ -392,9 +433,9 @@ void gate_before(struct act_call *call)
 	track_lock(t);
 	streams_context(t, own.ctx);
 	admit(t, call);
-	if (t->first_launch && t->watched) {
+	if (t->first_launch && (t->watched || !t->quick)) {
 		marker_calibrate(t, call, own.ctx);
-		if (stay_in_company(t) && !weight_alone(&t->weight, call->handle))
+		if (t->watched && stay_in_company(t) && !weight_alone(&t->weight, call->handle))
 			marker_start(t, call, own.ctx);
 	}
 	t->passing++;
@@ -415,19 +456,26 @@ static bool waits(const struct act_call *call)
 	return arb_hooks[call->id].category == CAT_COPY_SYNC;
 }
 
+/* Where streams run side by side the last ones end right after each other, however long they took. */
+static bool are_short(const struct track *t)
+{
+	return t->unwaited >= SHORT_LEAST && t->launch_ns && t->launch_ns < SHORT_NS &&
+	       t->call_ns < SHORT_NS && !may_wait();
+}
+
 /* How many may pass until the next marker. */
 static uint32_t credit(struct track *t, const struct act_call *call)
 {
 	if (!t->watched)
-		return track_per_thread(call) ? THREAD_CREDIT : FREE_CREDIT;
+		return track_per_thread(call) && piece(t) > THREAD_CREDIT ? THREAD_CREDIT : piece(t);
 	/* What comes behind a wait is seen to begin. */
 	if (waits(call))
 		return 0;
 	/* One that waits for a few at a time is seen each time it begins again. */
 	if (t->outstanding < CREDIT_LEAST || t->window < CREDIT_LEAST)
-		return t->unwaited >= SHORT_LEAST && t->launch_ns && t->launch_ns < SHORT_NS && !may_wait()
-			       ? (uint32_t)(SHORT_CREDIT_NS / t->launch_ns)
-			       : 0;
+		return are_short(t) ? (uint32_t)(SHORT_CREDIT_NS / t->launch_ns) : 0;
+	if (t->call_ns >= SCATTERED_NS && marker_is_scattered(t))
+		return 0;
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
 
@@ -439,15 +487,17 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	bool first = t->first_launch;
 	/* Who launches one call now and then gets no credit for it: so nobody is on the way to the driver
 	 * when it ends, and its marker says all. */
-	bool lone = first && t->single && stay_is_rare(t);
+	bool lone = first && t->calls == 1 && stay_is_rare(t);
 
 	if (result != CUDA_SUCCESS)
 		t->loose = true;
-	else if ((t->watched || track_per_thread(call) || lone || (first && !t->quick)) &&
+	else if ((t->watched || track_per_thread(call) || lone || !first || !t->quick) &&
 		 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 		t->loose = true;
 	own.begun_ns = own.let_ns;
 	t->unwaited += own.covers;
+	if (!t->launch_ns)
+		__atomic_store_n(&t->blind, t->blind + own.covers, __ATOMIC_RELAXED);
 	self->granted = self->credit = result == CUDA_SUCCESS && !lone ? credit(t, call) : 0;
 	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
@@ -503,10 +553,12 @@ void gate_after(struct act_call *call, CUresult result)
 	mode = track_relax();
 	track_lock(t);
 	t->passing--;
-	if (t->phase != TRACK_OUT && !t->broken)
-		wake = launched(t, call, result, now) && !bell_set_early(t, now);
+	if (t->phase != TRACK_OUT && !t->broken) {
+		wake = launched(t, call, result, now);
+		wake &= !bell_set_early(t, now);
+	}
 	/* While it stood at the gate it looked for itself; now nobody does, and it may have been the last. */
-	if (own.slept && !t->waiters && t->phase != TRACK_OUT)
+	if (own.slept && !t->waiters && t->phase != TRACK_OUT && (!t->regular || stay_is_whole(t)))
 		wake |= !t->hurry || !bell_set(t, now, false);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
 		settle_soon(t, now);

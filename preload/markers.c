@@ -527,6 +527,15 @@ bool marker_record(
 	return true;
 }
 
+bool marker_is_scattered(const struct track *t)
+{
+	const struct track_marker *last = &t->ring[(t->first + t->count + TRACK_MARKERS - 1) % TRACK_MARKERS];
+	const struct track_marker *other =
+		&t->ring[(t->first + t->count + TRACK_MARKERS - 2) % TRACK_MARKERS];
+
+	return t->count > 1 && (last->stream != other->stream || last->ctx != other->ctx);
+}
+
 /* The context goes, and its events with it. */
 void marker_forget(struct track *t, CUcontext ctx)
 {

@@ -75,15 +75,36 @@ static uint64_t all_seen(void)
 	return calls;
 }
 
+bool stay_is_whole(const struct track *t)
+{
+	return t->regular && all_seen() - t->stay_seen >= t->calls;
+}
+
+bool stay_is_quiet(struct track *t)
+{
+	uint64_t seen = all_seen(), before = t->seen;
+
+	t->seen = seen;
+	return seen == before;
+}
+
+/* How many have no marker behind them yet, and how many there were in all. */
+static uint64_t uncovered(const struct track *t, uint64_t *calls)
+{
+	uint64_t credited;
+
+	act_thread_gated(t->stay, calls, &credited);
+	return credited + __atomic_load_n(&t->uncovered, __ATOMIC_RELAXED);
+}
+
 /*
  * When the work ended that no marker is behind: not before it was last seen busy, and about as long after the
  * last marker's end as so many launches take.
  */
 static uint64_t loose_end(const struct track *t, uint64_t now)
 {
-	uint64_t calls, credited, end;
+	uint64_t calls, credited = uncovered(t, &calls), end;
 
-	act_thread_gated(t->stay, &calls, &credited);
 	/* Nothing passed on credit: the last marker knows. */
 	if (!t->watched && calls - t->stay_seen == 1 && t->last_end_ns > t->begin_ns)
 		return t->last_end_ns;
@@ -132,12 +153,15 @@ static uint64_t lead_of(struct track *t, uint64_t span)
 static void stay_ended(struct track *t, uint64_t end)
 {
 	struct gpuarb_stay stay = gpuarb_client_stay(t->device->client);
-	uint64_t calls = all_seen() - t->stay_seen;
+	uint64_t calls = all_seen() - t->stay_seen, ns = end > t->begin_ns ? end - t->begin_ns : 0;
 
-	t->single = calls == 1;
-	if (stay.others && t->timed_ns && t->single)
-		probe_learn(t, end > t->begin_ns ? end - t->begin_ns : 0, t->timed_ns);
-	weight_learn(&t->weight, &(struct weight_stay){.ns = end > t->begin_ns ? end - t->begin_ns : 0,
+	t->regular = calls == t->calls;
+	t->calls = calls;
+	if (calls)
+		t->call_ns = t->call_ns ? (3 * t->call_ns + ns / calls) / 4 : ns / calls;
+	if (stay.others && t->timed_ns && calls == 1)
+		probe_learn(t, ns, t->timed_ns);
+	weight_learn(&t->weight, &(struct weight_stay){.ns = ns,
 					 .calls = calls,
 					 .handle = t->stay_handle,
 					 .others = stay.others,
@@ -355,11 +379,11 @@ uint64_t stay_due(const struct track *t)
 	/* Whoever stands at the gate looks for itself. */
 	if (t->phase == TRACK_OUT || t->waiters)
 		return UINT64_MAX;
-	if (!t->watched && !t->count)
+	if (!t->watched && !t->count && t->quick)
 		return t->busy_ns + LOOK_NS;
 	if (!t->count && !t->loose)
 		return t->progress_ns + grace;
-	act_thread_gated(t->stay, &calls, &credited);
+	credited = uncovered(t, &calls);
 	begun = t->count && t->ring[t->first].begun_ns > t->last_end_ns ? t->ring[t->first].begun_ns
 									: t->last_end_ns;
 	return begun + t->outstanding_ns + credited * t->launch_ns + grace;
@@ -384,6 +408,7 @@ static void begin(struct track *t, uint64_t now)
 	t->lead_ns = t->lead_least_ns = t->lead_most_ns = 0;
 	t->first_launch = t->loose = t->held = t->started = false;
 	t->owed = t->again_ns != 0;
+	__atomic_store_n(&t->uncovered, 0, __ATOMIC_RELAXED);
 	t->timed_ns = t->stay_handle = t->stay_weight = 0;
 	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
 	t->stay_seen = all_seen() - 1; /* the one that enters has been counted */

@@ -131,12 +131,15 @@ struct track {
 	uint64_t busy_ns;       /* when it was last seen busy */
 	uint64_t progress_ns;   /* when a marker was last seen finished, or work begun */
 	uint64_t seen;          /* calls by all threads, at the last look */
+	bool quiet;             /* there were none since the look before */
+	uint32_t blind;         /* calls before anything was known of how long they take */
+	uint32_t uncovered; /* of one without a limit, calls since the last marker, but for those on credit */
 	struct {
 		uint64_t handle, ns, off_ns, own_ns;
 	} known[TRACK_HANDLES]; /* by handle: the same three */
 
 	/* The driver says when the work has ended. */
-	uint32_t bell; /* enum track_bell; written by the driver's thread too */
+	uint32_t bell;      /* enum track_bell; written by the driver's thread too */
 	unsigned bell_vain; /* how many rang before the end, in which stay */
 	uint64_t bell_vain_stay;
 	uint32_t bells_set, bells_rung; /* ever; the second is the driver's thread's */
@@ -175,7 +178,9 @@ struct track {
 	uint64_t kept_ns;              /* its place in the set is kept until then; 0: it is not */
 	bool keeps;                    /* the last time it was: others wait for it */
 	uint64_t again_ns, again_seen; /* when to look whether it had; calls by then */
-	bool single;                   /* the last one was a single call */
+	uint64_t calls;                /* that the last one was of */
+	bool regular;                  /* and the one before it */
+	uint64_t call_ns;              /* how long the last ones took for each of their calls, on average */
 	bool owed;                     /* it began when another look at the last one was due */
 	bool held;                     /* somebody had more work than could be queued */
 	struct weight weight;
@@ -234,6 +239,8 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 void marker_start(struct track *t, const struct act_call *call, CUcontext ctx);
 /* Nothing has ended for long: what is queued is not waited for any longer. */
 void marker_park(struct track *t);
+/* The last two are in different streams. */
+bool marker_is_scattered(const struct track *t);
 /* Takes away those that have finished. True if none is left. */
 bool marker_collect(struct track *t);
 uint64_t marker_expect(const struct track *t, uint64_t handle, uint32_t launches);
@@ -313,6 +320,10 @@ bool stay_in_company(const struct track *t);
 uint64_t stay_due(const struct track *t);
 /* They begin so rarely that to look at each end costs no more than to look from time to time. */
 bool stay_is_rare(const struct track *t);
+/* It has as many calls as the last two had; false also if those differ. */
+bool stay_is_whole(const struct track *t);
+/* Nobody has called since this was last asked. */
+bool stay_is_quiet(struct track *t);
 /* Out of the set if no work is left. True if it is out. */
 bool stay_leave_if_idle(struct track *t);
 

@@ -42,7 +42,7 @@ COMPAT_WEAK(pthread_create)
  * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
  * at the moment when work should have ended.
  */
-#define SPEND_PER_MILLE 7
+#define SPEND_PER_MILLE 8
 #define SAVINGS_NS      ((int64_t)MS)
 #define SPENT_MOST      4
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
@@ -159,10 +159,11 @@ void tracker_charge(void)
 static uint64_t look(struct track *t)
 {
 	uint64_t now = track_now(), due, late, least, most, next;
-	bool unforeseen = false, affordable, rang;
+	bool unforeseen = false, affordable, settled, rang;
 
 	track_lock(t);
 	rang = __atomic_load_n(&t->bell, __ATOMIC_ACQUIRE) == BELL_RANG;
+	t->quiet = stay_is_quiet(t);
 	if (t->phase == TRACK_OUT && t->again_ns && now >= t->again_ns)
 		stay_look_again(t, now);
 	if (t->phase == TRACK_OUT && t->kept_ns && now >= t->kept_ns)
@@ -174,6 +175,9 @@ static uint64_t look(struct track *t)
 	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
 		stay_check(t, now);
 	due = stay_due(t);
+	/* Who goes on launching has work; if it has not, and nobody pays for that, it comes back at once. */
+	if (!t->watched && !t->quiet && !rang && due < t->check_ns && !stay_is_whole(t))
+		due = t->check_ns;
 	if (t->phase != TRACK_OUT && (now >= due || rang) && !stay_leave_if_idle(t)) {
 		due = stay_due(t);
 		late = now > due ? now - due : 0;
@@ -189,8 +193,13 @@ static uint64_t look(struct track *t)
 	unforeseen |= bell_is_needed(t);
 	/* One that has lasted for longer than a look costs less that way. */
 	affordable = t->hurry || bell_is_cheap(t) || now - t->begin_ns > tracker_look_ns;
-	if (t->phase != TRACK_OUT && (bell_is_set(t) || (unforeseen && affordable && bell_set(t, now, true))))
+	/* What is yet to come ends later. */
+	settled = t->quiet || (t->regular ? stay_is_whole(t) : now - t->begin_ns >= LONG_NS);
+	if (t->phase != TRACK_OUT &&
+		(bell_is_set(t) || (unforeseen && affordable && settled && bell_set(t, now, true))))
 		due = t->bell_ns + DEAF_NS > now ? t->bell_ns + DEAF_NS : now + least;
+	else if (unforeseen && affordable && !settled && !t->regular && due > t->begin_ns + LONG_NS)
+		due = t->begin_ns + LONG_NS;
 	else if (unforeseen && affordable && t->bell_next_ns > now && due > t->bell_next_ns)
 		due = t->bell_next_ns;
 	next = t->check_ns < due ? t->check_ns : due;
