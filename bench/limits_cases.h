@@ -66,6 +66,8 @@ static const struct limits_case cases[] = {
 	KIND("burst", 1000, "--pattern=burst --burst=20:80", 20),
 	/* Without a limit and alone it is held up by nothing, and billed all the same. */
 	{"free-burst", 0.5, 0, {{0, 1000, "--pattern=burst --burst=50:50", 50}}, 0, 1, 0},
+	{"free-unwaited", 0.5, 0, {{0, 1000, "--pattern=burst --burst=20:20 --wait=none", 50}}, 0, 1, 0},
+	{"free-unwaited-short", 0.5, 0, {{0, 50, "--pattern=burst --burst=20:20 --wait=none", 50}}, 0, 1, 0},
 	TWO(50, 60, 45.4545, 54.5455, 99),
 	TWO(80, 80, 50, 50, 99),
 	TWO(50, 50, 50, 50, 99),

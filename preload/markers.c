@@ -118,7 +118,7 @@ static void learn(struct track *t, const struct track_marker *m, uint64_t took_n
 /* The queue may double with every quarter of it that comes back, up to the bound. */
 static void widen(struct track *t, const struct track_marker *m)
 {
-	uint64_t most = gate_bound(t) / t->launch_own_ns;
+	uint64_t most = queue_bound(t) / t->launch_own_ns;
 
 	t->back += m->launches;
 	if (t->back * 4 >= t->window) {
@@ -201,14 +201,22 @@ static __typeof__(cuEventRecord) *recorder(const struct act_call *call)
 							     : arb_real(cuEventRecord_ptsz);
 }
 
+/* Then there is room in it: nobody has to wait in the driver, with the lock. */
+static bool is_idle(const struct act_call *call)
+{
+	__typeof__(cuStreamQuery) *query = arb_hooks[call->id].variant == VARIANT_LEGACY
+						   ? arb_real(cuStreamQuery)
+						   : arb_real(cuStreamQuery_ptsz);
+
+	return query && query(call->stream) == CUDA_SUCCESS;
+}
+
 /*
  * If the stream is idle an event recorded now takes place now: when the record returns, just as a kernel
  * begins when its launch does. If we are held up on the way, that is not known: again with the next launch.
  */
 void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ctx)
 {
-	bool legacy = arb_hooks[call->id].variant == VARIANT_LEGACY;
-	__typeof__(cuStreamQuery) *query = legacy ? arb_real(cuStreamQuery) : arb_real(cuStreamQuery_ptsz);
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
 	struct track_clock *clock = ctx ? clock_of(t, ctx) : NULL;
@@ -217,7 +225,7 @@ void marker_calibrate(struct track *t, const struct act_call *call, CUcontext ct
 
 	if (!clock || (clock->base && clock->good && before - clock->since_ns < CALIBRATE_NS))
 		return;
-	if (!record || !query || !create || query(call->stream) != CUDA_SUCCESS)
+	if (!record || !create || !is_idle(call))
 		return;
 	if (!clock->spare && create(&clock->spare, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
 		clock->spare = NULL;
@@ -248,7 +256,7 @@ void marker_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
 	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
 
-	if (!record || !create || !destroy)
+	if (!record || !create || !destroy || !is_idle(call))
 		return;
 	if (t->start && t->start_ctx != ctx) {
 		destroy(t->start);

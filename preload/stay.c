@@ -94,7 +94,7 @@ static uint64_t uncovered(const struct track *t, uint64_t *calls)
 	uint64_t credited;
 
 	act_thread_gated(t->stay, calls, &credited);
-	return credited + __atomic_load_n(&t->uncovered, __ATOMIC_RELAXED);
+	return credited + (t->watched ? 0 : __atomic_load_n(&t->uncovered, __ATOMIC_RELAXED));
 }
 
 /*

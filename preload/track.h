@@ -289,8 +289,6 @@ void gate_waits(void);
 void gate_settle(void);
 void gate_thread_ended(void);
 /* Under the lock. */
-/* How much may be queued. */
-uint64_t gate_bound(const struct track *t);
 void gate_set(struct track *t, bool open);
 /* No credit that was given until now is good any more, whoever has it. */
 void gate_renew(void);
@@ -298,6 +296,20 @@ void gate_renew(void);
 void gate_free(void);
 /* In a forked child, where whoever held its lock does not exist. */
 void gate_forked(void);
+
+/* queue.c. All under the lock but queue_may_wait. */
+/* How much time may be queued. */
+uint64_t queue_bound(const struct track *t);
+/* May this one go, with those that passed on credit before it? */
+bool queue_has_room(const struct track *t, const struct act_call *call, CUcontext ctx, uint32_t covers);
+/* How long to sleep before asking again whether what is queued has ended. */
+uint64_t queue_patience(const struct track *t, uint64_t now);
+/* The program has put something into its streams that may wait for the host. */
+bool queue_may_wait(void);
+/* Nothing has ended for so long that this one is let past what is queued. */
+bool queue_let_past(struct track *t, const struct act_call *call, uint64_t now);
+/* It was, and may be what the others have waited for. */
+void queue_note_need(struct track *t, const struct act_call *call, uint32_t covers);
 
 /* stay.c. All under the lock. */
 /* Into the set, waiting for it if need be, without the lock meanwhile; the caller looks again whether it is

@@ -77,6 +77,11 @@ billed polls
 load callbacks 25 -k 100 -p sync -w callback -d 2
 between callbacks 25 28
 billed callbacks
+# Without a limit, and it never asks whether its work has ended: it is not billed for its pauses all the same.
+load forgets 100 -k 1000 -p burst -b 10:40 -w none -d 3
+billed forgets
+load scatters 100 -k 1000 -p burst -b 12:40 -w none -s 12 -d 3
+billed scatters
 export CUDA_LAUNCH_BLOCKING=1
 load inside 25 -k 1000 -d 2
 between inside 1 28

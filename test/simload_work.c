@@ -218,7 +218,7 @@ static void *work(void *arg)
 		now = simload_now();
 		if (l->pattern == PATTERN_BURST && ++burst >= l->work_ms * 1e3 / l->kernel_us) {
 			burst = 0;
-			for (unsigned i = 0; i < l->streams; i++)
+			for (unsigned i = 0; i < l->streams && l->wait != WAIT_NONE; i++)
 				OK(cuStreamSynchronize, w->stream[i]);
 			/* By the clock, so that the demand does not depend on how long waking up takes. */
 			phase += (l->work_ms + l->pause_ms) * 1e-3;
