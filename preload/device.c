@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include "compat.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +13,8 @@
 #include "hooks.h"
 #include "log.h"
 #include "track.h"
+
+COMPAT_WEAK(pthread_setcancelstate)
 
 enum { UNKNOWN, JOINED, FAILED };
 
@@ -167,23 +171,41 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	return r == 0;
 }
 
+static void say_too_many(CUdevice ordinal)
+{
+	static uint32_t said;
+
+	if (ordinal >= ARB_DEVICES && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+		arb_log(ARB_LOG_WARN, "device %d: only the first %d are looked after; it runs without limits",
+			(int)ordinal, ARB_DEVICES);
+}
+
 struct arb_device *arb_device_get(CUdevice ordinal)
 {
 	struct arb_device *d;
 	uint32_t state;
-	int saved;
+	int saved, cancel = PTHREAD_CANCEL_ENABLE;
 
-	if (ordinal < 0 || ordinal >= ARB_DEVICES || arb_disabled())
+	if (arb_disabled())
 		return NULL;
+	if (ordinal < 0 || ordinal >= ARB_DEVICES) {
+		say_too_many(ordinal);
+		return NULL;
+	}
 	d = &devices[ordinal];
 	state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
 	if (__builtin_expect(state == UNKNOWN, 0)) {
 		saved = errno;
+		/* A thread that is cancelled in it would leave it locked. */
+		if (pthread_setcancelstate)
+			pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		pthread_mutex_lock(&joining);
 		if (d->state == UNKNOWN)
 			join(d, ordinal);
 		state = d->state;
 		pthread_mutex_unlock(&joining);
+		if (pthread_setcancelstate)
+			pthread_setcancelstate(cancel, NULL);
 		errno = saved;
 	}
 	return state == JOINED ? d : NULL;

@@ -136,9 +136,20 @@ static void describe(const struct dl_phdr_info *info, struct elf_object *object)
 	object->base = info->dlpi_addr;
 	object->path = info->dlpi_name ? info->dlpi_name : "";
 	object->dynamic = NULL;
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			object->dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	object->first = object->end = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		ElfW(Addr) start = info->dlpi_addr + p->p_vaddr;
+
+		if (p->p_type == PT_DYNAMIC)
+			object->dynamic = (const ElfW(Dyn) *)start;
+		if (p->p_type != PT_LOAD)
+			continue;
+		if (!object->end || start < object->first)
+			object->first = start;
+		if (start + p->p_memsz > object->end)
+			object->end = start + p->p_memsz;
+	}
 }
 
 static bool contains(const struct dl_phdr_info *info, uintptr_t address)

@@ -12,6 +12,7 @@
 
 struct elf_object {
 	ElfW(Addr) base;
+	ElfW(Addr) first, end; /* from its first byte in memory to behind its last */
 	const ElfW(Dyn) * dynamic;
 	const char *path; /* valid as long as the object is loaded */
 };

@@ -30,6 +30,7 @@ const struct hook arb_hooks[HOOK_COUNT] = {
 #undef NVML_HOOK
 };
 
+struct hook_span arb_spans[LIBRARY_COUNT], arb_own_span;
 void *arb_real_table[HOOK_COUNT];
 void *arb_direct_table[HOOK_COUNT];
 
@@ -95,6 +96,22 @@ static struct {
 	struct elf_object object;
 } known[LIBRARY_COUNT];
 
+static void set_span(struct hook_span *span, const struct elf_object *object)
+{
+	__atomic_store_n(&span->first, object->first, __ATOMIC_RELAXED);
+	__atomic_store_n(&span->size, object->end - object->first, __ATOMIC_RELAXED);
+}
+
+bool arb_is_ours(const void *address)
+{
+	struct elf_object ours;
+
+	if (!__atomic_load_n(&arb_own_span.size, __ATOMIC_RELAXED) &&
+		arb_elf_at((const void *)arb_is_ours, &ours))
+		set_span(&arb_own_span, &ours);
+	return (uintptr_t)address - arb_own_span.first < arb_own_span.size;
+}
+
 bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 {
 	arb_dlopen_fn *open;
@@ -114,6 +131,7 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 	if (__atomic_compare_exchange_n(&known[library].state, &unknown, BEING_WRITTEN, false,
 		    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
 		known[library].object = *object;
+		set_span(&arb_spans[library], object);
 		__atomic_store_n(&known[library].state, KNOWN, __ATOMIC_RELEASE);
 	}
 	return true;
@@ -133,6 +151,60 @@ static bool load(enum hook_library library, struct elf_object *object)
 /* A driver that is loaded stays, and what it has not got it will never have. */
 static bool absent[HOOK_COUNT];
 
+static void *ask(const struct elf_object *driver, const char *base, int version, cuuint64_t flags)
+{
+	__typeof__(cuGetProcAddress) *plain =
+		(__typeof__(cuGetProcAddress) *)arb_elf_symbol(driver, "cuGetProcAddress");
+	__typeof__(cuGetProcAddress_v2) *newer =
+		(__typeof__(cuGetProcAddress_v2) *)arb_elf_symbol(driver, "cuGetProcAddress_v2");
+	void *found = NULL;
+	CUresult r = newer   ? newer(base, &found, version, flags, NULL)
+		     : plain ? plain(base, &found, version, flags)
+			     : CUDA_ERROR_NOT_FOUND;
+
+	return r == CUDA_SUCCESS && !arb_is_ours(found) ? found : NULL;
+}
+
+/* A driver need export nothing but its look-up. One that exports this has all that it exports. */
+static bool exports(const struct elf_object *driver)
+{
+	return arb_elf_symbol(driver, "cuLaunchKernel") != NULL;
+}
+
+/* What it gives for the version before as well is an older function of that name. */
+static void *ask_for(const struct elf_object *driver, const struct hook *hook)
+{
+	cuuint64_t flags = hook->variant == VARIANT_LEGACY ? CU_GET_PROC_ADDRESS_LEGACY_STREAM
+							   : CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+	void *found = ask(driver, hook->base, hook->version, flags);
+
+	return found && ask(driver, hook->base, hook->version - 1, flags) != found ? found : NULL;
+}
+
+static void *find_real(const struct elf_object *object, const struct hook *hook)
+{
+	void *real = arb_elf_symbol(object, hook->symbol);
+
+	if (!real && hook->library == LIBRARY_CUDA && !exports(object))
+		real = ask_for(object, hook);
+	return real;
+}
+
+void *arb_driver_symbol(const char *name)
+{
+	struct elf_object driver;
+	void *found = NULL;
+	int saved = errno;
+
+	if (arb_library_loaded(LIBRARY_CUDA, &driver)) {
+		found = arb_elf_symbol(&driver, name);
+		if (!found && !exports(&driver))
+			found = ask(&driver, name, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT);
+	}
+	errno = saved;
+	return found;
+}
+
 void *arb_real_find(enum hook_id id)
 {
 	struct elf_object object;
@@ -142,7 +214,7 @@ void *arb_real_find(enum hook_id id)
 	if (__atomic_load_n(&absent[id], __ATOMIC_RELAXED))
 		return NULL;
 	if (load(arb_hooks[id].library, &object)) {
-		real = arb_elf_symbol(&object, arb_hooks[id].symbol);
+		real = find_real(&object, &arb_hooks[id]);
 		__atomic_store_n(&absent[id], !real, __ATOMIC_RELAXED);
 	}
 	if (real)
@@ -155,6 +227,8 @@ void arb_real_adopt(enum hook_id id, void *real)
 {
 	void *none = NULL;
 
+	if (arb_is_ours(real))
+		return;
 	__atomic_compare_exchange_n(
 		&arb_real_table[id], &none, real, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
@@ -169,10 +243,9 @@ bool arb_library_owns(enum hook_library library, const void *address)
 /* What the caller's own library calls by this name, if that is not the driver's. */
 static void *own_definition(const struct hook *hook, const void *caller)
 {
-	struct elf_object object, ours;
+	struct elf_object object;
 
-	if (!arb_elf_at(caller, &object) || !arb_elf_at((const void *)own_definition, &ours) ||
-		object.base == ours.base)
+	if (!arb_elf_at(caller, &object) || arb_is_ours(caller))
 		return NULL;
 	return arb_elf_symbol(&object, hook->symbol);
 }
@@ -189,6 +262,10 @@ void *arb_direct_find(enum hook_id id, const void *caller)
 	bool same_for_all = true;
 	int saved = errno;
 
+	if (arb_is_ours(caller) || arb_is_inside(hook->library, caller)) {
+		own = arb_real_get(id);
+		return own ? own : target;
+	}
 	next = arb_elf_next((const void *)arb_direct_find, hook->symbol);
 	if (next && !arb_library_owns(hook->library, next)) {
 		/* What is in the global scope is meant by everybody, what is not only by whoever has it. */

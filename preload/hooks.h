@@ -51,6 +51,28 @@ extern void *arb_real_table[HOOK_COUNT];
  * name. */
 extern void *arb_direct_table[HOOK_COUNT];
 
+/* Where the libraries are, and we ourselves; of no size as long as that is not known. */
+struct hook_span {
+	uintptr_t first, size;
+};
+extern struct hook_span arb_spans[LIBRARY_COUNT], arb_own_span;
+
+/*
+ * A driver may call its own functions by their names, which lead to us. Such a call is a part of the one that
+ * the program made, and not a call of the program's. If the driver ended in it, by a jump, it seems to be
+ * ours, because it is we who called the driver.
+ */
+static inline bool arb_is_inside(enum hook_library library, const void *caller)
+{
+	return (uintptr_t)caller - __atomic_load_n(&arb_spans[library].first, __ATOMIC_RELAXED) <
+		       __atomic_load_n(&arb_spans[library].size, __ATOMIC_RELAXED) ||
+	       (uintptr_t)caller - __atomic_load_n(&arb_own_span.first, __ATOMIC_RELAXED) <
+		       __atomic_load_n(&arb_own_span.size, __ATOMIC_RELAXED);
+}
+
+/* Is it one of our own functions? */
+bool arb_is_ours(const void *address);
+
 /* The hook of an exported name, or NULL. */
 const struct hook *arb_hook_find(const char *symbol);
 /* The first of the rows with this base name, and how many there are. */
@@ -63,6 +85,9 @@ static inline enum hook_id arb_hook_id(const struct hook *hook)
 
 /* The real function, or NULL if the driver has none of that name or there is no driver. Keeps errno. */
 void *arb_real_find(enum hook_id id);
+/* A function of the driver's that is in no table, for our own use; NULL if there is none, or no driver is
+ * loaded. Keeps errno. */
+void *arb_driver_symbol(const char *name);
 /* What cuGetProcAddress gave although the driver exports no such name. */
 void arb_real_adopt(enum hook_id id, void *real);
 /* Where a call of the exported name by this caller goes; kept in arb_direct_table[id] if it is the same for

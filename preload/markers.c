@@ -135,11 +135,13 @@ static void widen(struct track *t, const struct track_marker *m)
 static __typeof__(cuEventElapsedTime) *elapsed_time(void)
 {
 	static void *found;
-	struct elf_object driver;
 	void *f = __atomic_load_n(&found, __ATOMIC_RELAXED);
 
-	if (!f && arb_library_loaded(LIBRARY_CUDA, &driver)) {
-		f = arb_elf_symbol(&driver, "cuEventElapsedTime");
+	if (!f) {
+		f = arb_driver_symbol("cuEventElapsedTime");
+		/* The newer one differs in what it says of events of two contexts. */
+		if (!f)
+			f = arb_driver_symbol("cuEventElapsedTime_v2");
 		__atomic_store_n(&found, f, __ATOMIC_RELAXED);
 	}
 	return (__typeof__(cuEventElapsedTime) *)f;

@@ -36,18 +36,14 @@ static struct {
 
 static bool find_driver(void)
 {
-	struct elf_object object;
-
 	if (__atomic_load_n(&driver.child, __ATOMIC_ACQUIRE))
 		return true;
-	if (!arb_library_loaded(LIBRARY_CUDA, &object))
-		return false;
-	driver.nodes = (__typeof__(driver.nodes))arb_elf_symbol(&object, "cuGraphGetNodes");
-	driver.type = (__typeof__(driver.type))arb_elf_symbol(&object, "cuGraphNodeGetType");
+	driver.nodes = (__typeof__(driver.nodes))arb_driver_symbol("cuGraphGetNodes");
+	driver.type = (__typeof__(driver.type))arb_driver_symbol("cuGraphNodeGetType");
 	if (!driver.nodes || !driver.type)
 		return false;
 	__atomic_store_n(&driver.child,
-		(__typeof__(driver.child))arb_elf_symbol(&object, "cuGraphChildGraphNodeGetGraph"),
+		(__typeof__(driver.child))arb_driver_symbol("cuGraphChildGraphNodeGetGraph"),
 		__ATOMIC_RELEASE);
 	return driver.child != NULL;
 }

@@ -23,7 +23,6 @@ static bool faults(CUdevice ordinal)
 {
 	static uint32_t known[ARB_DEVICES]; /* 1: no, 2: yes */
 	__typeof__(cuDeviceGetAttribute) *ask = NULL;
-	struct elf_object driver;
 	uint32_t answer;
 	int value = 0;
 
@@ -32,8 +31,7 @@ static bool faults(CUdevice ordinal)
 	answer = __atomic_load_n(&known[ordinal], __ATOMIC_RELAXED);
 	if (answer)
 		return answer == 2;
-	if (arb_library_loaded(LIBRARY_CUDA, &driver))
-		ask = (__typeof__(ask))arb_elf_symbol(&driver, "cuDeviceGetAttribute");
+	ask = (__typeof__(ask))arb_driver_symbol("cuDeviceGetAttribute");
 	answer = ask && ask(&value, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, ordinal) == CUDA_SUCCESS &&
 				 value
 			 ? 2

@@ -79,10 +79,9 @@ static __typeof__(cuStreamGetCtx) *find_get_context(void)
 {
 	static __typeof__(cuStreamGetCtx) *found;
 	__typeof__(cuStreamGetCtx) *get = __atomic_load_n(&found, __ATOMIC_RELAXED);
-	struct elf_object object;
 
-	if (!get && arb_library_loaded(LIBRARY_CUDA, &object)) {
-		get = (__typeof__(get))arb_elf_symbol(&object, "cuStreamGetCtx");
+	if (!get) {
+		get = (__typeof__(get))arb_driver_symbol("cuStreamGetCtx");
 		__atomic_store_n(&found, get, __ATOMIC_RELAXED);
 	}
 	return get;

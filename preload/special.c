@@ -9,32 +9,60 @@
 /* Newer than this, a name may mean a function of another signature than the newest one that we know. */
 #define NEWEST_KNOWN CUDA_VERSION
 
-/*
- * The driver has answered with its function; which of our rows is it? The address says so for certain. If
- * the driver hands out addresses that it does not export, version and flags say it, the way the driver
- * itself chooses: the newest generation up to the version, and its per-thread variant if that is wanted.
- */
-static const struct hook *which(const char *base, const void *found, int version, cuuint64_t flags)
+/* A look-up of the driver's, in one form or the other. */
+typedef void *look_up_fn(const char *name, int version, cuuint64_t flags);
+
+static void *look_up(const char *name, int version, cuuint64_t flags)
 {
-	const struct hook *row, *best = NULL, *variant = NULL, *end;
+	__typeof__(cuGetProcAddress) *real = arb_real(cuGetProcAddress);
+	void *found = NULL;
+
+	return real && real(name, &found, version, flags) == CUDA_SUCCESS ? found : NULL;
+}
+
+static void *look_up_v2(const char *name, int version, cuuint64_t flags)
+{
+	__typeof__(cuGetProcAddress_v2) *real = arb_real(cuGetProcAddress_v2);
+	void *found = NULL;
+
+	return real && real(name, &found, version, flags, NULL) == CUDA_SUCCESS ? found : NULL;
+}
+
+/* The row whose function this is, by any name: cuGraphInstantiate is cuGraphInstantiateWithFlags by now. */
+static const struct hook *by_address(const void *found)
+{
+	for (unsigned i = 0; i < HOOK_CUDA_COUNT; i++)
+		if (arb_real_get((enum hook_id)i) == found)
+			return &arb_hooks[i];
+	return NULL;
+}
+
+/* What names meant before they were other functions' as well. */
+static const struct {
+	const char *base, *other;
+	int version;
+} renamed[] = {
+	{"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 11040},
+};
+
+static const char *name_at(const char *base, int version)
+{
+	for (unsigned i = 0; i < sizeof(renamed) / sizeof(*renamed); i++)
+		if (version >= renamed[i].version && !strcmp(base, renamed[i].base))
+			return renamed[i].other;
+	return base;
+}
+
+/* By version and flags, the way the driver itself chooses: the newest generation up to the version, and its
+ * per-thread variant if that is wanted. */
+static const struct hook *by_rule(
+	const struct hook *row, const struct hook *end, int version, cuuint64_t flags)
+{
+	const struct hook *best = NULL, *variant = NULL;
 	bool exported = false;
-	unsigned count;
 
-	row = arb_hook_base(base, &count);
-	if (!row)
-		return NULL;
-	end = row + count;
-	for (const struct hook *h = row; h < end; h++) {
-		void *real = arb_real_get(arb_hook_id(h));
-
-		if (real == found)
-			return h;
-		exported |= real != NULL;
-	}
-	if (version > NEWEST_KNOWN) {
-		act_note(NOTE_UNKNOWN);
-		return NULL;
-	}
+	for (const struct hook *h = row; h < end; h++)
+		exported |= arb_real_get(arb_hook_id(h)) != NULL;
 	for (const struct hook *h = row; h < end; h++)
 		if (h->version <= version && h->variant == VARIANT_LEGACY &&
 			(!exported || arb_real_get(arb_hook_id(h))))
@@ -54,14 +82,47 @@ static const struct hook *which(const char *base, const void *found, int version
 	return variant ? variant : best;
 }
 
-static void replace(const char *name, void **found, int version, cuuint64_t flags)
+/*
+ * The driver has answered with its function; which of our rows is it? The address says so for certain. Only a
+ * driver that hands out addresses which it does not export is met by the rule. A name of a newer version may
+ * mean a function of another signature than the newest one that we know: not if it is the same function.
+ */
+static const struct hook *which(
+	const char *name, const void *found, int version, cuuint64_t flags, look_up_fn *look)
+{
+	const struct hook *row, *hook;
+	unsigned count;
+
+	row = arb_hook_base(name, &count);
+	for (const struct hook *h = row; h < row + count; h++)
+		if (arb_real_get(arb_hook_id(h)) == found)
+			return h;
+	/* Some drivers know the full names as well. */
+	if (!row)
+		return arb_hook_find(name);
+	hook = by_address(found);
+	if (hook)
+		return hook;
+	if (version > NEWEST_KNOWN) {
+		if (look(name, NEWEST_KNOWN, flags) != found) {
+			act_note(NOTE_UNKNOWN);
+			return NULL;
+		}
+		version = NEWEST_KNOWN;
+	}
+	row = arb_hook_base(name_at(name, version), &count);
+	return by_rule(row, row + count, version, flags);
+}
+
+static void replace(const char *name, void **found, int version, cuuint64_t flags, look_up_fn *look)
 {
 	const struct hook *hook;
 	int saved = errno;
 
-	if (!name || !found || !*found)
+	/* A driver that looks for its own functions by name may have found ours. */
+	if (!name || !found || !*found || arb_is_ours(*found))
 		return;
-	hook = which(name, *found, version, flags);
+	hook = which(name, *found, version, flags, look);
 	if (hook) {
 		arb_real_adopt(arb_hook_id(hook), *found);
 		*found = hook->wrapper;
@@ -79,7 +140,7 @@ CUresult wrap_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
 	act_count(CAT_RESOLVER);
 	result = real(symbol, pfn, cudaVersion, flags);
 	if (result == CUDA_SUCCESS)
-		replace(symbol, pfn, cudaVersion, flags);
+		replace(symbol, pfn, cudaVersion, flags, look_up);
 	return result;
 }
 
@@ -94,7 +155,7 @@ CUresult wrap_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersio
 	act_count(CAT_RESOLVER);
 	result = real(symbol, pfn, cudaVersion, flags, symbolStatus);
 	if (result == CUDA_SUCCESS)
-		replace(symbol, pfn, cudaVersion, flags);
+		replace(symbol, pfn, cudaVersion, flags, look_up_v2);
 	return result;
 }
 

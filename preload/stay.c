@@ -419,8 +419,8 @@ void stay_look_again(struct track *t, uint64_t now)
 {
 	__atomic_store_n(&t->again_ns, 0, __ATOMIC_RELAXED);
 	/* If it was called since and is still out, what came costs the GPU nothing. */
-	if (t->broken || all_seen() != t->again_seen || __atomic_load_n(&arb_captures, __ATOMIC_RELAXED) ||
-		streams_idle(t) || gpuarb_client_resume(t->device->client) < 0)
+	if (t->broken || all_seen() != t->again_seen || streams_idle(t) ||
+		gpuarb_client_resume(t->device->client) < 0)
 		return;
 	begin(t, now);
 	/* It may not have been the only one. */

@@ -18,12 +18,52 @@ void streams_context(struct track *t, CUcontext ctx)
 		if (t->contexts[i] == ctx)
 			return;
 	/* More contexts on one GPU than that: their default streams are not looked at, their markers are. */
-	if (ctx && t->ncontexts < TRACK_CONTEXTS)
-		t->contexts[t->ncontexts++] = ctx;
+	if (!ctx || t->ncontexts == TRACK_CONTEXTS)
+		return;
+	t->made[t->ncontexts] = false;
+	t->contexts[t->ncontexts++] = ctx;
+}
+
+static void mark_as_made(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		t->made[i] |= t->contexts[i] == ctx;
+}
+
+/*
+ * What a thread is about to destroy is forgotten before, because nobody may ask about it meanwhile. If the
+ * driver then refuses, it is all still there.
+ */
+static __thread struct {
+	struct {
+		struct track *t;
+		struct track_stream stream; /* of no name: its context */
+		bool made;
+	} * list;
+	unsigned n, room;
+	struct track *primary_of;
+	unsigned retained;
+} forgotten;
+
+static void remember(struct track *t, const struct track_stream *stream, bool made)
+{
+	if (forgotten.n == forgotten.room) {
+		unsigned room = forgotten.room ? 2 * forgotten.room : 16;
+		void *more = realloc(forgotten.list, room * sizeof(*forgotten.list));
+
+		if (!more)
+			return;
+		forgotten.list = more;
+		forgotten.room = room;
+	}
+	forgotten.list[forgotten.n].t = t;
+	forgotten.list[forgotten.n].stream = *stream;
+	forgotten.list[forgotten.n++].made = made;
 }
 
 static void drop(struct track *t, unsigned i)
 {
+	remember(t, &t->streams[i], false);
 	__atomic_fetch_sub(&arb_captures, t->streams[i].capturing, __ATOMIC_RELAXED);
 	t->streams[i] = t->streams[--t->nstreams];
 }
@@ -33,9 +73,13 @@ void streams_forget(struct track *t, CUcontext ctx)
 	for (unsigned i = t->nstreams; i-- > 0;)
 		if (t->streams[i].ctx == ctx)
 			drop(t, i);
-	for (unsigned i = t->ncontexts; i-- > 0;)
-		if (t->contexts[i] == ctx)
-			t->contexts[i] = t->contexts[--t->ncontexts];
+	for (unsigned i = t->ncontexts; i-- > 0;) {
+		if (t->contexts[i] != ctx)
+			continue;
+		remember(t, &(struct track_stream){.ctx = ctx}, t->made[i]);
+		t->contexts[i] = t->contexts[--t->ncontexts];
+		t->made[i] = t->made[t->ncontexts];
+	}
 }
 
 static struct track_stream *find(struct track *t, CUstream stream)
@@ -65,6 +109,55 @@ static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
 	return &t->streams[t->nstreams++];
 }
 
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* In its own context. One that captures has no work but what it had before, and to ask would break it. */
+static bool captures(CUstream stream)
+{
+	__typeof__(cuStreamIsCapturing) *ask = arb_real(cuStreamIsCapturing);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return !ask || ask(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool is_blocking(CUstream stream)
+{
+	static __typeof__(cuStreamGetFlags) *found;
+	__typeof__(cuStreamGetFlags) *get = __atomic_load_n(&found, __ATOMIC_RELAXED);
+	unsigned flags = 0;
+
+	if (!get) {
+		get = (__typeof__(get))arb_driver_symbol("cuStreamGetFlags");
+		__atomic_store_n(&found, get, __ATOMIC_RELAXED);
+	}
+	return !get || get(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* The default stream waits for those that block, so that it cannot be asked while one of them captures: in
+ * its own capture, or because it has joined another's. */
+static bool is_bound(const struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->nstreams; i++) {
+		const struct track_stream *s = &t->streams[i];
+
+		if (s->ctx != ctx)
+			continue;
+		if (is_default(s->stream) ? s->capturing : captures(s->stream) && is_blocking(s->stream))
+			return true;
+	}
+	return captures(NULL);
+}
+
+static bool may_be_asked(const struct track *t, CUstream stream, CUcontext ctx)
+{
+	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+		return true;
+	return stream ? !captures(stream) : !is_bound(t, ctx);
+}
+
 static bool busy(struct track *t, CUstream stream, CUcontext ctx)
 {
 	__typeof__(cuStreamQuery) *query = arb_real(cuStreamQuery);
@@ -76,7 +169,7 @@ static bool busy(struct track *t, CUstream stream, CUcontext ctx)
 
 	if (!query || !push || !pop || push(ctx) != CUDA_SUCCESS)
 		return false;
-	r = query(stream);
+	r = may_be_asked(t, stream, ctx) ? query(stream) : CUDA_SUCCESS;
 	pop(&popped);
 	if (r == CUDA_ERROR_NOT_READY)
 		t->busy_ns = asked;
@@ -85,18 +178,16 @@ static bool busy(struct track *t, CUstream stream, CUcontext ctx)
 
 bool streams_idle(struct track *t)
 {
-	/* Which streams have joined a capture is only known to the driver, and asking would break it. */
-	if (__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
-		return false;
 	/* Mostly it is the same one again. */
-	if (t->last_busy < t->nstreams &&
+	if (t->last_busy < t->nstreams && !is_default(t->streams[t->last_busy].stream) &&
 		busy(t, t->streams[t->last_busy].stream, t->streams[t->last_busy].ctx))
 		return false;
 	for (unsigned i = 0; i < t->ncontexts; i++)
 		if (busy(t, NULL, t->contexts[i]))
 			return false;
 	for (unsigned i = 0; i < t->nstreams; i++)
-		if (i != t->last_busy && busy(t, t->streams[i].stream, t->streams[i].ctx)) {
+		if (i != t->last_busy && !is_default(t->streams[i].stream) &&
+			busy(t, t->streams[i].stream, t->streams[i].ctx)) {
 			t->last_busy = i;
 			return false;
 		}
@@ -130,7 +221,8 @@ static bool capture_is_over(const struct act_call *call, CUresult result)
 	CUstreamCaptureStatus status;
 
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED || ask_capture(call, &status) != CUDA_SUCCESS;
+	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED || ask_capture(call, &status) != CUDA_SUCCESS ||
+	       status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static struct track *here(CUcontext *ctx)
@@ -247,24 +339,77 @@ static void forget_green(struct track *t, uint64_t handle)
 		forget_context(t, handle);
 }
 
+/* What work there was has no markers any more. */
+static void restore(void)
+{
+	for (unsigned i = 0; i < forgotten.n; i++) {
+		struct track *t = forgotten.list[i].t;
+		struct track_stream *stream = &forgotten.list[i].stream, *s = NULL;
+
+		track_lock(t);
+		if (stream->stream) {
+			s = add(t, stream->stream, stream->ctx);
+		} else {
+			streams_context(t, stream->ctx);
+			if (forgotten.list[i].made)
+				mark_as_made(t, stream->ctx);
+		}
+		if (s) {
+			s->capturing += stream->capturing;
+			__atomic_fetch_add(&arb_captures, stream->capturing, __ATOMIC_RELAXED);
+		}
+		t->loose |= t->phase != TRACK_OUT;
+		track_unlock(t);
+	}
+	if (forgotten.primary_of)
+		forgotten.primary_of->retained = forgotten.retained;
+}
+
+static void settle_forgotten(CUresult result)
+{
+	int saved = errno;
+
+	if (result != CUDA_SUCCESS)
+		restore();
+	free(forgotten.list);
+	forgotten.list = NULL;
+	forgotten.n = forgotten.room = 0;
+	forgotten.primary_of = NULL;
+	errno = saved;
+}
+
+/* The first that may be the primary one. */
+static bool unmade(const struct track *t, CUcontext *ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (!t->made[i]) {
+			*ctx = t->contexts[i];
+			return true;
+		}
+	return false;
+}
+
 /*
  * A device's primary context is reset or released. Others may still have it: it goes with the last of those
- * who retained it. If nobody was seen to, it may be any of the contexts.
+ * who retained it. If nobody was seen to, it may be any of the contexts that nobody was seen to make.
  */
 static void forget_primary(CUdevice ordinal, bool all)
 {
 	struct arb_device *device = arb_device_known(ordinal);
 	struct track *t = device ? tracker_get(device) : NULL;
+	CUcontext ctx;
 
 	if (!t)
 		return;
 	track_lock(t);
+	forgotten.primary_of = t;
+	forgotten.retained = t->retained;
 	t->retained = all || !t->retained ? 0 : t->retained - 1;
 	if (!t->retained && t->primary)
 		forget_context(t, (uintptr_t)t->primary);
 	else
-		while (!t->retained && t->ncontexts)
-			forget_context(t, (uintptr_t)t->contexts[0]);
+		while (!t->retained && unmade(t, &ctx))
+			forget_context(t, (uintptr_t)ctx);
 	track_unlock(t);
 }
 
@@ -361,6 +506,8 @@ static void made_context(const struct act_call *call)
 	if (call->id == HOOK_cuDevicePrimaryCtxRetain) {
 		t->primary = *(CUcontext *)call->out;
 		t->retained++;
+	} else {
+		mark_as_made(t, *(CUcontext *)call->out);
 	}
 	track_unlock(t);
 }
@@ -386,6 +533,7 @@ void streams_after(struct act_call *call, CUresult result)
 {
 	if (begins_capture(call->id) && result != CUDA_SUCCESS)
 		capture_ends(call->stream);
+	settle_forgotten(result);
 	gone();
 	switch (call->id) {
 	case HOOK_cuStreamEndCapture:

@@ -57,33 +57,26 @@ static inline bool may_be_hooked(const char *name)
 	return name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l';
 }
 
-static bool is_ours(const void *address)
-{
-	struct elf_object theirs, ours;
-
-	return arb_elf_at(address, &theirs) && arb_elf_at((const void *)is_ours, &ours) &&
-	       theirs.base == ours.base;
-}
-
 /*
  * What a program gets for what the real look-up found. Only the driver's own function is replaced; another
  * library may define the same name, and a second driver has functions that our table does not lead to.
  */
-static void *replace(const struct hook *hook, void *found)
+static void *replace(const struct hook *hook, void *found, const void *caller)
 {
-	struct elf_object object;
 	int saved = errno;
 
 	if (!found)
 		return NULL;
-	if (is_ours(found)) {
-		/* Found in the global scope, where we put it: without us, nothing would be there. */
-		bool nothing = !arb_library_loaded(hook->library, &object) &&
-			       !arb_elf_next((const void *)replace, hook->symbol);
+	if (arb_is_ours(found)) {
+		/* Found in the global scope, where we put it. If nothing would be there without us, this
+		 * fails, and leaves the right words for dlerror. */
+		void *next = arb_libc_dlsym()(RTLD_NEXT, hook->symbol);
 
+		/* The driver itself looks for its own. */
+		if (next && !arb_is_inside(hook->library, caller))
+			next = found;
 		errno = saved;
-		/* Fails, and leaves the right words for dlerror. */
-		return nothing ? arb_libc_dlsym()(RTLD_NEXT, hook->symbol) : found;
+		return next;
 	}
 	if (arb_library_owns(hook->library, found)) {
 		if (arb_real_get(arb_hook_id(hook)) == found)
@@ -111,7 +104,7 @@ static __attribute__((noinline)) void *look_up(
 	} else {
 		found = arb_libc_dlsym()(handle, name);
 	}
-	return hook ? replace(hook, found) : found;
+	return hook ? replace(hook, found, caller) : found;
 }
 
 EXPORT void *dlsym(void *handle, const char *name);

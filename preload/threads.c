@@ -44,15 +44,25 @@ static void leave(void *argument)
 		__atomic_store_n(&main_left, 1, __ATOMIC_RELEASE);
 		tracker_wake();
 	}
+	if (self == &nobody)
+		return;
 	self->credit = self->granted = 0;
 	self->waiting = 0;
 	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
+}
+
+/* So that the end of the program's first thread is noticed, also if it never makes a call. */
+static void watch_first(void)
+{
+	if (act_self == &nobody && __atomic_load_n(&key_state, __ATOMIC_ACQUIRE) == 2)
+		pthread_setspecific(key, &nobody);
 }
 
 /* The other threads do not exist in the child, and what they did was not done by it. */
 static void forget_others(void)
 {
 	main_left = drivers = 0;
+	watch_first();
 	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
 			struct act_thread *t = &c->threads[i];
@@ -90,8 +100,17 @@ static bool is_zombie(void)
 	return after && after[1] == ' ' && after[2] == 'Z';
 }
 
+static __thread bool is_tracker;
+
+void act_thread_is_tracker(void)
+{
+	is_tracker = true;
+}
+
 void act_thread_is_drivers(void)
 {
+	if (is_tracker || act_self != &nobody)
+		return;
 	__atomic_store_n(&drivers, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
 }
 
@@ -137,6 +156,12 @@ static void make_key(void)
 	if (pthread_key_create && pthread_setspecific && !pthread_key_create(&key, leave))
 		made = 2;
 	__atomic_store_n(&key_state, made, __ATOMIC_RELEASE);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	make_key();
+	watch_first();
 }
 
 static struct act_thread *take(struct chunk *c)

@@ -30,7 +30,9 @@ bool act_thread_main_left(void);
  */
 enum act_left { ACT_OTHERS, ACT_ALONE, ACT_WITH_DRIVER };
 enum act_left act_thread_left(void);
-/* The calling thread is that one. */
+/* The calling thread is that one, unless it is one of the program's, or the tracker, in which the driver
+ * calls back. */
 void act_thread_is_drivers(void);
+void act_thread_is_tracker(void);
 
 #endif

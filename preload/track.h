@@ -195,6 +195,7 @@ struct track {
 
 	/* Where work can be. */
 	CUcontext contexts[TRACK_CONTEXTS];
+	bool made[TRACK_CONTEXTS]; /* by cuCtxCreate, so that it is not the primary one */
 	unsigned ncontexts;
 	CUcontext primary;
 	unsigned retained; /* times that it is */
@@ -208,13 +209,18 @@ extern uint32_t arb_captures;
 
 uint64_t track_now(void);
 
+/* How many of these locks the thread has: what it calls then, by way of the driver, is let go by. */
+extern __thread unsigned track_locks __attribute__((tls_model("initial-exec")));
+
 static inline void track_lock(struct track *t)
 {
 	pthread_mutex_lock(&t->lock);
+	track_locks++;
 }
 
 static inline void track_unlock(struct track *t)
 {
+	track_locks--;
 	pthread_mutex_unlock(&t->lock);
 }
 

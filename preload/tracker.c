@@ -57,6 +57,7 @@ COMPAT_WEAK(pthread_create)
 #define DEAF_NS (50 * MS)
 
 struct track arb_tracks[ARB_DEVICES];
+__thread unsigned track_locks;
 uint32_t tracker_exiting;
 uint32_t tracker_gpus;
 uint64_t tracker_look_ns = 4 * MS;
@@ -268,6 +269,7 @@ static void *tracker(void *argument)
 	enum act_left left = ACT_OTHERS;
 
 	prctl(PR_SET_NAME, "gpuarb");
+	act_thread_is_tracker();
 	track_relax();
 	for (;;) {
 		/* First: whoever rings says why before. */
@@ -361,6 +363,7 @@ static void at_exit(void)
 static void start_anew(void)
 {
 	memset(arb_tracks, 0, sizeof(arb_tracks));
+	track_locks = 0;
 	pthread_mutex_init(&starting, NULL);
 	memset(&purse, 0, sizeof(purse));
 	running = asleep = arb_captures = tracker_gpus = 0;

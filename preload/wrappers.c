@@ -155,7 +155,7 @@ typedef long words_fn(WORDS);
 #undef HOOK
 
 /* The names that a linked program binds to. Where they lead is found at the first call: arb_direct_find. */
-#define DIRECT(type, symbol, params, args)                                                                   \
+#define DIRECT(type, library, symbol, params, args)                                                          \
 	static COLD type first_##symbol params                                                               \
 	{                                                                                                    \
 		__typeof__(symbol) *target_ =                                                                \
@@ -168,16 +168,16 @@ typedef long words_fn(WORDS);
 		__typeof__(symbol) *target_ = (__typeof__(symbol) *)__atomic_load_n(                         \
 			&arb_direct_table[HOOK_##symbol], __ATOMIC_RELAXED);                                 \
                                                                                                              \
-		if (unlikely(!target_))                                                                      \
+		if (unlikely(!target_ || arb_is_inside(library, __builtin_return_address(0))))               \
 			target_ = first_##symbol;                                                            \
 		return target_ args;                                                                         \
 	}
 
 #define HOOK(symbol, base, version, variant, category, params, args, facts)                                  \
-	DIRECT(CUresult, symbol, params, args)
+	DIRECT(CUresult, LIBRARY_CUDA, symbol, params, args)
 #include "hooks.def"
 #undef HOOK
 
-#define NVML_HOOK(symbol, params, args) DIRECT(int, symbol, params, args)
+#define NVML_HOOK(symbol, params, args) DIRECT(int, LIBRARY_NVML, symbol, params, args)
 #include "nvml.def"
 #undef NVML_HOOK

@@ -53,10 +53,13 @@ $(PRELOAD_TEST)/ways: test/preload_ways.c $(wildcard preload/*.h preload/*.def) 
 		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
 
 # A driver that writes down each call and forwards it, for comparing programs with and without the preload.
-$(PRELOAD_TEST)/forward/libcuda.so.1: test/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload_interop.o
+# In reenters/ it is one whose functions call each other by their exported names.
+$(PRELOAD_TEST)/forward/libcuda.so.1: FORWARD_OWN := -Wl,-Bsymbolic-functions
+$(PRELOAD_TEST)/reenters/libcuda.so.1: FORWARD_OWN := -DREENTERS
+$(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1: test/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload_interop.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(FORWARD_OWN) \
 		-o $@ $(filter %.c %.o,$^) -ldl
 
 # All of the segment's library that it may need must not make it need more.
@@ -134,12 +137,15 @@ $(PRELOAD_TEST)/secure: $(BUILD)/obj/test/preload_secure.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
 .PHONY: check-preload-host
-check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/forward/libcuda.so.1 ## what a program does with descriptors, children, contexts and rights goes on as before
+check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1 ## what a program does with descriptors, children, contexts and rights goes on as before
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST)
 	@: >$(PRELOAD_TEST)/forward/log
 	@for how in works fails never; do \
 		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log FORWARD_HOST_FUNC=$$how \
 		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) bell: || exit; done
+	@for case in "bell: is told" "waits by copying"; do \
+		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
+		LD_LIBRARY_PATH=$(PRELOAD_TEST)/reenters:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) "$$case" || exit; done
 	@test/preload_secure.sh $(BUILD)
 
 # Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.

@@ -385,7 +385,49 @@ static void ends_in_a_signal_handler(void)
 	T_CHECK(host_clients(0) == 0, "somebody is left");
 }
 
+static void *works_alone(void *argument)
+{
+	host_context(0);
+	host_work();
+	return argument;
+}
+
+/* Its first thread has never made a call when it leaves. */
+static void ends_with_a_thread_that_alone_worked(void)
+{
+	pthread_t thread;
+
+	T_CHECK(!pthread_create(&thread, NULL, works_alone, NULL), "no thread");
+	pthread_detach(thread);
+	pthread_exit(NULL);
+}
+
+static void *is_cancelled_at_its_first(void *argument)
+{
+	CUcontext context;
+
+	OK(cuInit(0));
+	pthread_cancel(pthread_self());
+	cuCtxCreate_v2(&context, 0, 0);
+	pthread_testcancel();
+	return argument;
+}
+
+/* A cancellation that waits takes place in a call that may be cancelled: no lock is held there. */
+static void cancels_a_thread_that_joins(void)
+{
+	pthread_t thread;
+	void *result;
+
+	T_CHECK(!pthread_create(&thread, NULL, is_cancelled_at_its_first, NULL), "no thread");
+	T_CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED, "it was not cancelled");
+	host_context(0);
+	host_work();
+}
+
 const struct host_case host_process_cases[] = {
+	{"ends with a thread that alone worked", ends_with_a_thread_that_alone_worked, "90", 0},
+	{"cancels a thread that joins", cancels_a_thread_that_joins, "90", 0},
 	{"closes all descriptors before it uses the GPU", closes_all_before, "50", 0},
 	{"closes all descriptors after it used the GPU", closes_all_after, "50", 0},
 	{"has a file of its own where standard error was", has_a_file_where_stderr_was, "50", 0},

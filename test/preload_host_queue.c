@@ -179,11 +179,60 @@ static void launches_long_ones_one_by_one(void)
 	host_must_leave(0);
 }
 
+/* A stream captures for long, others work meanwhile: their work ends, and that is seen. */
+static void works_beside_a_capture(void)
+{
+	CUstream quiet, stream, blocking;
+	CUgraph graph;
+
+	host_context(0);
+	quiet = new_stream();
+	stream = new_stream();
+	OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	OK(cuStreamBeginCapture_v2(quiet, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (unsigned i = 0; i < 5; i++) {
+		host_launch(stream, 300, 20);
+		host_must_leave(0);
+	}
+	OK(cuStreamEndCapture(blocking, &graph));
+	OK(cuStreamEndCapture(quiet, &graph));
+	host_work();
+}
+
+/* What it fails to destroy, and what has nothing to do with what it resets, goes on being looked after. */
+static void keeps_its_context(void)
+{
+	CUcontext made = host_context(0), primary;
+	CUstream stream = new_stream();
+
+	host_launch(stream, 1, 400000);
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	t_sleep_us(20000);
+	T_CHECK(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY || host_picture(0)->nrunning,
+		"it is forgotten");
+	OK(cuStreamSynchronize(stream));
+	OK(cuCtxDestroy_v2(made));
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuCtxSetCurrent(primary));
+	stream = new_stream();
+	host_launch(stream, 1, 400000);
+	T_CHECK(cuCtxDestroy_v2(primary) != CUDA_SUCCESS, "the primary context is not the program's");
+	t_sleep_us(20000);
+	T_CHECK(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY || host_picture(0)->nrunning,
+		"it is forgotten");
+	OK(cuStreamSynchronize(stream));
+	host_must_leave(0);
+}
+
 const struct host_case host_queue_cases[] = {
 	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},
 	{"fills a stream that waits, limited", fills_a_stream_that_waits, "99", 0},
 	{"has something urgent", has_something_urgent, NULL, 0},
 	{"waits for the host", waits_for_the_host, "50", 0},
+	{"works beside a capture", works_beside_a_capture, "50", 0},
+	{"works beside a capture, unlimited", works_beside_a_capture, NULL, 0},
+	{"keeps its context", keeps_its_context, "90", 0},
 	{"launches long ones one by one", launches_long_ones_one_by_one, NULL, 0},
 	{"launches long ones one by one, limited", launches_long_ones_one_by_one, "90", 0},
 	{NULL, NULL, NULL, 0},

@@ -276,6 +276,14 @@ done:
 }
 TWIN(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph *phGraph), end(PICK(hStream), phGraph))
 
+static bool captures_blocking(CUcontext ctx)
+{
+	for (CUstream s = drv.streams; s; s = s->next)
+		if (s->capture && s->blocking && s->ctx == ctx)
+			return true;
+	return false;
+}
+
 static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
 	const CUgraphNode **deps, const CUgraphEdgeData **edges, size_t *ndeps)
 {
@@ -286,6 +294,9 @@ static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t 
 		return CUDA_ERROR_INVALID_VALUE;
 	drv_lock();
 	rc = drv_stream(handle, &s);
+	/* Nobody suffers from asking. */
+	if (rc == CUDA_SUCCESS && s->legacy && captures_blocking(s->ctx))
+		rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	if (rc == CUDA_SUCCESS) {
 		*status = s->capture ? s->capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {

@@ -157,6 +157,9 @@ Test(graph, what_has_no_place_in_a_capture_invalidates_it)
 	GIVES(cuStreamEndCapture(s, &g), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
 	capture(blocking);
+	GIVES(cuStreamIsCapturing(CU_STREAM_LEGACY, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+	OK(cuStreamIsCapturing(blocking, &status));
+	cr_assert_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	GIVES(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	GIVES(cuStreamEndCapture(blocking, &g), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
