@@ -219,6 +219,20 @@ struct arb_device *arb_device_known(CUdevice ordinal)
 										    : NULL;
 }
 
+bool arb_device_named(const char *uuid, struct arb_device **device)
+{
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		struct arb_device *d = &devices[i];
+		uint32_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
+
+		if (state != UNKNOWN && !strcmp(d->uuid, uuid)) {
+			*device = state == JOINED ? d : NULL;
+			return true;
+		}
+	}
+	return false;
+}
+
 struct arb_device *arb_device_current(void)
 {
 	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);

@@ -33,6 +33,9 @@ struct arb_device *arb_device_get(CUdevice ordinal);
 /* If it has been joined already; asks nobody. */
 struct arb_device *arb_device_known(CUdevice ordinal);
 
+/* True: this process has come to the GPU of that UUID; *device is NULL if it does without a client. */
+bool arb_device_named(const char *uuid, struct arb_device **device);
+
 /*
  * Its segment cannot be used any more (-ESTALE: it was removed or replaced). True: the same client has joined
  * anew, outside the running set; false: it runs free, or device->refused is set.

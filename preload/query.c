@@ -67,33 +67,44 @@ void arb_query_after(const struct act_call *call)
 }
 
 /* NVML names devices in its own way; the UUID is the same. */
-static struct arb_device *device_of(nvmlDevice_t nvml)
+static bool uuid_of(nvmlDevice_t nvml, char *uuid, unsigned size)
 {
-	int (*uuid_of)(nvmlDevice_t device, char *uuid, unsigned length) = NULL;
-	__typeof__(cuDeviceGetCount) *count = arb_real(cuDeviceGetCount);
+	int (*get)(nvmlDevice_t device, char *uuid, unsigned length) = NULL;
 	struct elf_object object;
-	char uuid[96] = "";
-	int n = 0;
 
-	if (!count || count(&n) != CUDA_SUCCESS)
-		return NULL;
 	if (arb_library_loaded(LIBRARY_NVML, &object))
-		uuid_of = (__typeof__(uuid_of))arb_elf_symbol(&object, "nvmlDeviceGetUUID");
-	if (!uuid_of || uuid_of(nvml, uuid, sizeof(uuid)) != NVML_SUCCESS)
-		return NULL;
-	for (CUdevice i = 0; i < n; i++) {
-		struct arb_device *device = arb_device_get(i);
+		get = (__typeof__(get))arb_elf_symbol(&object, "nvmlDeviceGetUUID");
+	return get && get(nvml, uuid, size) == NVML_SUCCESS;
+}
 
-		if (device && !strcmp(device->uuid, uuid))
-			return device;
-	}
-	return NULL;
+/*
+ * The program has not come to this GPU, and may never: many only look. So it is not joined for that, nor is
+ * the driver asked, who would have to be loaded. Without a quota the device is shown as it is.
+ */
+static bool look(const char *uuid, uint64_t *total, uint64_t *free, uint64_t *used)
+{
+	struct gpuarb_options options = {.gpu = uuid};
+	struct gpuarb_client_memory share;
+
+	if (gpuarb_client_look(&options, *total, &share) < 0 || !share.quota)
+		return false;
+	*total = shown(*total, share.limit, share.oversubscribe);
+	*free = shown(*free, share.left, share.oversubscribe);
+	*used = share.used < *total ? share.used : *total;
+	return true;
 }
 
 bool act_nvml_memory(nvmlDevice_t nvml, uint64_t *total, uint64_t *free, uint64_t *used)
 {
-	struct gpuarb_client_memory share = share_of(device_of(nvml));
+	struct gpuarb_client_memory share;
+	struct arb_device *device;
+	char uuid[96] = "";
 
+	if (arb_disabled() || !uuid_of(nvml, uuid, sizeof(uuid)))
+		return false;
+	if (!arb_device_named(uuid, &device))
+		return look(uuid, total, free, used);
+	share = share_of(device);
 	if (!share.limit)
 		return false;
 	*total = shown(*total, share.limit, share.oversubscribe);

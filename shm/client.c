@@ -183,7 +183,7 @@ void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_N
 		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
 }
 
-static void own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
+void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
 	if (c->by_container)
 		arb_client_container_name(id, c->name);
@@ -245,7 +245,7 @@ int arb_client_join(struct gpuarb_client *c)
 	if (r == 0) {
 		arb_os_identify(&id);
 		if (c->own_account)
-			own_name(c, &id);
+			arb_client_own_name(c, &id);
 		arb_slot_fill(&c->seg, c->me.slot, &id, c->priority);
 		r = attach(c);
 	}

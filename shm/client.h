@@ -145,6 +145,13 @@ int arb_client_leave_now(struct gpuarb_client *c);
 
 /* What the account @container is called. */
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES]);
+/* What that of a client with own_account is called: c->name. */
+void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id);
+
+/* What the options and the settings say, before anything is opened; and where it is. */
+int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
+	const struct arb_config *config, struct gpuarb_error *err);
+const char *arb_client_dir(const struct gpuarb_options *o);
 
 /* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */
 int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err);
@@ -164,6 +171,10 @@ int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *wor
 void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
+/* More than any GPU has: garbage. */
+#define ARB_PHYSICAL_MOST (1ull << 50)
+/* Fills in limit and left by all the rest; `most`: c->mem_most. */
+void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most);
 
 /* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process.
  */

@@ -10,8 +10,6 @@
 #include "reclaim.h"
 #include "residency.h"
 
-/* Less than any GPU has is no answer, and more than this no GPU's. */
-#define PHYSICAL_MOST (1ull << 50)
 /* How long it is tried to clean up behind the dead before memory is refused. */
 #define CLEAN_PATIENCE_NS 200000000u
 
@@ -20,7 +18,7 @@ int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	int r;
 
-	if (!bytes || bytes > PHYSICAL_MOST)
+	if (!bytes || bytes > ARB_PHYSICAL_MOST)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
 	c->physical = bytes;
@@ -42,7 +40,7 @@ void arb_client_know_memory(struct gpuarb_client *c)
 		arb_store64(hint, c->physical);
 	if (!m->physical)
 		m->physical = c->physical ? c->physical : arb_load64(hint);
-	if (m->physical > PHYSICAL_MOST)
+	if (m->physical > ARB_PHYSICAL_MOST)
 		m->physical = 0;
 	c->mem_most = arb_memory_most(m);
 	arb_store32(&c->oversubscribes, m->oversubscribe);
@@ -266,6 +264,29 @@ int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *li
 	return r < 0 ? r : 0;
 }
 
+void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most)
+{
+	uint64_t quota = memory->quota;
+
+	memory->limit = quota && (!most || quota < most) ? quota : most;
+	/* What the driver has free just now says nothing where memory moves. */
+	if (!memory->limit && memory->oversubscribe) {
+		memory->limit = memory->physical;
+		memory->left = memory->physical > memory->mine ? memory->physical - memory->mine : 0;
+		return;
+	}
+	if (!memory->limit)
+		return;
+	/* A quota that was lowered may be below what is used. */
+	memory->left = memory->limit;
+	if (quota)
+		memory->left = memory->used < quota ? quota - memory->used : 0;
+	if (memory->left > memory->limit)
+		memory->left = memory->limit;
+	if (most && (memory->mine >= most || most - memory->mine < memory->left))
+		memory->left = memory->mine < most ? most - memory->mine : 0;
+}
+
 int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *memory)
 {
 	uint64_t used = 0, quota = 0, most;
@@ -283,22 +304,6 @@ int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *m
 		.oversubscribe = c->rules.memory.oversubscribe,
 		.prefetch = c->rules.memory.prefetch};
 	arb_lock_give(&c->guard->lock);
-	memory->limit = quota && (!most || quota < most) ? quota : most;
-	/* What the driver has free just now says nothing where memory moves. */
-	if (!memory->limit && memory->oversubscribe) {
-		memory->limit = memory->physical;
-		memory->left = memory->physical > memory->mine ? memory->physical - memory->mine : 0;
-		return 0;
-	}
-	if (!memory->limit)
-		return 0;
-	/* A quota that was lowered may be below what is used. */
-	memory->left = memory->limit;
-	if (quota)
-		memory->left = used < quota ? quota - used : 0;
-	if (memory->left > memory->limit)
-		memory->left = memory->limit;
-	if (most && (memory->mine >= most || most - memory->mine < memory->left))
-		memory->left = memory->mine < most ? most - memory->mine : 0;
+	arb_client_tell_memory(memory, most);
 	return 0;
 }

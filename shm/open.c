@@ -124,9 +124,18 @@ static const char *why_not_joined(int r)
 	return strerror(-r);
 }
 
-/* What the options and the settings say, before anything is opened. */
-static int describe(struct gpuarb_client *c, const struct gpuarb_options *o, const struct arb_config *config,
-	struct gpuarb_error *err)
+/* The directory that the caller names stands above the environment. */
+const char *arb_client_dir(const struct gpuarb_options *o)
+{
+	const char *dir = o->dir;
+
+	if (!dir && !o->ignore_env)
+		dir = secure_getenv("GPUARB_DIR");
+	return dir && *dir ? dir : ARB_DIR_DEFAULT;
+}
+
+int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
+	const struct arb_config *config, struct gpuarb_error *err)
 {
 	const char *account = o->account, *limits = o->limits_file;
 
@@ -213,7 +222,6 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
 	struct arb_config config;
 	struct gpuarb_client *c;
-	const char *dir = o.dir;
 	int r;
 
 	*client = NULL;
@@ -224,17 +232,12 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	if (r < 0 && !alone)
 		return r;
 	c = calloc(1, sizeof(*c));
-	r = c ? describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
-	/* The directory that the caller names stands above the environment. */
-	if (!dir && !o.ignore_env)
-		dir = secure_getenv("GPUARB_DIR");
-	if (!dir || !*dir)
-		dir = ARB_DIR_DEFAULT;
+	r = c ? arb_client_describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
 	if (r == 0 && alone)
 		r = limited(c, &config) ? open_alone(c, o.gpu, &config, err)
 					: arb_fail(err, -ENOENT, "there is no limit to keep");
 	else if (r == 0)
-		r = open_segments(c, dir, o.gpu, &config, err);
+		r = open_segments(c, arb_client_dir(&o), o.gpu, &config, err);
 	arb_config_free(&config);
 	if (r == 0)
 		r = join(c, err);

@@ -113,8 +113,17 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/%.o,preload_memory preload_memory
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
 
+# What one sees that uses nothing but NVML: no libcuda here.
+NVML_ONLY := $(PRELOAD_TEST)/nvml $(PRELOAD_TEST)/nvml-linked
+$(NVML_ONLY): test/preload_nvml.c test/harness.h preload/nvml_abi.h preload/nvml.def $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libnvidia-ml.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -Ipreload $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $(filter %.c %.o %.a,$^) \
+		$(if $(filter %-linked,$@),-L$(SIM) -l:libnvidia-ml.so.1) -l:libinih.a -lpthread -ldl -lm
+
 .PHONY: check-preload-memory
-check-preload-memory: $(ALL) $(MEMORY_TEST) ## device memory of every kind against a quota, with races and kills
+check-preload-memory: $(ALL) $(MEMORY_TEST) $(NVML_ONLY) ## device memory of every kind against a quota, with races and kills
+	@for t in $(NVML_ONLY); do LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $$t || exit 1; done
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
 
 # The same in emulation.

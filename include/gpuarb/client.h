@@ -181,6 +181,13 @@ struct gpuarb_client_memory {
 /* Is device memory to be managed? Costs nothing. */
 GPUARB_API bool gpuarb_client_oversubscribes(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
+/*
+ * What a client that was opened with these options would be told, for one that does not become it: it takes
+ * no slot, nothing is made, written or kept open. `physical`: what the GPU has, where the segment does not
+ * say; 0: not known.
+ */
+GPUARB_API int gpuarb_client_look(
+	const struct gpuarb_options *options, uint64_t physical, struct gpuarb_client_memory *memory);
 
 /* True once for each turn at the GPU's memory: what was on the GPU before may have been pushed out. */
 GPUARB_API bool gpuarb_client_turn_began(struct gpuarb_client *client);
