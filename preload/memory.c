@@ -51,6 +51,14 @@ void memory_release(struct arb_device *device, uint64_t bytes)
 		gpuarb_client_mem_release(client, bytes);
 }
 
+bool memory_never(struct arb_device *device, uint64_t bytes)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	struct gpuarb_client_memory memory;
+
+	return client && gpuarb_client_memory(client, &memory) == 0 && memory.limit && bytes > memory.limit;
+}
+
 uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
@@ -135,22 +143,15 @@ bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_
 bool memory_reserve_waiting(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call)
 {
-	bool thread = arb_hooks[call->id].variant == VARIANT_PTSZ;
-	__typeof__(cuStreamSynchronize) *wait =
-		thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize);
-	CUstreamCaptureMode mode;
 	uint64_t until = 0;
-	bool waited;
 
 	if (reserve_hard(device, bytes, need, &until))
 		return true;
 	/* Frees that are still queued come first, as with the driver's own lack of memory. */
-	mode = track_relax();
-	waited = wait && wait(call->stream) == CUDA_SUCCESS;
-	track_unrelax(mode);
-	if (waited)
-		memory_give_back();
-	return (waited && reserve_undisturbed(device, bytes, need, &until)) || memory_refused(device, bytes);
+	if (memory_never(device, bytes) || !memory_pool_owes() || !memory_mark_wait(call))
+		return memory_refused(device, bytes);
+	memory_give_back();
+	return reserve_undisturbed(device, bytes, need, &until) || memory_refused(device, bytes);
 }
 
 struct arb_device *memory_device(CUdevice ordinal)

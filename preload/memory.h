@@ -35,9 +35,11 @@ bool memory_refused(struct arb_device *device, uint64_t bytes);
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need);
 /* Takes it back; for any thread, also one that captures. */
 void memory_give_back(void);
-/* The same for a call in a stream whose queued frees may be waited for. */
+/* The same for a call in a stream whose queued frees may be waited for, if there can be any. */
 bool memory_reserve_waiting(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call);
+/* It is more than there will ever be room for. */
+bool memory_never(struct arb_device *device, uint64_t bytes);
 /* Counts up to `bytes`, as far as there is room: how much it was. */
 uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
 void memory_release(struct arb_device *device, uint64_t bytes);
@@ -103,8 +105,8 @@ unsigned memory_calls_flying(void);
 /* All work of a context has ended (NULL: of the current one); and whether that would help anybody. */
 void memory_pool_drained(CUcontext ctx);
 bool memory_pool_pending(void);
-/* Whether any pool has something. */
-bool memory_pool_holds(void);
+/* Whether something that was freed in a stream, or by a graph, may still be on its way. */
+bool memory_pool_owes(void);
 /* Whether there can be graphs with memory. */
 bool memory_graph_any(void);
 /* What a device's graphs may take now counts; false: there is no room. And when they have, or have not. */

@@ -19,8 +19,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define NAP_LEAST_NS 30000u
-#define NAP_MOST_NS  1000000u
+#define NAP_NS 30000u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct graph_exec *list;
@@ -111,7 +110,7 @@ static bool enter_undisturbed(const struct graph_exec *x, uint64_t until)
 	while (!try_to_enter(x)) {
 		if (!own.again || track_now() > until)
 			return false;
-		memory_nap(NAP_LEAST_NS);
+		memory_nap(NAP_NS);
 		memory_give_back();
 	}
 	return true;
@@ -172,7 +171,7 @@ static bool try_without_others(const struct graph_exec *x, uint64_t until, bool 
 /* As long as graphs end, and give room. */
 static bool wait_and_enter(const struct graph_exec *x, uint64_t until)
 {
-	uint64_t patience = memory_patience_ns(), since = track_now(), nap = NAP_LEAST_NS;
+	uint64_t patience = memory_patience_ns(), since = track_now(), nap = 0;
 	unsigned before = running();
 	bool others = true;
 
@@ -187,17 +186,15 @@ static bool wait_and_enter(const struct graph_exec *x, uint64_t until)
 		}
 		if (now < before) {
 			since = track_now();
-			nap = NAP_LEAST_NS;
+			nap = 0;
 		} else if (track_now() - since > patience) {
 			arb_log(ARB_LOG_WARN,
 				"a graph finds no room, because none of %u that run has ended for %u ms", now,
 				(unsigned)(patience / MS));
 			return false;
-		} else if (nap < NAP_MOST_NS) {
-			nap *= 2;
 		}
 		before = running();
-		memory_nap(nap);
+		memory_nap_longer(&nap);
 	}
 }
 
@@ -207,25 +204,12 @@ static bool wait_for_blocks(const struct graph_exec *x)
 	uint64_t until = track_now() + memory_patience_ns();
 
 	while (memory_ordered_any() && track_now() < until) {
-		memory_nap(NAP_LEAST_NS);
+		memory_nap(NAP_NS);
 		memory_give_back();
 		if (try_to_enter(x))
 			return true;
 	}
 	return false;
-}
-
-/* Queued frees are waited for, as with the driver's own lack of memory. */
-static bool finish_stream(const struct act_call *call)
-{
-	__typeof__(cuStreamSynchronize) *wait = arb_hooks[call->id].variant == VARIANT_LEGACY
-							? arb_real(cuStreamSynchronize)
-							: arb_real(cuStreamSynchronize_ptsz);
-	CUstreamCaptureMode mode = track_relax();
-	bool done = wait && wait(call->stream) == CUDA_SUCCESS;
-
-	track_unrelax(mode);
-	return done;
 }
 
 void graph_enter_if_room(struct graph_exec *x)
@@ -255,7 +239,8 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	until = track_now() + MEMORY_UNDER_WAY_NS;
 	if (enter_undisturbed(x, until) || wait_and_enter(x, until) || wait_for_blocks(x))
 		return true;
-	if (memory_pool_holds() && finish_stream(call) && enter_undisturbed(x, until))
+	/* Queued frees are waited for, as with the driver's own lack of memory. */
+	if (memory_pool_owes() && memory_mark_wait(call) && enter_undisturbed(x, until))
 		return true;
 	return memory_refused(memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes);
 }
@@ -326,14 +311,15 @@ void memory_graph_freed(CUdeviceptr at)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Not while one relies on what it had: that is over in a moment. */
+/* Not while one relies on what it had: that is over in a moment, if its stream is not full. */
 void memory_graph_trim_begin(void)
 {
+	uint64_t until = track_now() + memory_patience_ns();
 	bool wait;
 
 	do {
 		pthread_mutex_lock(&lock);
-		wait = alone;
+		wait = alone && track_now() < until;
 		if (!wait) {
 			trimming++;
 			mixed = flying != 0;
@@ -341,7 +327,7 @@ void memory_graph_trim_begin(void)
 		}
 		pthread_mutex_unlock(&lock);
 		if (wait)
-			memory_nap(NAP_LEAST_NS);
+			memory_nap(NAP_NS);
 	} while (wait);
 }
 

@@ -3,6 +3,7 @@
 
 #include "elf.h"
 #include "hooks.h"
+#include "log.h"
 #include "symbols.h"
 #include "threads.h"
 #include "track.h"
@@ -16,11 +17,20 @@
 #define PATIENCE_NS       60000000000ull
 #define PATIENCE_SHORT_NS 2000000000ull
 
+#define NAP_LEAST_NS 30000u
+#define NAP_MOST_NS  1000000u
+
 void memory_nap(uint64_t ns)
 {
 	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 
 	syscall(SYS_nanosleep, &ts, NULL);
+}
+
+void memory_nap_longer(uint64_t *ns)
+{
+	*ns = !*ns ? NAP_LEAST_NS : *ns < NAP_MOST_NS ? 2 * *ns : *ns;
+	memory_nap(*ns);
 }
 
 bool memory_may_wait(void)
@@ -181,4 +191,42 @@ void memory_mark_drop(struct memory_mark *mark)
 	if (mark->event && destroy)
 		destroy(mark->event);
 	*mark = (struct memory_mark){0};
+}
+
+/* What was freed before it counts as free for the driver only after a synchronisation. It does not block. */
+static void observe(const struct memory_mark *mark)
+{
+	__typeof__(cuEventSynchronize) *wait = arb_real(cuEventSynchronize);
+
+	if (!wait || !push(mark->ctx))
+		return;
+	wait(mark->event);
+	pop();
+}
+
+/*
+ * Not the driver's own wait for a stream, which has no end if the stream waits for what this thread would do
+ * next. And an event of our own, because others may go on filling the stream, or begin to capture it.
+ */
+bool memory_mark_wait(const struct act_call *call)
+{
+	uint64_t patience = memory_patience_ns(), until = track_now() + patience, nap = 0;
+	struct memory_mark mark = {0};
+	CUstreamCaptureMode mode;
+	bool set, passed = false;
+
+	if (streams_capturing(call))
+		return false;
+	mode = track_relax();
+	set = memory_mark_set(&mark, call) == CUDA_SUCCESS;
+	while (set && !(passed = memory_mark_passed(&mark)) && track_now() < until)
+		memory_nap_longer(&nap);
+	if (passed)
+		observe(&mark);
+	else if (set)
+		arb_log(ARB_LOG_WARN, "there is no room, and what is in the stream has not ended for %u ms",
+			(unsigned)(patience / MS));
+	memory_mark_drop(&mark);
+	track_unrelax(mode);
+	return passed;
 }

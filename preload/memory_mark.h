@@ -34,8 +34,13 @@ bool memory_mark_passed(const struct memory_mark *mark);
 /* True: it was of this context, and is passed. */
 bool memory_mark_context(struct memory_mark *mark, CUcontext ctx, enum memory_end what);
 void memory_mark_drop(struct memory_mark *mark);
+/* Until the GPU has come to all that is in the call's stream by now; false: it has not, and is taken for
+ * stuck. */
+bool memory_mark_wait(const struct act_call *call);
 
 void memory_nap(uint64_t ns);
+/* Each time longer than before; *ns is 0 at first. */
+void memory_nap_longer(uint64_t *ns);
 /* Whether the program has put something into its streams that waits. */
 bool memory_may_wait(void);
 /* How long something that is queued may take to end, before it is taken for stuck. */

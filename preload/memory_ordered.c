@@ -106,7 +106,7 @@ static struct block **oldest(const struct arb_device *device)
 	struct block **found = NULL;
 
 	for (struct block **at = &list; *at; at = &(*at)->next)
-		if ((*at)->passed && (!device || (*at)->entry.device == device))
+		if ((*at)->passed && (*at)->entry.device == device)
 			found = at;
 	return found;
 }
@@ -121,7 +121,7 @@ static void give_back(const struct arb_device *device, uint64_t keep)
 	pthread_mutex_lock(&lock);
 	for (b = list; b; b = b->next) {
 		b->passed = b->passed || memory_mark_passed(&b->mark);
-		kept += !device || b->entry.device == device ? b->entry.bytes : 0;
+		kept += b->entry.device == device ? b->entry.bytes : 0;
 	}
 	while (kept > keep && (at = oldest(device))) {
 		b = take_out(at);
@@ -139,13 +139,34 @@ static void give_back(const struct arb_device *device, uint64_t keep)
 	track_unrelax(mode);
 }
 
+static bool idle(struct arb_device *device)
+{
+	CUstreamCaptureMode mode = track_relax();
+	struct track *t = tracker_get(device);
+	bool yes;
+
+	track_lock(t);
+	yes = streams_idle(t);
+	track_unlock(t);
+	track_unrelax(mode);
+	return yes;
+}
+
+/* Freeing waits for all work of the device, which may wait for what the calling thread is about to do. */
+static void give_back_if_safe(struct arb_device *device, uint64_t keep)
+{
+	if (device && (!memory_may_wait() || idle(device)))
+		give_back(device, keep);
+}
+
 void memory_ordered_give_back(void)
 {
 	uint64_t until;
 
 	if (!memory_ordered_any())
 		return;
-	give_back(NULL, 0);
+	for (CUdevice i = 0; i < ARB_DEVICES; i++)
+		give_back_if_safe(arb_device_known(i), 0);
 	/* What other threads are about to free is as good as free. */
 	for (until = track_now() + memory_patience_ns();
 		__atomic_load_n(&going, __ATOMIC_RELAXED) && track_now() < until;)
@@ -163,13 +184,6 @@ bool memory_ordered_wait(struct arb_device *device, uint64_t bytes, enum memory_
 			return true;
 	}
 	return false;
-}
-
-/* Room for one more; what pools keep is waited for only if there is any. */
-static bool make_room(struct arb_device *device, uint64_t bytes, const struct act_call *call)
-{
-	return memory_pool_holds() ? memory_reserve_waiting(device, bytes, MEMORY_ALL, call)
-				   : memory_reserve_hard(device, bytes, MEMORY_ALL);
 }
 
 static CUresult make(const struct act_call *call, CUdeviceptr *p)
@@ -204,7 +218,7 @@ bool memory_ordered_alloc(
 		entry.key = b->entry.key;
 		forget(b);
 		*result = CUDA_SUCCESS;
-	} else if (!make_room(device, entry.bytes, call)) {
+	} else if (!memory_reserve_waiting(device, entry.bytes, MEMORY_ALL, call)) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	} else {
@@ -266,32 +280,23 @@ static uint64_t threshold(const struct arb_device *device)
 void memory_ordered_synced(void)
 {
 	struct arb_device *device;
-	CUstreamCaptureMode mode;
-	struct track *t;
 	uint64_t keep;
-	bool idle;
 
 	if (!__atomic_load_n(&held, __ATOMIC_RELAXED))
 		return;
 	device = arb_device_current();
-	t = device ? tracker_get(device) : NULL;
-	keep = t ? threshold(device) : 0;
-	if (!t || __atomic_load_n(&held, __ATOMIC_RELAXED) <= keep)
+	keep = device ? threshold(device) : 0;
+	if (!device || __atomic_load_n(&held, __ATOMIC_RELAXED) <= keep)
 		return;
-	mode = track_relax();
-	track_lock(t);
-	idle = streams_idle(t);
-	track_unlock(t);
-	track_unrelax(mode);
-	/* Elsewhere work goes on, which freeing would wait for. */
-	if (idle)
+	/* Elsewhere work may go on, which freeing would wait for. */
+	if (idle(device))
 		give_back(device, keep);
 }
 
 void memory_ordered_trim(CUmemoryPool pool, CUdevice ordinal, uint64_t keep)
 {
 	if (memory_ordered_any() && is_default(pool, ordinal))
-		give_back(arb_device_known(ordinal), keep);
+		give_back_if_safe(arb_device_known(ordinal), keep);
 }
 
 struct sum {

@@ -2,7 +2,6 @@
 #include "memory_stock.h"
 
 #include "device.h"
-#include "gpuarb/client.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -42,10 +41,7 @@ static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool 
 /* A node takes no memory before its graph is launched; one that never can be is refused right away. */
 static bool graph_node(const struct stock *s, uint64_t bytes, CUresult *result)
 {
-	struct gpuarb_client *client = arb_device_client(s->device);
-	struct gpuarb_client_memory memory;
-
-	if (!client || gpuarb_client_memory(client, &memory) < 0 || !memory.limit || bytes <= memory.limit)
+	if (!memory_never(s->device, bytes))
 		return true;
 	*result = CUDA_ERROR_OUT_OF_MEMORY;
 	return false;
@@ -117,7 +113,7 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
 		return result;
 	(thread ? arb_real(cuMemFreeAsync_ptsz) : arb_real(cuMemFreeAsync))(entry.key, call->stream);
-	(thread ? arb_real(cuStreamSynchronize_ptsz) : arb_real(cuStreamSynchronize))(call->stream);
+	memory_mark_wait(call);
 	memory_pool_freed(&entry, call);
 	memory_pool_settle_all(true);
 	return CUDA_ERROR_OUT_OF_MEMORY;

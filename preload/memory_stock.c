@@ -162,6 +162,8 @@ bool stock_settle(struct stock *s, uint64_t done, bool tight)
 	if (tight)
 		trim(s);
 	now = reserved(s);
+	/* Where there is nothing, nothing is on its way. */
+	s->queued &= now != 0;
 	/* What others' calls may still add is counted, whether the driver has added it by now or not. */
 	want = now + s->coming;
 	if (now > s->counted) {
@@ -224,10 +226,11 @@ void memory_graph_done(CUdevice ordinal, uint64_t bytes)
 		stock_settle(s, bytes, false);
 }
 
-bool memory_pool_holds(void)
+bool memory_pool_owes(void)
 {
 	for (struct stock *s = __atomic_load_n(&list, __ATOMIC_ACQUIRE); s; s = s->next)
-		if (s->pool && __atomic_load_n(&s->counted, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&s->counted, __ATOMIC_RELAXED) &&
+			(!s->pool || __atomic_load_n(&s->queued, __ATOMIC_RELAXED)))
 			return true;
 	return false;
 }

@@ -353,6 +353,7 @@ static void more_than_there_is(void)
 	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
 	run("more than there is, in streams", pm_ordered, "256Mi");
 	run("streams and contexts that end before what was freed in them", pm_ordered_ends, "256Mi");
+	run("streams that wait for the program, with more than there is", pm_waits_managed, "256Mi");
 	setenv("GPUARB_SWITCH_TIME", "fixed", 1);
 	setenv("GPUARB_SWITCH_FIXED_MS", "200", 1);
 	run("turns", pm_turns, NULL);
@@ -385,6 +386,7 @@ int main(int argc, char **argv)
 	run("memory of others", pm_others, "256Mi");
 	run("two GPUs", pm_devices, "256Mi");
 	run("captures", pm_capture, "256Mi");
+	run("streams that wait for the program", pm_waits, "256Mi");
 	run("calls under way", pm_under_way, "256Mi");
 	run("calls under way in another process", pm_under_way_elsewhere, "256Mi");
 	run("arguments that are not there", pm_nothing, "256Mi");

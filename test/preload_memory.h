@@ -64,5 +64,8 @@ void pm_oversubscribe(void);
 void pm_ordered(void);
 void pm_ordered_ends(void);
 void pm_turns(void);
+/* preload_memory_wait.c */
+void pm_waits(void);
+void pm_waits_managed(void);
 
 #endif
