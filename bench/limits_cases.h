@@ -64,6 +64,8 @@ static const struct limits_case cases[] = {
 	   quarter. */
 	KIND("callback", 20, "--pattern=sync --wait=callback --every=4", 25),
 	KIND("burst", 1000, "--pattern=burst --burst=20:80", 20),
+	/* It never asks whether its work has ended, and is billed for that alone. */
+	{"unwaited", 0.5, 0, {{60, 20, "--pattern=burst --burst=1:4 --wait=none", 20}}, 0, 1, 0},
 	/* Without a limit and alone it is held up by nothing, and billed all the same. */
 	{"free-burst", 0.5, 0, {{0, 1000, "--pattern=burst --burst=50:50", 50}}, 0, 1, 0},
 	{"free-unwaited", 0.5, 0, {{0, 1000, "--pattern=burst --burst=20:20 --wait=none", 50}}, 0, 1, 0},

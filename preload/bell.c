@@ -127,6 +127,7 @@ static int32_t unrung(const struct track *t)
 /*
  * Functions of the program's may be called one after the other with ours, and take any time. Who waits for
  * all of a context waits for those in it as well; for those of another context it would wait because of us.
+ * Graphs may have some.
  */
 static bool waits_for_functions(const struct track *t)
 {
@@ -135,7 +136,7 @@ static bool waits_for_functions(const struct track *t)
 	if (t->ncontexts == 1 && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) == 1)
 		return false;
 	act_thread_sum(seen);
-	return seen[CAT_HOSTFN] > 0;
+	return seen[CAT_HOSTFN] + seen[CAT_GRAPH] > 0;
 }
 
 bool bell_set(struct track *t, uint64_t now, bool anew)

@@ -23,8 +23,13 @@
 #define THREAD_CREDIT 32   /* in a per-thread default stream, which nobody else can look at */
 /* One without a limit and alone has a marker behind so much work. As long as nobody knows how much that is,
  * and where no driver says so, behind twice as many calls each time. */
-#define PIECE_NS     MS
-#define NEW_CREDIT   16
+#define PIECE_NS   MS
+#define NEW_CREDIT 16
+#define FEW        4
+/* Where ends are dated, none is given to who has had work for less than this. */
+#define FRESH_NS (5 * MS)
+/* To come here costs a call so little that one that comes so rarely does each time. */
+#define SPARSE_NS    (400 * US)
 #define CREDIT_LEAST 16 /* with fewer queued, none is given */
 /* Nor for such long ones in several streams: a marker says nothing of other streams. */
 #define SCATTERED_NS (100 * US)
@@ -160,8 +165,8 @@ static void admit(struct track *t, const struct act_call *call)
 		}
 		/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of
 		 * now. */
-		if (t->phase == TRACK_DRAIN || (t->phase == TRACK_IN && !entered && t->watched && !t->turns &&
-						       none && own.covers == 1))
+		if (t->phase == TRACK_DRAIN ||
+			(t->phase == TRACK_IN && !entered && !t->turns && none && own.covers == 1))
 			stay_leave_if_idle(t);
 		if (t->phase == TRACK_OUT) {
 			own.covers = 1; /* what passed on credit has ended */
@@ -255,14 +260,14 @@ void gate_before(struct act_call *call)
 				       : 0;
 		return;
 	}
+	if (streams_capturing(call)) {
+		act_thread_take_back(self);
+		return;
+	}
 	own.covers = covered(t, self);
 	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) && __atomic_load_n(&t->open, __ATOMIC_RELAXED) &&
 		!track_per_thread(call) && is_of_a_piece(t, self))
 		return;
-	if (streams_capturing(call)) {
-		self->credit = 0;
-		return;
-	}
 	saved = errno;
 	own.slept = false;
 	own.track = t;
@@ -276,7 +281,7 @@ void gate_before(struct act_call *call)
 	if (own.begun_ns < t->begin_ns)
 		own.begun_ns = t->begin_ns;
 	admit(t, call);
-	if (t->first_launch && (t->watched || !t->quick)) {
+	if (t->first_launch) {
 		marker_calibrate(t, call, own.ctx);
 		if (t->watched && stay_in_company(t) && !weight_alone(&t->weight, call->handle))
 			marker_start(t, call, own.ctx);
@@ -307,7 +312,7 @@ static bool are_short(const struct track *t)
 }
 
 /* How many may pass until the next marker. */
-static uint32_t credit(struct track *t, const struct act_call *call)
+static uint32_t credit(struct track *t, const struct act_call *call, uint64_t now)
 {
 	if (!t->watched)
 		return track_per_thread(call) && piece(t) > THREAD_CREDIT ? THREAD_CREDIT : piece(t);
@@ -319,7 +324,38 @@ static uint32_t credit(struct track *t, const struct act_call *call)
 		return are_short(t) ? (uint32_t)(SHORT_CREDIT_NS / t->launch_ns) : 0;
 	if (t->call_ns >= SCATTERED_NS && marker_is_scattered(t))
 		return 0;
+	/* What is over soon leaves no credit behind: the first of the next finds that it has ended. */
+	if (now - t->begin_ns < FRESH_NS)
+		return 0;
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
+}
+
+/* Where it can be foreseen which call is the last of a stay, that one has a marker behind it, and leaves no
+ * credit: then the first of the next finds that it has ended. */
+static uint32_t up_to_the_last(const struct track *t, uint32_t credit)
+{
+	uint64_t calls = stay_calls(t);
+
+	if (!t->regular || calls > t->calls)
+		return credit;
+	return t->calls - calls <= credit ? (uint32_t)(t->calls - calls - (calls < t->calls)) : credit;
+}
+
+/*
+ * Who launches now and then, or a few calls at a time, gets no credit: so nobody is on the way to the driver
+ * when they end, their markers say all, and the next call finds that they have ended. What is captured passes
+ * on credit as well.
+ */
+static bool gets_none(struct track *t, uint64_t now)
+{
+	uint64_t apart = (now - t->called_ns) / own.covers;
+
+	t->called_ns = now;
+	if (apart > 4 * SPARSE_NS)
+		apart = 4 * SPARSE_NS;
+	t->sparse_ns = (uint64_t)((int64_t)t->sparse_ns + ((int64_t)apart - (int64_t)t->sparse_ns) / 4);
+	return t->sparse_ns > SPARSE_NS || (stay_is_rare(t) && stay_calls(t) <= FEW) ||
+	       __atomic_load_n(&arb_captures, __ATOMIC_RELAXED);
 }
 
 /* What was let through is in the driver's hands: a marker behind it, and credit. True: a stay begins with it.
@@ -328,20 +364,16 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 {
 	struct act_thread *self = act_thread_get();
 	bool first = t->first_launch;
-	/* Who launches one call now and then gets no credit for it: so nobody is on the way to the driver
-	 * when it ends, and its marker says all. */
-	bool lone = first && t->calls == 1 && stay_is_rare(t);
+	bool none = gets_none(t, now);
 
-	if (result != CUDA_SUCCESS)
-		t->loose = true;
-	else if ((t->watched || track_per_thread(call) || lone || !first || !t->quick) &&
-		 !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
+	if (result != CUDA_SUCCESS || !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
 		t->loose = true;
 	own.begun_ns = own.let_ns;
 	t->unwaited += own.covers;
 	if (!t->launch_ns)
 		__atomic_store_n(&t->blind, t->blind + own.covers, __ATOMIC_RELAXED);
-	self->granted = self->credit = result == CUDA_SUCCESS && !lone ? credit(t, call) : 0;
+	self->granted = self->credit =
+		result == CUDA_SUCCESS && !none ? up_to_the_last(t, credit(t, call, now)) : 0;
 	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
 	if (first)

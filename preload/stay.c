@@ -75,9 +75,14 @@ static uint64_t all_seen(void)
 	return calls;
 }
 
+uint64_t stay_calls(const struct track *t)
+{
+	return all_seen() - t->stay_seen;
+}
+
 bool stay_is_whole(const struct track *t)
 {
-	return t->regular && all_seen() - t->stay_seen >= t->calls;
+	return t->regular && stay_calls(t) >= t->calls;
 }
 
 bool stay_is_quiet(struct track *t)
@@ -110,10 +115,16 @@ static uint64_t loose_end(const struct track *t, uint64_t now)
 		return t->last_end_ns;
 	if (!t->watched && t->waited_ns >= t->begin_ns)
 		return t->waited_ns;
-	/* Credit is taken back, and no longer known, where a thread goes from one GPU to another. */
-	if (!t->launch_ns || !t->last_end_ns || __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
-		return t->busy_ns + (now - t->busy_ns) / 2;
-	end = t->last_end_ns + credited * t->launch_ns;
+	/* Between when it was last seen busy and now. */
+	if (!t->launch_ns) {
+		end = t->busy_ns > t->begin_ns ? t->busy_ns : t->begin_ns;
+		return end + (now - end) / 2;
+	}
+	/* If no marker of this stay has passed, none of its calls is covered. */
+	if (t->last_end_ns > t->begin_ns)
+		end = t->last_end_ns + credited * t->launch_ns;
+	else
+		end = t->begin_ns + (credited + 1) * t->launch_ns;
 	return end < t->busy_ns ? t->busy_ns : end > now ? now : end;
 }
 

@@ -428,6 +428,8 @@ static void capture_begins(CUstream stream)
 		__atomic_fetch_add(&arb_captures, 1, __ATOMIC_RELAXED);
 	}
 	track_unlock(t);
+	/* What it captures on credit would count as work. */
+	gate_renew();
 }
 
 static bool capture_ended(struct track *t, CUstream stream)

@@ -131,6 +131,8 @@ struct track {
 	uint64_t busy_ns;       /* when it was last seen busy */
 	uint64_t progress_ns;   /* when a marker was last seen finished, or work begun */
 	uint64_t seen;          /* calls by all threads, at the last look */
+	uint64_t called_ns;     /* when the last call came by */
+	uint64_t sparse_ns;     /* from one to the next, on average, 4 * SPARSE_NS at most */
 	bool quiet;             /* there were none since the look before */
 	uint32_t blind;         /* calls before anything was known of how long they take */
 	uint32_t uncovered; /* of one without a limit, calls since the last marker, but for those on credit */
@@ -338,6 +340,8 @@ bool stay_in_company(const struct track *t);
 uint64_t stay_due(const struct track *t);
 /* They begin so rarely that to look at each end costs no more than to look from time to time. */
 bool stay_is_rare(const struct track *t);
+/* How many it has been so far. */
+uint64_t stay_calls(const struct track *t);
 /* It has as many calls as the last two had; false also if those differ. */
 bool stay_is_whole(const struct track *t);
 /* Nobody has called since this was last asked. */

@@ -160,7 +160,7 @@ void tracker_charge(void)
 static uint64_t look(struct track *t)
 {
 	uint64_t now = track_now(), due, late, least, most, next;
-	bool unforeseen = false, affordable, settled, rang;
+	bool unforeseen = false, affordable, settled, rang, checked = false;
 
 	track_lock(t);
 	rang = __atomic_load_n(&t->bell, __ATOMIC_ACQUIRE) == BELL_RANG;
@@ -173,11 +173,14 @@ static uint64_t look(struct track *t)
 	least = t->hurry ? 100 * US : stay_is_rare(t) ? MS : t->watched ? tracker_look_ns : ALONE_NS;
 	most = t->hurry ? 500 * US : least > tracker_look_ns ? least : tracker_look_ns;
 	/* Whoever is awake need not wake again for it soon. */
-	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns)
+	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns) {
+		checked = true;
 		stay_check(t, now);
+	}
 	due = stay_due(t);
-	/* Who goes on launching has work; if it has not, and nobody pays for that, it comes back at once. */
-	if (!t->watched && !t->quiet && !rang && due < t->check_ns && !stay_is_whole(t))
+	/* Who goes on launching has work; if it has not, and nobody pays for that, it comes back at once. So
+	 * it is looked at now and then only. */
+	if (!t->watched && !t->quiet && !rang && !checked && due < t->check_ns && !stay_is_whole(t))
 		due = t->check_ns;
 	if (t->phase != TRACK_OUT && (now >= due || rang) && !stay_leave_if_idle(t)) {
 		due = stay_due(t);
