@@ -276,8 +276,11 @@ done:
 }
 TWIN(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph *phGraph), end(PICK(hStream), phGraph))
 
-static bool captures_blocking(CUcontext ctx)
+/* Nothing suffers from being asked, not even beside the legacy stream. */
+static bool captures_blocking(CUstream handle, CUcontext ctx)
 {
+	if (handle && handle != CU_STREAM_LEGACY)
+		return false;
 	for (CUstream s = drv.streams; s; s = s->next)
 		if (s->capture && s->blocking && s->ctx == ctx)
 			return true;
@@ -287,16 +290,15 @@ static bool captures_blocking(CUcontext ctx)
 static CUresult info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
 	const CUgraphNode **deps, const CUgraphEdgeData **edges, size_t *ndeps)
 {
+	CUcontext ctx;
 	CUstream s;
 	CUresult rc;
 
 	if (!status)
 		return CUDA_ERROR_INVALID_VALUE;
+	TRY(drv_current(&ctx));
 	drv_lock();
-	rc = drv_stream(handle, &s);
-	/* Nobody suffers from asking. */
-	if (rc == CUDA_SUCCESS && s->legacy && captures_blocking(s->ctx))
-		rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	rc = captures_blocking(handle, ctx) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : drv_stream(handle, &s);
 	if (rc == CUDA_SUCCESS) {
 		*status = s->capture ? s->capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
 		if (*status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
