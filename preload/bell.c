@@ -6,6 +6,8 @@
  */
 #include "track.h"
 
+#include <errno.h>
+
 #include "hooks.h"
 #include "threads.h"
 
@@ -26,6 +28,8 @@
 /* The end of work that may be so much earlier or later than expected cannot be foreseen. */
 #define OFF_NS        (300 * US)
 #define OFF_BESIDE_NS (100 * US)
+/* So long the first function of a program's may have to wait for a bell. */
+#define RING_NS (100 * MS)
 /* Who has launched so many and waited for none will not wait for this one. */
 #define UNWAITED_LEAST 32
 
@@ -218,4 +222,30 @@ void bell_forget(struct track *t, CUcontext ctx)
 	t->bell_ctx = NULL;
 	t->bells_set = __atomic_load_n(&t->bells_rung, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->bell, BELL_NONE, __ATOMIC_RELAXED);
+}
+
+/*
+ * Who has several contexts and no functions may have a bell set. One that it now puts into a stream would be
+ * called before that, and whoever waits for all of the other context would wait for it: so the bells ring
+ * first, which they do by themselves, and are not set again. Only the first function waits, and not for long.
+ */
+void bell_before_function(void)
+{
+	static uint32_t done;
+	uint64_t end;
+	int saved = errno;
+
+	if (__atomic_load_n(&done, __ATOMIC_RELAXED))
+		return;
+	end = track_now() + RING_NS;
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		struct track *t = &arb_tracks[i];
+
+		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE) || !waits_for_functions(t))
+			continue;
+		while (unrung(t) > 0 && track_now() < end)
+			track_nap(50 * US);
+		__atomic_store_n(&done, 1, __ATOMIC_RELAXED);
+	}
+	errno = saved;
 }

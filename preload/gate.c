@@ -68,7 +68,7 @@ uint64_t track_now(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static void nap(uint64_t ns)
+void track_nap(uint64_t ns)
 {
 	struct timespec ts = {0, (long)ns};
 
@@ -183,7 +183,7 @@ static void admit(struct track *t, const struct act_call *call)
 			stay_is_backlogged(t);
 		__atomic_store_n(&t->waiters, t->waiters + 1, __ATOMIC_RELAXED);
 		track_unlock(t);
-		nap(queue_patience(t, now));
+		track_nap(queue_patience(t, now));
 		track_lock(t);
 		__atomic_store_n(&t->waiters, t->waiters - 1, __ATOMIC_RELAXED);
 		slept = own.slept = true;
@@ -247,6 +247,8 @@ void gate_before(struct act_call *call)
 
 	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
 	gate_thread_ended();
+	if (category == CAT_HOSTFN)
+		bell_before_function();
 	/* They cost the GPU nothing, and what is queued may wait for them. */
 	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
 		return;

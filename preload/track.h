@@ -210,6 +210,7 @@ extern struct track arb_tracks[ARB_DEVICES];
 extern uint32_t arb_captures;
 
 uint64_t track_now(void);
+void track_nap(uint64_t ns);
 
 /* How many of these locks the thread has: what it calls then, by way of the driver, is let go by. */
 extern __thread unsigned track_locks __attribute__((tls_model("initial-exec")));
@@ -270,6 +271,8 @@ bool bell_set_early(struct track *t, uint64_t now);
 /* After a look at the work: if it rang, was that the end? */
 void bell_heard(struct track *t, uint64_t now, bool idle);
 void bell_forget(struct track *t, CUcontext ctx);
+/* Before the program puts a function of its own into a stream. Without the lock. */
+void bell_before_function(void);
 
 /* probe.c. All under the lock but probe_give_memory. */
 bool probe_wants_memory(struct track *t);

@@ -124,7 +124,7 @@ typedef long words_fn(WORDS);
 #define WAY_COPY_SYNC   WRAP_WAITS
 #define WAY_MEMSET      WRAP_GATED
 #define WAY_PREFETCH    WRAP_GATED
-#define WAY_HOSTFN      WRAP_GATED
+#define WAY_HOSTFN      WRAP_WATCHED
 #define WAY_MEMOP       WRAP_GATED
 #define WAY_INTEROP     WRAP_GATED
 #define WAY_GRAPH_MAKE  WRAP_WATCHED

@@ -241,6 +241,30 @@ static void has_a_function_that_stands_still(void)
 	host_work();
 }
 
+/* The first function that it has waits for the program, which waits for another context: not for a bell
+ * there. */
+static void calls_beside_another_context(void)
+{
+	CUcontext first, second;
+	CUstream stream;
+
+	if (getenv("FORWARD_HOST_FUNC") && !answers())
+		return;
+	first = host_context(0);
+	second = host_context(0);
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuCtxSetCurrent(first));
+	begin_long_work(NULL, 50);
+	OK(cuCtxSetCurrent(second));
+	OK(cuLaunchHostFunc(stream, stands_still, &let_go));
+	OK(cuCtxSetCurrent(first));
+	OK(cuCtxSynchronize());
+	__atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+	OK(cuCtxSetCurrent(second));
+	OK(cuStreamSynchronize(stream));
+	host_must_leave(0);
+}
+
 /* What is never answered is not asked for ever: the driver's queue would be full one day. */
 static void is_not_answered(void)
 {
@@ -321,6 +345,7 @@ const struct host_case host_bell_cases[] = {
 	{"bell: has many streams", has_many_streams, "90", 0},
 	{"bell: has two contexts", has_two_contexts, "90", 0},
 	{"bell: waits beside another context", waits_beside_another_context, "90", 0},
+	{"bell: calls beside another context", calls_beside_another_context, "90", 0},
 	{"bell: has a function that stands still", has_a_function_that_stands_still, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
