@@ -132,6 +132,7 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 		    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
 		known[library].object = *object;
 		set_span(&arb_spans[library], object);
+		arb_is_ours(object); /* from here on we may be called by it */
 		__atomic_store_n(&known[library].state, KNOWN, __ATOMIC_RELEASE);
 	}
 	return true;
@@ -262,10 +263,6 @@ void *arb_direct_find(enum hook_id id, const void *caller)
 	bool same_for_all = true;
 	int saved = errno;
 
-	if (arb_is_ours(caller) || arb_is_inside(hook->library, caller)) {
-		own = arb_real_get(id);
-		return own ? own : target;
-	}
 	next = arb_elf_next((const void *)arb_direct_find, hook->symbol);
 	if (next && !arb_library_owns(hook->library, next)) {
 		/* What is in the global scope is meant by everybody, what is not only by whoever has it. */

@@ -156,6 +156,12 @@ typedef long words_fn(WORDS);
 
 /* The names that a linked program binds to. Where they lead is found at the first call: arb_direct_find. */
 #define DIRECT(type, library, symbol, params, args)                                                          \
+	static COLD type inside_##symbol params                                                              \
+	{                                                                                                    \
+		__typeof__(symbol) *real_ = arb_real(symbol);                                                \
+                                                                                                             \
+		return real_ ? real_ args : wrap_##symbol args;                                              \
+	}                                                                                                    \
 	static COLD type first_##symbol params                                                               \
 	{                                                                                                    \
 		__typeof__(symbol) *target_ =                                                                \
@@ -168,8 +174,10 @@ typedef long words_fn(WORDS);
 		__typeof__(symbol) *target_ = (__typeof__(symbol) *)__atomic_load_n(                         \
 			&arb_direct_table[HOOK_##symbol], __ATOMIC_RELAXED);                                 \
                                                                                                              \
-		if (unlikely(!target_ || arb_is_inside(library, __builtin_return_address(0))))               \
+		if (unlikely(!target_))                                                                      \
 			target_ = first_##symbol;                                                            \
+		if (unlikely(arb_is_inside(library, __builtin_return_address(0))))                           \
+			target_ = inside_##symbol;                                                           \
 		return target_ args;                                                                         \
 	}
 
