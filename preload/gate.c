@@ -327,7 +327,7 @@ static uint32_t credit(struct track *t, const struct act_call *call, uint64_t no
 	if (t->call_ns >= SCATTERED_NS && marker_is_scattered(t))
 		return 0;
 	/* What is over soon leaves no credit behind: the first of the next finds that it has ended. */
-	if (now - t->begin_ns < FRESH_NS)
+	if (now < t->begin_ns + FRESH_NS)
 		return 0;
 	return (t->outstanding < t->window ? t->outstanding : t->window) / 4;
 }
@@ -350,9 +350,11 @@ static uint32_t up_to_the_last(const struct track *t, uint32_t credit)
  */
 static bool gets_none(struct track *t, uint64_t now)
 {
-	uint64_t apart = (now - t->called_ns) / own.covers;
+	/* Another thread may have come by since we looked at the clock. */
+	uint64_t apart = now > t->called_ns ? (now - t->called_ns) / own.covers : 0;
 
-	t->called_ns = now;
+	if (now > t->called_ns)
+		t->called_ns = now;
 	if (apart > 4 * SPARSE_NS)
 		apart = 4 * SPARSE_NS;
 	t->sparse_ns = (uint64_t)((int64_t)t->sparse_ns + ((int64_t)apart - (int64_t)t->sparse_ns) / 4);
