@@ -1,9 +1,7 @@
 /* Events behind launches: what is still queued, when it ended, and how long a launch takes. */
 #include "track.h"
 
-#include "elf.h"
 #include "hooks.h"
-#include "symbols.h"
 
 /* cuEventElapsedTime gives a float of ms: after so long it would be coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)

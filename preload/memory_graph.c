@@ -6,9 +6,7 @@
  */
 #include "memory_graph.h"
 
-#include "elf.h"
 #include "memory.h"
-#include "symbols.h"
 #include "track.h"
 
 #include <stdlib.h>

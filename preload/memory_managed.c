@@ -6,10 +6,8 @@
 #include "memory.h"
 
 #include "device.h"
-#include "elf.h"
 #include "gpuarb/client.h"
 #include "log.h"
-#include "symbols.h"
 
 #include <stddef.h>
 #include <stdlib.h>

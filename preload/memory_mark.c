@@ -1,10 +1,8 @@
 /* Events behind work that has memory, and waiting for them without holding anything. */
 #include "memory_mark.h"
 
-#include "elf.h"
 #include "hooks.h"
 #include "log.h"
-#include "symbols.h"
 #include "threads.h"
 #include "track.h"
 
