@@ -37,18 +37,18 @@ static const struct hook *by_address(const void *found)
 	return NULL;
 }
 
-/* What names meant before they were other functions' as well. */
+/* Names that a driver may give for another function: it is that one if it is given for its own name, too. */
 static const struct {
 	const char *base, *other;
-	int version;
 } renamed[] = {
-	{"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 11040},
+	{"cuGraphInstantiate", "cuGraphInstantiateWithFlags"},
 };
 
-static const char *name_at(const char *base, int version)
+static const char *name_of(
+	const char *base, const void *found, int version, cuuint64_t flags, look_up_fn *look)
 {
 	for (unsigned i = 0; i < sizeof(renamed) / sizeof(*renamed); i++)
-		if (version >= renamed[i].version && !strcmp(base, renamed[i].base))
+		if (!strcmp(base, renamed[i].base) && look(renamed[i].other, version, flags) == found)
 			return renamed[i].other;
 	return base;
 }
@@ -110,7 +110,7 @@ static const struct hook *which(
 		}
 		version = NEWEST_KNOWN;
 	}
-	row = arb_hook_base(name_at(name, version), &count);
+	row = arb_hook_base(name_of(name, found, version, flags, look), &count);
 	return by_rule(row, row + count, version, flags);
 }
 
