@@ -34,6 +34,7 @@ plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-re
 	@echo "Measuring shares over time, without an arbiter and with gpuarb (about 30 s)..."
 	@bench/plot-shares.sh $(BUILD) bench/shares.dat
 	@gnuplot -e 'data="bench/shares.dat"; picture="bench/shares.svg"' bench/shares.gp
+	@sed -i 's|<title>Gnuplot</title>|<title>Shares of a GPU over time, without an arbiter and with gpuarb</title>|' bench/shares.svg
 	@echo "plots: bench/shares.svg, from bench/shares.dat"
 
 $(BUILD)/bench_start: | $(BUILD)/libgpuarb-preload.so

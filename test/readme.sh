@@ -1,7 +1,7 @@
 #!/bin/bash
 # The README's commands, as they stand there: every ```sh block is run, on the simulated GPU, in a directory of its own.
 # What is not ours is played: python is a program that uses the GPU, podman and sudo say what they would do, and make only
-# looks whether it could. Then: its links lead somewhere, and it is not too long.
+# looks whether it could. Then: its links lead somewhere, its picture can be read, and it is not too long.
 # Usage: readme.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -86,6 +86,7 @@ lines=$(wc -l <"$top/README.md")
 for link in $(grep -oE '\]\([^)]+\)' "$top/README.md" | sed 's/](\(.*\))/\1/'); do
 	case "$link" in http*) continue ;; esac
 	[ -e "$top/$link" ] || say "$link leads nowhere"
+	case "$link" in *.svg) python3 "$top/test/picture.py" "$top/$link" || say "$link cannot be read everywhere" ;; esac
 done
 
 [ "$bad" = 0 ] || exit 1

@@ -173,7 +173,8 @@ check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## co
 
 # The README's commands, as they stand there.
 .PHONY: check-readme
-CHECK += check-readme
+CHECK    += check-readme
+PACKAGES += python3
 check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## run the README's commands on the simulated GPU
 	@test/readme.sh $(BUILD)
 
