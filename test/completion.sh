@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the shells offer: every option of every tool, keys and their values, accounts and GPUs that are there, and after
+# What the shells offer: every option of every tool and no other, keys and their values, accounts and GPUs that are there, and after
 # "--" what the program's own completion says. zsh and fish where they are installed.
 # Usage: completion.sh BUILD
 set -u
@@ -44,6 +44,10 @@ for tool in tools/gpuarb-*.c; do
 	complete -p "$tool" >/dev/null 2>&1 || say "$tool has no completion"
 	for option in $("$tool" --help | sed -nE 's/^ *(-., +)?(--[a-z][a-z-]*).*/\2/p'); do
 		offers "$tool" -- | grep -qE -- "^$option=?\$" || say "$tool: $option is not offered"
+	done
+	for option in $(offers "$tool" --); do
+		"$tool" "$option" --help 2>&1 | grep -qE 'unrecognized|ambiguous' &&
+			say "$tool: $option is offered and does not exist"
 	done
 	man -w -l "tools/$tool.1" >/dev/null 2>&1 || say "$tool has no man page"
 	for option in $("$tool" --help | sed -nE 's/^ *(-., +)?(--[a-z][a-z-]*).*/\2/p'); do

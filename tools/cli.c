@@ -9,24 +9,74 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LETTER(id, word, letter) const char cli_word_##id[] = word;
+#define WORD(id, word)           const char cli_word_##id[] = word;
+#include "options.def"
+
+#define CHILDREN_MOST 4
+
+/* One letter for two words does not compile. */
+__attribute__((unused)) static int one_word_a_letter(int letter)
+{
+	switch (letter) {
+#define LETTER(id, word, letter) case letter:
+#include "options.def"
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+/* argp has these options as well, but not -h. */
+static const struct argp_option common_table[] = {
+	{CLI_OPTION(HELP), NULL, 0, "Give this help list", -1},
+	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
+	{CLI_OPTION(USAGE), NULL, 0, "Give a short usage message", -1},
+	{CLI_OPTION(VERSION), NULL, 0, "Print program version", -1},
+	{0},
+};
+
+static error_t on_common(int key, char *text, struct argp_state *state)
+{
+	(void)text;
+	switch (key) {
+	case '?':
+	case OPT_HELP:
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+		return 0;
+	case OPT_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	case OPT_VERSION:
+		printf("%s " GPUARB_VERSION "\n", program_invocation_short_name);
+		exit(fflush(stdout) == 0 ? 0 : 1);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
 {
-	static char version[64];
+	static const struct argp common = {common_table, on_common, NULL, NULL, NULL, NULL, NULL};
+	struct argp_child children[CHILDREN_MOST + 2] = {0};
+	struct argp whole = *parser;
+	int n = 0;
 
-	/* Assigned, not defined: a definition that is hidden is not the one that libc looks at. */
-	snprintf(version, sizeof(version), "%s " GPUARB_VERSION, program_invocation_short_name);
-	argp_program_version = version;
+	for (; parser->children && parser->children[n].argp && n < CHILDREN_MOST; n++)
+		children[n] = parser->children[n];
+	children[n].argp = &common;
+	whole.children = children;
 	argp_err_exit_status = 2;
-	argp_parse(parser, argc, argv, flags, NULL, input);
+	argp_parse(&whole, argc, argv, flags | ARGP_NO_HELP, NULL, input);
 }
 
 int cli_option(int key, char *text, struct argp_state *state, const char **dir, const char **gpu)
 {
 	switch (key) {
-	case 'd':
+	case OPT_DIR:
 		*dir = text;
 		return 0;
-	case 'g':
+	case OPT_GPU:
 		*gpu = text;
 		return 0;
 	case ARGP_KEY_ARG:
@@ -37,16 +87,31 @@ int cli_option(int key, char *text, struct argp_state *state, const char **dir, 
 	}
 }
 
+static void say(const char *format, va_list ap)
+{
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	vfprintf(stderr, format, ap);
+	fputc('\n', stderr);
+}
+
 void die(const char *format, ...)
 {
 	va_list ap;
 
-	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(ap, format);
-	vfprintf(stderr, format, ap);
+	say(format, ap);
 	va_end(ap);
-	fputc('\n', stderr);
 	exit(1);
+}
+
+void die_usage(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	say(format, ap);
+	va_end(ap);
+	exit(2);
 }
 
 void cli_own_directory(char *path, size_t size)
@@ -80,11 +145,8 @@ long cli_number(const char *option, const char *text, long least, long most)
 
 	errno = 0;
 	value = strtol(text, &end, 10);
-	if (errno || end == text || *end || value < least || value > most) {
-		fprintf(stderr, "%s: %s cannot be '%s'; allowed: %ld to %ld\n", program_invocation_short_name,
-			option, text, least, most);
-		exit(2);
-	}
+	if (errno || end == text || *end || value < least || value > most)
+		die_usage("%s cannot be '%s'; allowed: %ld to %ld", option, text, least, most);
 	return value;
 }
 

@@ -11,13 +11,30 @@
 struct argp;
 struct argp_state;
 
-/* argp_parse with --version, and 2 for mistakes in usage. */
+/* The options of all tools: OPT_ACCOUNT is 'a', or a number that is no letter. */
+enum cli_letter {
+#define LETTER(id, word, letter) OPT_##id = letter,
+#include "options.def"
+};
+enum cli_word {
+	OPT_WORDS = 256,
+#define WORD(id, word) OPT_##id,
+#include "options.def"
+};
+#define LETTER(id, word, letter) extern const char cli_word_##id[];
+#define WORD(id, word)           extern const char cli_word_##id[];
+#include "options.def"
+
+/* The first two fields of a row in a tool's table of options: its word and its key. */
+#define CLI_OPTION(id) cli_word_##id, OPT_##id
+
+/* argp_parse with --help, --usage and --version as well, and 2 for mistakes in usage. */
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input);
 
 /* For a tool's table of options: what all of them have. */
 #define CLI_OPTION_DIR(group)                                                                                \
 	{                                                                                                    \
-		"dir", 'd', "DIR", 0,                                                                        \
+		CLI_OPTION(DIR), "DIR", 0,                                                                   \
 			"Directory of the segments (default: GPUARB_DIR, else /dev/shm/gpuarb)", group       \
 	}
 
@@ -27,6 +44,8 @@ int cli_option(int key, char *text, struct argp_state *state, const char **dir, 
 
 /* "program: sentence" on stderr, then exit(1). */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
+/* The same for a mistake in what was typed: exit(2). */
+__attribute__((noreturn, format(printf, 1, 2))) void die_usage(const char *format, ...);
 
 /* The directory of this program, without a slash at its end. */
 void cli_own_directory(char *path, size_t size);

@@ -51,7 +51,7 @@ static const char *own_library(void)
 static void must_exist(const char *path, const char *what)
 {
 	if (*path != '/')
-		die("%s must be given with its full path, not %s", what, path);
+		die_usage("%s must be given with its full path, not %s", what, path);
 	if (access(path, F_OK) != 0)
 		die("%s %s: %s; gpuarb-node makes the directories of the segments", what, path,
 			strerror(errno));
@@ -226,17 +226,17 @@ static void percents(struct options *o, char *text)
 }
 
 static const struct argp_option option_table[] = {
-	{"output", 'o', "FILE", 0,
+	{CLI_OPTION(OUTPUT), "FILE", 0,
 		"Write there (default: standard output); engines read /etc/cdi and /run/cdi", 0},
-	{"percents", 'p', "LIST", 0, "Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)",
+	{CLI_OPTION(PERCENTS), "LIST", 0, "Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)",
 		0},
-	{"gpu", 'g', "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
+	{CLI_OPTION(GPU), "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
 	CLI_OPTION_DIR(0),
-	{"library", 'l', "FILE", 0, "The preloaded library on this machine (default: the one installed)", 0},
-	{"ld-so-preload", 'f', NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
-	{"account", 'a', "NAME", 0, "Account of the containers (default: @container, one for each of them)",
+	{CLI_OPTION(LIBRARY), "FILE", 0, "The preloaded library on this machine (default: the one installed)", 0},
+	{CLI_OPTION(LD_SO_PRELOAD), NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Account of the containers (default: @container, one for each of them)",
 		0},
-	{"group", 'G', "GROUP", 0, "Give containers this group, so that they may join without being root", 0},
+	{CLI_OPTION(GROUP), "GROUP", 0, "Give containers this group, so that they may join without being root", 0},
 	{0},
 };
 
@@ -245,32 +245,32 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	struct options *o = state->input;
 
 	switch (key) {
-	case 'o':
+	case OPT_OUTPUT:
 		o->output = text;
 		return 0;
-	case 'p':
+	case OPT_PERCENTS:
 		percents(o, text);
 		return 0;
-	case 'g':
+	case OPT_GPU:
 		if (!arb_segment_name_ok(text))
 			argp_error(state, "'%s' cannot be a GPU's name", text);
 		if (o->ngpus == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		snprintf(o->gpus[o->ngpus++].uuid, sizeof(o->gpus[0].uuid), "%s", text);
 		return 0;
-	case 'l':
+	case OPT_LIBRARY:
 		o->library = text;
 		return 0;
-	case 'f':
+	case OPT_LD_SO_PRELOAD:
 		o->file_preload = true;
 		return 0;
-	case 'a':
+	case OPT_ACCOUNT:
 		if (!arb_config_name_ok(text))
 			argp_error(state, "'%s' cannot be an account's name: 1 to %d characters, no spaces",
 				text, ARB_NAME_BYTES - 1);
 		o->account = text;
 		return 0;
-	case 'G':
+	case OPT_GROUP:
 		o->group = text;
 		return 0;
 	default:

@@ -100,10 +100,10 @@ static void make(const struct options *o, const char *dir, const char *gpu, cons
 }
 
 static const struct argp_option option_table[] = {
-	{"gpu", 'g', "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
+	{CLI_OPTION(GPU), "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
 	CLI_OPTION_DIR(0),
-	{"replace", 'r', NULL, 0, "Replace segments of another version that nobody uses any more", 0},
-	{"list", 'l', NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
+	{CLI_OPTION(REPLACE), NULL, 0, "Replace segments of another version that nobody uses any more", 0},
+	{CLI_OPTION(LIST), NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
 };
 
@@ -112,15 +112,15 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	struct options *o = state->input;
 
 	switch (key) {
-	case 'g':
+	case OPT_GPU:
 		if (o->gpus == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		o->gpu[o->gpus++] = text;
 		return 0;
-	case 'r':
+	case OPT_REPLACE:
 		o->replace = true;
 		return 0;
-	case 'l':
+	case OPT_LIST:
 		o->list = true;
 		return 0;
 	default:

@@ -77,10 +77,8 @@ static void limit(const struct run_options *o, enum arb_key key, const char *opt
 
 	if (!value)
 		return;
-	if (arb_config_parse(key, value, option, &parsed, &err) < 0) {
-		fprintf(stderr, "%s: %s\n", program_invocation_short_name, err.text);
-		exit(2);
-	}
+	if (arb_config_parse(key, value, option, &parsed, &err) < 0)
+		die_usage("%s", err.text);
 	run_set(o, arb_keys[key].env, value);
 }
 
@@ -148,26 +146,26 @@ static void find_place(struct run_options *o, const char *name)
 }
 
 static const struct argp_option option_table[] = {
-	{"core", 'c', "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
-	{"mem", 'm', "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
-	{"priority", 'p', "N", 0, "Who goes first among those who wait, 1 to 100", 0},
-	{"policy", 'P', "NAME", 0,
+	{CLI_OPTION(CORE), "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
+	{CLI_OPTION(MEM), "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
+	{CLI_OPTION(PRIORITY), "N", 0, "Who goes first among those who wait, 1 to 100", 0},
+	{CLI_OPTION(POLICY), "NAME", 0,
 		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
 		"first "
 		"program on it",
 		0},
-	{"account", 'a', "NAME", 0, "Share the budget of this account (default: one of its own)", 0},
-	{"gpu", 'g', "GPU", 0,
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Share the budget of this account (default: one of its own)", 0},
+	{CLI_OPTION(GPU), "GPU", 0,
 		"Let the program see this GPU alone, by its number (as nvidia-smi counts) or UUID; auto: the "
 		"one "
 		"with the most room",
 		0},
-	{"wait", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
+	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	CLI_OPTION_DIR(0),
-	{"sim", 's', NULL, 0, "On the simulated GPU that is built beside this program", 0},
-	{"dry-run", 'n', NULL, 0, "Print what would be set in the environment, and run nothing", 0},
-	{"print-container-flags", 'f', NULL, 0,
+	{CLI_OPTION(SIM), NULL, 0, "On the simulated GPU that is built beside this program", 0},
+	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
+	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,
 		"Print flags for docker run or podman run that make a container a client, and run nothing",
 		0},
 	{0},
@@ -178,31 +176,31 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	struct run_options *o = state->input;
 
 	switch (key) {
-	case 'c':
+	case OPT_CORE:
 		o->core = value;
 		return 0;
-	case 'm':
+	case OPT_MEM:
 		o->mem = value;
 		return 0;
-	case 'p':
+	case OPT_PRIORITY:
 		o->priority = value;
 		return 0;
-	case 'P':
+	case OPT_POLICY:
 		o->policy = value;
 		return 0;
-	case 'f':
+	case OPT_PRINT_CONTAINER_FLAGS:
 		o->container_flags = true;
 		return 0;
-	case 'a':
+	case OPT_ACCOUNT:
 		o->account = value;
 		return 0;
-	case 'w':
+	case OPT_WAIT:
 		o->wait_s = value ? (double)cli_number("--wait", value, 0, 31536000) : 1e9;
 		return 0;
-	case 's':
+	case OPT_SIM:
 		o->sim = true;
 		return 0;
-	case 'n':
+	case OPT_DRY_RUN:
 		o->dry_run = true;
 		return 0;
 	case ARGP_KEY_ARG:

@@ -184,20 +184,20 @@ static void change(const struct options *o, const char *gpu, const struct target
 }
 
 static const struct argp_option option_table[] = {
-	{"gpu", 'g', "GPU", 0,
+	{CLI_OPTION(GPU), "GPU", 0,
 		"The GPU, by its number, its UUID or the beginning of that (default: the only one that has a "
 		"segment)",
 		0},
 	CLI_OPTION_DIR(0),
-	{"account", 'a', "NAME", 0, "Limits of this account; it need not exist yet", 0},
-	{"pid", 'p', "PID", 0, "Limits of the account of this process", 0},
-	{"all", 'A', NULL, 0, "Limits of every account that is there now", 0},
-	{"class", 'c', "NAME", 0, "Settings of this task class, which is made if there is none", 0},
-	{"no-class", 'C', "NAME", 0, "Take this task class away", 0},
-	{"show", 's', NULL, 0, "Show the settings and limits in force", 0},
-	{"save", 'S', NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 0},
-	{"keys", 'k', NULL, 0, "Show every key, what it may be and what it means", 0},
-	{"complete", 'K', NULL, OPTION_HIDDEN, NULL, 0},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Limits of this account; it need not exist yet", 0},
+	{CLI_OPTION(PID), "PID", 0, "Limits of the account of this process", 0},
+	{CLI_OPTION(ALL), NULL, 0, "Limits of every account that is there now", 0},
+	{CLI_OPTION(CLASS), "NAME", 0, "Settings of this task class, which is made if there is none", 0},
+	{CLI_OPTION(NO_CLASS), "NAME", 0, "Take this task class away", 0},
+	{CLI_OPTION(SHOW), NULL, 0, "Show the settings and limits in force", 0},
+	{CLI_OPTION(SAVE), NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 0},
+	{CLI_OPTION(KEYS), NULL, 0, "Show every key, what it may be and what it means", 0},
+	{CLI_OPTION(COMPLETE), NULL, OPTION_HIDDEN, NULL, 0},
 	{0},
 };
 
@@ -207,30 +207,30 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	char *equals;
 
 	switch (key) {
-	case 'a':
+	case OPT_ACCOUNT:
 		o->account = text;
 		return 0;
-	case 'p':
+	case OPT_PID:
 		o->pid = cli_number("--pid", text, 1, 1 << 22);
 		return 0;
-	case 'A':
+	case OPT_ALL:
 		o->all = true;
 		return 0;
-	case 'c':
-	case 'C':
+	case OPT_CLASS:
+	case OPT_NO_CLASS:
 		o->task_class = text;
-		o->without = key == 'C';
+		o->without = key == OPT_NO_CLASS;
 		return 0;
-	case 's':
+	case OPT_SHOW:
 		o->show = true;
 		return 0;
-	case 'S':
+	case OPT_SAVE:
 		o->save = true;
 		return 0;
-	case 'k':
+	case OPT_KEYS:
 		o->explain = 1;
 		return 0;
-	case 'K':
+	case OPT_COMPLETE:
 		o->explain = 2;
 		return 0;
 	case ARGP_KEY_ARG:

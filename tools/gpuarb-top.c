@@ -215,31 +215,29 @@ static void show_screen(const struct options *o)
 		die("%s", why);
 }
 
-enum { OPT_ASCII = 256, OPT_MONO, OPT_WIDTH, OPT_HISTORY, OPT_MOUSE };
-
 static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "Instead of the screen:", 1},
-	{"once", '1', NULL, 0, "Watch for an interval, print one table, exit", 1},
-	{"batch", 'b', NULL, 0, "Print a table after every interval; with --json one line each", 1},
-	{"json", 'j', NULL, 0, "Print everything as JSON, at once, or after having watched for --interval",
+	{CLI_OPTION(ONCE), NULL, 0, "Watch for an interval, print one table, exit", 1},
+	{CLI_OPTION(BATCH), NULL, 0, "Print a table after every interval; with --json one line each", 1},
+	{CLI_OPTION(JSON), NULL, 0, "Print everything as JSON, at once, or after having watched for --interval",
 		1},
-	{"prom", 'P', NULL, 0, "Print everything in the text format of Prometheus", 1},
-	{"explain", 'e', "ACCOUNT", 0, "Say in words why it does not get more", 1},
-	{"history", OPT_HISTORY, NULL, 0,
+	{CLI_OPTION(PROM), NULL, 0, "Print everything in the text format of Prometheus", 1},
+	{CLI_OPTION(EXPLAIN), "ACCOUNT", 0, "Say in words why it does not get more", 1},
+	{CLI_OPTION(HISTORY), NULL, 0,
 		"Print what happened lately, also after everybody died; with --json as well", 1},
 	{NULL, 0, NULL, 0, "Which and how:", 2},
-	{"gpu", 'g', "GPU", 0, "This GPU alone, by its UUID or the beginning of it", 2},
+	{CLI_OPTION(GPU), "GPU", 0, "This GPU alone, by its UUID or the beginning of it", 2},
 	CLI_OPTION_DIR(2),
-	{"interval", 'i', "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
-	{"count", 'n', "N", 0, "End --batch after so many", 2},
-	{"filter", 'f', "TEXT", 0,
+	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
+	{CLI_OPTION(COUNT), "N", 0, "End --batch after so many", 2},
+	{CLI_OPTION(FILTER), "TEXT", 0,
 		"Only accounts with this in their name, commands, containers, pids or state", 2},
-	{"sort", 's', "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
-	{"processes", 'p', NULL, 0, "With the processes of each account", 2},
-	{"ascii", OPT_ASCII, NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
-	{"mono", OPT_MONO, NULL, 0, "No colours (also with NO_COLOR in the environment)", 2},
-	{"mouse", OPT_MOUSE, NULL, 0, "Select and fold accounts with the mouse as well", 2},
-	{"width", OPT_WIDTH, "N", 0,
+	{CLI_OPTION(SORT), "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
+	{CLI_OPTION(PROCESSES), NULL, 0, "With the processes of each account", 2},
+	{CLI_OPTION(ASCII), NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
+	{CLI_OPTION(MONO), NULL, 0, "No colours (also with NO_COLOR in the environment)", 2},
+	{CLI_OPTION(MOUSE), NULL, 0, "Select and fold accounts with the mouse as well", 2},
+	{CLI_OPTION(WIDTH), "N", 0,
 		"Columns of a table, 40 to 1000 (default: the terminal's, else COLUMNS or 120)", 2},
 	{0},
 };
@@ -259,37 +257,37 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	struct options *o = state->input;
 
 	switch (key) {
-	case '1':
+	case OPT_ONCE:
 		o->once = true;
 		return 0;
-	case 'b':
+	case OPT_BATCH:
 		o->batch = true;
 		return 0;
-	case 'j':
+	case OPT_JSON:
 		o->json = true;
 		return 0;
-	case 'P':
+	case OPT_PROM:
 		o->prom = true;
 		return 0;
-	case 'e':
+	case OPT_EXPLAIN:
 		o->explain = text;
 		return 0;
 	case OPT_HISTORY:
 		o->history = true;
 		return 0;
-	case 'i':
+	case OPT_INTERVAL:
 		o->interval_ms = cli_number("--interval", text, 100, 60000);
 		return 0;
-	case 'n':
+	case OPT_COUNT:
 		o->count = cli_number("--count", text, 1, 1000000000);
 		return 0;
-	case 'f':
+	case OPT_FILTER:
 		o->filter = text;
 		return 0;
-	case 's':
+	case OPT_SORT:
 		o->sort = sort_of(state, text);
 		return 0;
-	case 'p':
+	case OPT_PROCESSES:
 		o->processes = true;
 		return 0;
 	case OPT_ASCII:

@@ -127,11 +127,11 @@ static void one_round(const struct options *o, struct round *r)
 }
 
 static const struct argp_option option_table[] = {
-	{"gpu", 'g', "GPU", 0, "Look after this GPU alone (default: all that have a segment)", 0},
+	{CLI_OPTION(GPU), "GPU", 0, "Look after this GPU alone (default: all that have a segment)", 0},
 	CLI_OPTION_DIR(0),
-	{"interval", 'i', "MS", 0, "Time between two rounds, 10 to 3600000 ms (default: 1000)", 0},
-	{"once", '1', NULL, 0, "One round, then exit", 0},
-	{"quiet", 'q', NULL, 0, "Do not report reclaimed slots", 0},
+	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two rounds, 10 to 3600000 ms (default: 1000)", 0},
+	{CLI_OPTION(ONCE), NULL, 0, "One round, then exit", 0},
+	{CLI_OPTION(QUIET), NULL, 0, "Do not report reclaimed slots", 0},
 	{0},
 };
 
@@ -140,13 +140,13 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	struct options *o = state->input;
 
 	switch (key) {
-	case 'i':
+	case OPT_INTERVAL:
 		o->interval_ms = cli_number("--interval", text, 10, 3600000);
 		return 0;
-	case '1':
+	case OPT_ONCE:
 		o->once = true;
 		return 0;
-	case 'q':
+	case OPT_QUIET:
 		o->quiet = true;
 		return 0;
 	default:

@@ -27,10 +27,10 @@ static struct {
 } wanted;
 
 static const struct argp_option option_table[] = {
-	{"class", 'C', "NAME", 0, "Wait for a lease on the GPU as a task of this class, and hold it", 1},
-	{"max-wait", 'W', "TIME", 0,
+	{CLI_OPTION(CLASS), "NAME", 0, "Wait for a lease on the GPU as a task of this class, and hold it", 1},
+	{CLI_OPTION(MAX_WAIT), "TIME", 0,
 		"Wait no longer, such as 200ms or 5s; 0: not at all (default: the class's)", 1},
-	{"or", 'O', "skip|fallback CMD", 0,
+	{CLI_OPTION(OR), "skip|fallback CMD", 0,
 		"Without a lease: exit quietly with status 80, or run CMD with the shell instead", 1},
 	{0},
 };
@@ -51,10 +51,7 @@ static int64_t milliseconds(const char *text)
 		if (value >= 0)
 			return value ? value : GPUARB_NO_WAIT;
 	}
-	fprintf(stderr,
-		"%s: --max-wait: '%.40s' is not a time; allowed: 0 to 3600000 ms, such as 200ms or 5s\n",
-		program_invocation_short_name, text);
-	exit(2);
+	die_usage("--max-wait: '%.40s' is not a time; allowed: 0 to 3600000 ms, such as 200ms or 5s", text);
 }
 
 /* The strings stay where they are whatever is set later; the list of them does not. */
@@ -75,13 +72,13 @@ static char **copy_environment(void)
 static error_t on_option(int key, char *value, struct argp_state *state)
 {
 	switch (key) {
-	case 'C':
+	case OPT_CLASS:
 		wanted.name = value;
 		return 0;
-	case 'W':
+	case OPT_MAX_WAIT:
 		wanted.max_wait_ms = milliseconds(value);
 		return 0;
-	case 'O':
+	case OPT_OR:
 		wanted.environment = copy_environment();
 		wanted.skip = strcmp(value, "skip") == 0;
 		if (!wanted.skip && strcmp(value, "fallback") != 0)

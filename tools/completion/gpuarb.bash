@@ -1,8 +1,9 @@
 # Completion for bash: options as each tool's --help gives them, so that they are never out of date; GPUs, accounts,
 # keys and values as they are just now.
 
+# Where the list of options has them, not where a sentence or an example of another program does.
 _gpuarb_options() {
-	"$1" --help 2>/dev/null | grep -oE -- '(^| |, )--[a-z][a-z-]*(=|\[)?' | sed -E 's/^.*--/--/; s/\[$//' | sort -u
+	"$1" --help 2>/dev/null | sed -nE 's/^(  -., |      )(--[a-z][a-z-]*=?).*/\2/p'
 }
 
 _gpuarb_dir() {
@@ -64,18 +65,18 @@ _gpuarb() {
 	fi
 	case ${tool##*/}:$prev in
 	*:--account | *:-a | gpuarb-top:--explain | gpuarb-top:-e) words=$(_gpuarb_accounts) ;;
-	*:--class | *:--no-class | gpuarb-run:-C | gpuarb-set:-c | gpuarb-set:-C) words=$(_gpuarb_names 12) ;;
+	*:--class | *:-C | *:--no-class) words=$(_gpuarb_names 12) ;;
 	gpuarb-run:--or | gpuarb-run:-O) words="skip fallback" ;;
 	gpuarb-run:--gpu | gpuarb-run:-g) words="auto $(_gpuarb_gpus)" ;;
 	*:--gpu | *:-g) words=$(_gpuarb_gpus) ;;
 	gpuarb-run:--policy | gpuarb-run:-P) words=$(_gpuarb_choices policy) ;;
-	gpuarb-top:--sort | gpuarb-top:-s) words="share name limit memory throttled debt queue" ;;
-	gpuarb-set:--pid | gpuarb-set:-p) words=$(cd /proc && echo [0-9]*) ;;
+	gpuarb-top:--sort) words="share name limit memory throttled debt queue" ;;
+	gpuarb-set:--pid) words=$(cd /proc && echo [0-9]*) ;;
 	*:--dir | *:-d)
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	gpuarb-cdi:--output | gpuarb-cdi:-o | gpuarb-cdi:--library | gpuarb-cdi:-l)
+	gpuarb-cdi:--output | gpuarb-cdi:-o | gpuarb-cdi:--library)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;

@@ -28,11 +28,11 @@ end
 function __gpuarb_options
     set -l tool $argv[1]
     # Every group takes part, be it with nothing: the lines below come in fours.
-    $tool --help 2>/dev/null | string match -r '^ {2,6}(-., |) *--([a-z][a-z-]*)(\[?=\S+|) *(.*)$' --groups-only |
+    $tool --help 2>/dev/null | string match -r '^(  -., |      )--([a-z][a-z-]*)(\[?=\S+|) *(.*)$' --groups-only |
         while read -l short; and read -l long; and read -l value; and read -l words
             set -l given -l $long
-            set short (string sub -s 2 -l 1 -- $short)
-            test -n "$short" -a "$short" != '?'; and set given $given -s $short
+            set short (string replace -ra '[ ,-]' '' -- $short)
+            test -n "$short"; and set given $given -s $short
             string match -q '=*' -- "$value"; and set given $given -x
             complete -c $tool $given -d "$words"
         end
@@ -53,14 +53,14 @@ complete -c gpuarb-run -l or -s O -x -a 'skip fallback'
 complete -c gpuarb-run -l account -s a -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-run -n 'contains -- -- (commandline -opc)' -f -a '(__gpuarb_rest)'
 complete -c gpuarb-run -n 'not contains -- -- (commandline -opc)' -f -a '(__fish_complete_command)'
-complete -c gpuarb-set -l class -s c -x -a '(__gpuarb_classes)'
-complete -c gpuarb-set -l no-class -s C -x -a '(__gpuarb_classes)'
+complete -c gpuarb-set -l class -s C -x -a '(__gpuarb_classes)'
+complete -c gpuarb-set -l no-class -x -a '(__gpuarb_classes)'
 complete -c gpuarb-set -l account -s a -x -a '(__gpuarb_accounts)'
-complete -c gpuarb-set -l pid -s p -x -a '(__fish_complete_pids)'
+complete -c gpuarb-set -l pid -x -a '(__fish_complete_pids)'
 complete -c gpuarb-set -f -a '(__gpuarb_keys)'
 complete -c gpuarb-top -f
 complete -c gpuarb-top -l explain -s e -x -a '(__gpuarb_accounts)'
-complete -c gpuarb-top -l sort -s s -x -a 'share name limit memory throttled debt queue'
+complete -c gpuarb-top -l sort -x -a 'share name limit memory throttled debt queue'
 complete -c gpuarb-watchdog -f
 complete -c gpuarb-node -f
 for tool in gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node
