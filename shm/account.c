@@ -121,6 +121,29 @@ static bool publish(struct arb_segment *seg, uint32_t a, uint32_t owner, struct 
 	return true;
 }
 
+void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot)
+{
+	uint32_t ppm = arb_load32(&slot->asked_ppm);
+	uint64_t mem = arb_load64(&slot->asked_mem);
+
+	if (ppm >= ARB_PPM / 100 && ppm < ARB_PPM && (!asked->ppm || ppm < asked->ppm))
+		asked->ppm = ppm;
+	if (mem && (!asked->mem || mem < asked->mem))
+		asked->mem = mem;
+}
+
+struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a)
+{
+	struct arb_asked asked = {0};
+	struct arb_account_snap s;
+
+	if (arb_account_read(seg, a, &s) == 0)
+		for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
+			i = arb_bits_next(s.attached, seg->nwords, i + 1))
+			arb_asked_add(&asked, &seg->slots[i]);
+	return asked;
+}
+
 uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
 	const struct arb_account_snap *acct, bool wall, bool at_start)
 {
@@ -198,8 +221,6 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 	arb_store64(&acct->active_window, 0);
 	arb_store32(&acct->limit_ppm, ARB_PPM);
 	arb_store64(&acct->mem_limit, 0);
-	arb_store64(&acct->asked_mem, 0);
-	arb_store32(&acct->asked_ppm, 0);
 	memset(&fresh, 0, sizeof(fresh));
 	fresh.limit_ppm = fresh.quota_ppm = ARB_PPM;
 	do
@@ -220,7 +241,6 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 	for (int i = 0; i < TRIES; i++) {
 		int r = load(seg, a, &acct);
-		bool first = r == 0 && !arb_bits_count(acct.attached, seg->nwords);
 
 		if (r < 0)
 			return r;
@@ -235,15 +255,8 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
 		acct.attached[slot / 64] |= bit;
 		acct.parity[slot / 64] &= ~bit;
-		if (!publish(seg, a, ARB_HOME, &acct))
-			continue;
-		/* What members asked for themselves goes with the last of them; what an administrator set
-		 * stays. */
-		if (first) {
-			arb_store32(&seg->accounts[a].asked_ppm, 0);
-			arb_store64(&seg->accounts[a].asked_mem, 0);
-		}
-		return 0;
+		if (publish(seg, a, ARB_HOME, &acct))
+			return 0;
 	}
 	return -EBUSY;
 }

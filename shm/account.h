@@ -34,6 +34,16 @@ struct arb_terms {
 
 int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *snap);
 
+/* The strictest limits that members ask for; 0: none of them does. Hints: whoever changes one raises the epoch.
+ */
+struct arb_asked {
+	uint32_t ppm;
+	uint64_t mem;
+};
+struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a);
+/* Takes the limits of one slot into account. */
+void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot);
+
 /* Usage of all members up to this snapshot; at_start: up to the beginning of its window. */
 uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
 	const struct arb_account_snap *acct, bool wall, bool at_start);

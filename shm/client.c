@@ -39,19 +39,20 @@ bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
 	return more;
 }
 
-/* Which limits are in force: an administrator's, else what a member of the account asked for. */
+/* Which limits are in force: an administrator's, else the strictest that a member of the account asks for. */
 static void read_limits(struct gpuarb_client *c)
 {
 	struct arb_account *acct = &c->seg.accounts[c->account];
-	uint32_t asked = arb_load32(&acct->asked_ppm), old = c->terms.limit_ppm;
+	struct arb_asked asked = arb_account_asked(&c->seg, c->account);
+	uint32_t old = c->terms.limit_ppm;
 	struct arb_config_limit set = {.set = 0};
 
 	if (c->have_control)
 		arb_settings_limit(c->control.control, c->name, &set);
-	c->terms.limit_ppm = asked >= ARB_PPM / 100 && asked <= ARB_PPM ? asked : ARB_PPM;
+	c->terms.limit_ppm = asked.ppm ? asked.ppm : ARB_PPM;
 	if (set.set & ARB_LIMIT_CORE)
 		c->terms.limit_ppm = (uint32_t)set.core_pct * (ARB_PPM / 100);
-	c->mem_limit = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : arb_load64(&acct->asked_mem);
+	c->mem_limit = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : asked.mem;
 	arb_store32(&c->base_priority, set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
 	arb_client_show_priority(c);
 	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
@@ -198,12 +199,10 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 
 static void ask_limits(struct gpuarb_client *c)
 {
-	struct arb_account *acct = &c->seg.accounts[c->account];
+	struct arb_slot *s = arb_client_slot(c);
 
-	if (c->core_pct)
-		arb_store32(&acct->asked_ppm, c->core_pct * (ARB_PPM / 100));
-	if (c->mem_bytes)
-		arb_store64(&acct->asked_mem, c->mem_bytes);
+	arb_store32(&s->asked_ppm, c->core_pct * (ARB_PPM / 100));
+	arb_store64(&s->asked_mem, c->mem_bytes);
 }
 
 int arb_client_join(struct gpuarb_client *c)
@@ -251,6 +250,7 @@ int arb_client_join(struct gpuarb_client *c)
 	}
 	if (r == 0) {
 		c->terms.limit_ppm = 0;
+		arb_client_members(c);
 		ask_limits(c);
 		read_limits(c);
 		r = arb_client_roll(c, 0, &snap, &acct);
@@ -291,15 +291,13 @@ int arb_client_refresh(struct gpuarb_client *c)
 	return arb_client_roll(c, 0, &snap, &acct);
 }
 
-static int apply_limits(struct gpuarb_client *c, bool mem_unlimited)
+static int apply_limits(struct gpuarb_client *c)
 {
 	int r = arb_client_ensure(c);
 
 	if (r < 0)
 		return r;
 	ask_limits(c);
-	if (mem_unlimited)
-		arb_store64(&c->seg.accounts[c->account].asked_mem, 0);
 	r = arb_client_refresh(c);
 	/* Threads of ours that sleep without quota may have some now. */
 	arb_os_wake(&arb_client_slot(c)->wake);
@@ -322,7 +320,7 @@ int gpuarb_client_set_limits(
 	if (priority)
 		c->priority = priority;
 	do
-		r = apply_limits(c, mem_bytes == GPUARB_MEM_UNLIMITED);
+		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;

@@ -132,6 +132,8 @@ int arb_client_roll(
 int arb_client_patrol(struct gpuarb_client *c);
 /* A few slots, each time from where the last look ended. */
 void arb_client_stroll(struct gpuarb_client *c);
+/* Those of its own account: what a dead one asked for must not bind the living. */
+void arb_client_members(struct gpuarb_client *c);
 /* And the next one in the set. */
 int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 

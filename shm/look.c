@@ -62,7 +62,7 @@ static uint32_t find_account(const struct gpuarb_client *c)
  * What the account's living members have counted, and asked for. Nobody cleans up behind the dead here, so
  * what they held is left out. A client that joins an account without members finds nothing asked for.
  */
-static void read_account(const struct gpuarb_client *c, uint64_t *used, uint64_t *asked)
+static void read_account(const struct gpuarb_client *c, uint64_t *used, struct arb_asked *asked)
 {
 	uint32_t a = find_account(c);
 	struct arb_account_snap acct;
@@ -77,7 +77,7 @@ static void read_account(const struct gpuarb_client *c, uint64_t *used, uint64_t
 		if (fd >= 0 && arb_os_is_locked(fd, ARB_BYTE_SLOT(i)) == 0)
 			dead += arb_load64(&c->seg.slots[i].mem_now);
 		else
-			*asked = arb_load64(&c->seg.accounts[a].asked_mem);
+			arb_asked_add(asked, &c->seg.slots[i]);
 	if (fd >= 0)
 		arb_os_close(fd);
 	*used = acct.mem_used > dead ? acct.mem_used - dead : 0;
@@ -100,15 +100,16 @@ static void read_memory(struct gpuarb_client *c, const struct arb_config *config
 	struct gpuarb_client_memory *memory)
 {
 	struct arb_config_limit set = read_settings(c, config);
-	uint64_t used = 0, asked = 0;
+	struct arb_asked asked = {0};
+	uint64_t used = 0;
 
 	know_memory(c, physical);
 	read_account(c, &used, &asked);
-	/* The last member that comes decides what the account asks for: that would be this one. */
-	if (c->mem_bytes)
-		asked = c->mem_bytes;
+	/* The strictest of those who ask, of which this program would be one. */
+	if (c->mem_bytes && (!asked.mem || c->mem_bytes < asked.mem))
+		asked.mem = c->mem_bytes;
 	*memory = (struct gpuarb_client_memory){.used = used,
-		.quota = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : asked,
+		.quota = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : asked.mem,
 		.physical = c->rules.memory.physical,
 		.context = c->rules.memory.context,
 		.oversubscribe = c->rules.memory.oversubscribe,

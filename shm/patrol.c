@@ -81,6 +81,17 @@ static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now
 	return beat <= now_ns && now_ns - beat < HEARD_NS;
 }
 
+void arb_client_members(struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
+		arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules);
+}
+
 int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint32_t next = arb_bits_next(snap->running, snap->words, c->me.slot + 1);

@@ -132,6 +132,12 @@ int arb_reclaim_clean(
 	r = detach(seg, slot, &what->freed_bytes);
 	if (r < 0)
 		return r;
+	/* What it asked for goes with it: the other members add up again. */
+	if (arb_load32(&s->asked_ppm) || arb_load64(&s->asked_mem)) {
+		arb_add32_full(&seg->header->epoch, 1);
+		arb_store32(&s->asked_ppm, 0);
+		arb_store64(&s->asked_mem, 0);
+	}
 	arb_admission_forget(seg, slot);
 	arb_store64(&s->wait_since_ns, 0);
 	arb_store32(&s->account, ARB_NONE);

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpuarb/client.h"
+
 #include "harness.h"
 
 /* Runs it behind `before` (variables); returns the exit status and what was printed, both streams together.
@@ -49,6 +51,31 @@ Test(run, what_was_preloaded_stays)
 	cr_assert_eq(run("", "--dry-run --core 5 true", out, sizeof(out)), 0);
 	cr_assert(strncmp(out, "GPUARB_CORE_LIMIT=5\n", 20) == 0, "%s", out);
 	expect("", "--dry-run --sim true", 0, "/sim");
+}
+
+Test(run, who_asks_for_another_limit_than_its_account_has_is_told)
+{
+	char place[] = "/dev/shm/gpuarb-run-XXXXXX", command[512];
+	struct gpuarb_options options = {.gpu = T_GPU, .dir = place, .account = "job", .core_pct = 30};
+	struct gpuarb_client *client;
+	char out[8192];
+
+	cr_assert(mkdtemp(place));
+	cr_assert_eq(gpuarb_client_open(&options, &client, NULL), 0);
+	snprintf(command, sizeof(command), "--dir %s --account job --core 50 -- true", place);
+	expect("", command, 0,
+		"account job: a program that runs already asked for 30 percent, this one asks for 50 percent: the "
+		"stricter limit counts for both, 30 percent\n");
+	snprintf(command, sizeof(command), "--dir %s --account job --core 20 -- true", place);
+	expect("", command, 0, "counts for both, 20 percent\n");
+	snprintf(command, sizeof(command), "--dir %s --account job --core 30 -- true", place);
+	cr_assert_eq(run("", command, out, sizeof(out)), 0);
+	cr_assert_str_empty(out);
+	gpuarb_client_close(client);
+	snprintf(command, sizeof(command), "--dir %s --account job --core 50 -- true", place);
+	cr_assert_eq(run("", command, out, sizeof(out)), 0);
+	cr_assert_str_empty(out, "nobody of the account is there any more");
+	t_shell(out, sizeof(out), "rm -r %s", place);
 }
 
 /* Flags as they are put on the command line of docker or podman: all of them, or none. */

@@ -487,19 +487,60 @@ Test(client, a_control_segment_that_is_replaced_is_followed)
 	gpuarb_client_close(c);
 }
 
-Test(client, what_a_member_asked_for_goes_with_the_last_member)
+static unsigned core_of(struct gpuarb_client *c)
 {
-	struct gpuarb_client *a = u_client("job", 30), *b = u_client("job", 0);
 	struct gpuarb_client_status status;
 
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.core_pct;
+}
+
+Test(client, what_a_program_asked_for_goes_with_it)
+{
+	struct gpuarb_client *a = u_client("job", 30), *b = u_client("job", 0);
+
+	cr_assert_eq(core_of(b), 30, "it shares the budget of its account");
 	gpuarb_client_close(a);
-	cr_assert_eq(gpuarb_client_status(b, &status), 0);
-	cr_assert_eq(status.core_pct, 30, "the account is still there");
+	cr_assert_eq(core_of(b), 100, "nobody asks for a limit any more");
 	gpuarb_client_close(b);
 	a = u_client("job", 0);
-	cr_assert_eq(gpuarb_client_status(a, &status), 0);
-	cr_assert_eq(status.core_pct, 100);
+	cr_assert_eq(core_of(a), 100);
 	gpuarb_client_close(a);
+}
+
+Test(client, of_two_programs_of_an_account_the_stricter_limit_counts)
+{
+	struct gpuarb_client *strict = u_client("job", 30), *loose = u_client("job", 60);
+
+	cr_assert_eq(core_of(loose), 30, "though it came later");
+	cr_assert_eq(core_of(strict), 30);
+	cr_assert_eq(gpuarb_client_set_limits(loose, 20, 0, 0), 0);
+	cr_assert_eq(core_of(strict), 20);
+	cr_assert_eq(gpuarb_client_set_limits(loose, 100, 0, 0), 0);
+	cr_assert_eq(core_of(loose), 30, "it takes back its own limit alone");
+	gpuarb_client_close(strict);
+	cr_assert_eq(core_of(loose), 100);
+	gpuarb_client_close(loose);
+}
+
+Test(client, what_a_dead_program_asked_for_does_not_bind_a_new_one)
+{
+	struct gpuarb_client *other = u_client("other", 0), *next;
+	int status;
+	pid_t pid = fork();
+
+	cr_assert_geq(pid, 0);
+	if (pid == 0) {
+		u_client("job", 30);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	/* Its slot is not the lowest free one, so that nobody cleans it by joining there. */
+	gpuarb_client_close(other);
+	next = u_client("job", 0);
+	cr_assert_eq(core_of(next), 100);
+	gpuarb_client_close(next);
 }
 
 Test(client, processes_of_one_container_share_an_account)

@@ -248,6 +248,7 @@ int main(int argc, char **argv)
 		o.gpu = run_check_gpu(&o);
 	run_check_room(&o);
 	find_place(&o, name);
+	run_check_account(&o, name);
 	if (o.policy)
 		run_check_policy(&o);
 	if (o.gpu)

@@ -23,12 +23,14 @@ __attribute__((format(printf, 1, 2))) void run_print(const char *format, ...);
 /* What a shell, which puts printed flags on a command line, takes for its own. */
 #define RUN_SPECIAL " \t\n*?[\\'\"$`"
 
-/* run_check.c: what would go wrong later, said now. Each ends the program with a sentence. */
+/* run_check.c: what would go wrong later, said now. All but one end the program with a sentence. */
 /* There is such a GPU. Its UUID where the driver can be asked, else as it was given; "auto" is yet to be
  * chosen. */
 const char *run_check_gpu(const struct run_options *o);
 /* A GPU whose settings were made already has its policy. */
 void run_check_policy(const struct run_options *o);
+/* Programs of this account that run already may have asked for other limits: says which count. */
+void run_check_account(const struct run_options *o, const char *account);
 /* The first program on a GPU makes its segments. */
 void run_check_room(const struct run_options *o);
 

@@ -62,6 +62,65 @@ void run_check_policy(const struct run_options *o)
 		compare(o->dir, names[i], wanted);
 }
 
+/* Of two programs of an account that ask differently the stricter one counts: who asks for other limits than
+ * those who run is told. */
+static void compare_limit(
+	const char *account, const char *option, const char *unit, enum arb_key key, const char *text, int64_t there)
+{
+	char mine[64], theirs[64];
+	struct gpuarb_error err;
+	int64_t wanted;
+
+	if (!text || !there || arb_config_parse(key, text, option, &wanted, &err) < 0 || wanted == there)
+		return;
+	arb_config_format(key, wanted, mine, sizeof(mine));
+	arb_config_format(key, there, theirs, sizeof(theirs));
+	fprintf(stderr,
+		"%s: account %s: a program that runs already asked for %s%s, this one asks for %s%s: the stricter "
+		"limit counts for both, %s%s\n",
+		program_invocation_short_name, account, theirs, unit, mine, unit, wanted < there ? mine : theirs, unit);
+}
+
+static void compare_account(const struct run_options *o, const char *gpu, const char *account)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_error err;
+	struct gpuarb_view *view;
+	char text[64];
+
+	if (gpuarb_view_open(o->dir, gpu, &view, NULL) < 0)
+		return;
+	if (gpuarb_view_read(view, &picture) == 0)
+		for (unsigned i = 0; i < picture.naccounts; i++) {
+			const struct gpuarb_view_account *a = &picture.accounts[i];
+
+			if (!a->clients || strcmp(a->name, account) != 0)
+				continue;
+			/* What an administrator set stands above both. */
+			if (gpuarb_control_get(o->dir, gpu, account, "core", text, sizeof(text), &err) < 0)
+				compare_limit(account, "--core", " percent", ARB_KEY_CORE, o->core,
+					a->limit_ppm < 1000000 ? a->limit_ppm / 10000 : 0);
+			if (gpuarb_control_get(o->dir, gpu, account, "mem", text, sizeof(text), &err) < 0)
+				compare_limit(account, "--mem", "", ARB_KEY_MEM, o->mem, (int64_t)a->mem_limit);
+		}
+	gpuarb_view_close(view);
+}
+
+void run_check_account(const struct run_options *o, const char *account)
+{
+	static char names[GPUS_MOST][ARB_UUID_BYTES];
+	struct gpuarb_error err;
+	int n;
+
+	if (o->gpu && arb_segment_name_ok(o->gpu)) {
+		compare_account(o, o->gpu, account);
+		return;
+	}
+	n = gpuarb_control_list(o->dir, names, GPUS_MOST, &err);
+	for (int i = 0; i < n && i < GPUS_MOST; i++)
+		compare_account(o, names[i], account);
+}
+
 /* The file system that a directory is, or would be, on. */
 static int room_at(const char *dir, struct statvfs *fs)
 {

@@ -235,6 +235,11 @@ struct arb_slot {
 	arb_u64 mem_now;       /* the same for policy and viewers, stored after the CAS: a hint */
 	arb_u32 reason;        /* enum arb_reason */
 	arb_u32 flags;
+	/* Limits that the owner asks for its account; 0: none. The strictest of all members counts, and an
+	 * administrator's stands above it. They go with their owner. */
+	arb_u64 asked_mem; /* bytes */
+	arb_u32 asked_ppm;
+	arb_u32 pad2;
 
 	/* For people. Written by the holder of byte i. */
 	arb_u64 throttled_ns; /* time spent refused at the gate */
@@ -280,11 +285,7 @@ struct arb_account {
 	arb_u32 generation;    /* +1 when the entry gets another name */
 	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
-	arb_u64 asked_mem;     /* bytes that a member asked for itself; the latest counts */
-	arb_u32 asked_ppm; /* the same for its share; 0: nobody asked. An administrator's limit stands above
-			    */
-	arb_u32 pad0;
-	arb_u64 pad1;
+	arb_u64 pad[3];
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
