@@ -8,6 +8,17 @@
 /* So many are looked at one by one; GPUs that hold more clients at once have been given none to set aside. */
 #define LISTED 128
 
+/*
+ * A round is the turns of all who take part, one after the other. Among equals nobody waits for longer than
+ * that. Priority decides for two rounds; whoever has waited for longer goes first whatever its priority, so
+ * that those who count for more do not starve it. After eight rounds somebody does not end, say because of a
+ * kernel that hangs: a GPU that thrashes is better than one that stands still.
+ */
+#define LATE_ROUNDS   2
+#define FORCED_ROUNDS 8
+/* Whoever runs or waits is heard of far more often. */
+#define PRESENT_NS 1000000000ull
+
 struct resident {
 	uint32_t slot;
 	uint64_t bytes;
@@ -112,20 +123,17 @@ static bool older(const struct resident *a, const struct resident *b)
 	return a->since_ns != b->since_ns ? a->since_ns < b->since_ns : a->slot < b->slot;
 }
 
-static bool expired(const struct arb_residency *r, const struct resident *who)
+static bool expired(const struct arb_residency *r, const struct resident *who, uint64_t turn_ns)
 {
-	struct arb_memory_rules rules = rules_of(r);
-
-	return r->now_ns >= who->since_ns &&
-	       r->now_ns - who->since_ns >= arb_memory_turn_ns(&rules, who->bytes);
+	return r->now_ns >= who->since_ns && r->now_ns - who->since_ns >= turn_ns;
 }
 
 /*
  * Who makes room for `wanted` more bytes: the one with the oldest turn of those that suffice alone, else the
- * largest. LISTED: nobody is left who could.
+ * largest. turn_ns not 0: only one whose turn has lasted for so long. LISTED: nobody is left who could.
  */
 static unsigned leaver(
-	const struct arb_residency *r, const struct residents *all, uint64_t wanted, bool only_expired)
+	const struct arb_residency *r, const struct residents *all, uint64_t wanted, uint64_t turn_ns)
 {
 	unsigned best = LISTED;
 	bool alone = false;
@@ -134,7 +142,7 @@ static unsigned leaver(
 		const struct resident *who = &all->list[i], *so_far = &all->list[best % LISTED];
 		bool suffices = fits(r, plus(all->bytes - who->bytes, wanted), all->n);
 
-		if ((only_expired && !expired(r, who)) || (alone && !suffices))
+		if ((turn_ns && !expired(r, who, turn_ns)) || (alone && !suffices))
 			continue;
 		if (best == LISTED || suffices != alone ||
 			(suffices || who->bytes == so_far->bytes ? older(who, so_far)
@@ -146,36 +154,77 @@ static unsigned leaver(
 	return best;
 }
 
-static struct arb_order order_of(const struct arb_residency *r)
+/* Takes away whoever makes room for `wanted` bytes; false if that does not suffice. *moved: their memory. */
+static bool make_room(const struct arb_residency *r, struct residents *all, uint64_t wanted, uint64_t turn_ns,
+	uint64_t *moved)
 {
-	return (struct arb_order){r->now_ns, r->rules->max_wait_ns, r->rules->grace_ns};
+	*moved = 0;
+	while (all->n && !fits(r, plus(all->bytes, wanted), all->n + 1)) {
+		unsigned who = leaver(r, all, wanted, turn_ns);
+
+		if (who == LISTED)
+			return false;
+		*moved = plus(*moved, all->list[who].bytes);
+		take_away(all, who);
+	}
+	return true;
+}
+
+/* Runs, waits, or did so a moment ago: who has just left comes back to the queue, mostly. */
+static bool takes_part(const struct arb_residency *r, uint32_t slot)
+{
+	uint64_t beat = arb_load64(&r->seg->slots[slot].heartbeat_ns);
+
+	return runs(r, slot) || (slot / 64 < r->snap->words && arb_bit_test(r->snap->waiting, slot)) ||
+	       r->now_ns <= beat || r->now_ns - beat < PRESENT_NS;
+}
+
+static uint64_t round_ns(const struct arb_residency *r)
+{
+	struct arb_memory_rules rules = rules_of(r);
+	uint64_t ns = 0;
+
+	for (uint32_t w = 0; w < r->seg->nwords; w++)
+		for (uint64_t left = arb_load64(&r->seg->header->taken[w]); left; left &= left - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(left);
+
+			if (i < r->seg->nslots && takes_part(r, i))
+				ns = plus(ns, arb_memory_turn_ns(&rules, memory_of(r, i)));
+		}
+	return ns;
+}
+
+static uint64_t times(uint64_t ns, unsigned n)
+{
+	return ns > UINT64_MAX / n ? UINT64_MAX : ns * n;
+}
+
+struct arb_order arb_residency_order(const struct arb_residency *r)
+{
+	uint64_t late = times(round_ns(r), LATE_ROUNDS), max = r->rules->max_wait_ns;
+
+	return (struct arb_order){r->now_ns, late > max ? late : max, r->rules->grace_ns};
 }
 
 /* Whoever waits and goes before `me`, which may be waiting or not; ARB_NONE: nobody. */
 static uint32_t first_before(const struct arb_residency *r, uint32_t me)
 {
-	struct arb_order order = order_of(r);
+	struct arb_order order;
 	uint32_t first;
 
 	if (!r->snap->any_waiting)
 		return ARB_NONE;
+	order = arb_residency_order(r);
 	first = arb_wait_choose(r->seg, r->snap, &order);
-	return first == me ? ARB_NONE : first;
+	return first == me || first >= r->seg->nslots ? ARB_NONE : first;
 }
 
-/*
- * Nobody waits for ever, whatever the others do: a GPU that thrashes is better than one that stands still.
- * Each of those that are there, and were there when we came, has had its turn several times over.
- */
-static bool waited_enough(const struct arb_residency *r, uint32_t me, const struct residents *all)
+/* Nobody waits for ever, whatever the others do. */
+static bool waited_enough(const struct arb_residency *r, uint32_t me)
 {
-	struct arb_memory_rules rules = rules_of(r);
 	uint64_t since = arb_load64(&r->seg->slots[me].wait_since_ns);
-	uint64_t turn = arb_memory_turn_ns(&rules, plus(all->bytes, memory_of(r, me)));
 
-	return since && r->now_ns > since &&
-	       (r->now_ns - since) / turn >
-		       16 + 4 * (all->n + (uint64_t)arb_bits_count(r->snap->waiting, r->snap->words));
+	return since && r->now_ns > since && r->now_ns - since > times(round_ns(r), FORCED_ROUNDS);
 }
 
 /*
@@ -184,27 +233,20 @@ static bool waited_enough(const struct arb_residency *r, uint32_t me, const stru
  */
 static bool has_room(const struct arb_residency *r, uint32_t me)
 {
-	uint64_t mine = memory_of(r, me), theirs;
+	uint64_t mine = memory_of(r, me), theirs, moved;
 	uint32_t first;
 	struct residents all;
 
 	find(r, me, &all);
-	if (!all.n)
-		return true;
-	if (!fits(r, plus(all.bytes, mine), all.n + 1))
-		return waited_enough(r, me, &all);
+	if (all.n && !fits(r, plus(all.bytes, mine), all.n + 1))
+		return waited_enough(r, me);
 	first = first_before(r, me);
-	if (first == ARB_NONE || first >= r->seg->nslots)
+	if (first == ARB_NONE)
 		return true;
 	theirs = memory_of(r, first);
-	while (all.n && !fits(r, plus(all.bytes, theirs), all.n + 1)) {
-		unsigned who = leaver(r, &all, theirs, false);
-
-		if (who == LISTED)
-			return false;
-		take_away(&all, who);
-	}
-	return fits(r, plus(plus(all.bytes, theirs), mine), all.n + 2) || waited_enough(r, me, &all);
+	return (make_room(r, &all, theirs, 0, &moved) &&
+		       fits(r, plus(plus(all.bytes, theirs), mine), all.n + 2)) ||
+	       waited_enough(r, me);
 }
 
 uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me)
@@ -219,7 +261,7 @@ uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me)
 uint32_t arb_residency_choose(const struct arb_residency *r)
 {
 	struct arb_snap fitting = *r->snap;
-	struct arb_order order = order_of(r);
+	struct arb_order order = arb_residency_order(r);
 	uint64_t any = 0;
 
 	for (uint32_t i = arb_bits_next(fitting.waiting, fitting.words, 0); i != ARB_NONE;
@@ -244,30 +286,33 @@ static bool burst(const struct arb_residency *r, const struct residents *all, ui
 	return last->slot == me;
 }
 
+static bool among(const struct residents *all, uint32_t slot)
+{
+	for (unsigned i = 0; i < all->listed; i++)
+		if (all->list[i].slot == slot)
+			return true;
+	return false;
+}
+
 bool arb_residency_over(const struct arb_residency *r, uint32_t me)
 {
+	struct arb_memory_rules rules = rules_of(r);
 	uint32_t first = first_before(r, me);
-	struct residents all;
-	uint64_t wanted;
+	struct residents all, left;
+	uint64_t wanted, moved;
 
 	find(r, ARB_NONE, &all);
 	if (!all.listed)
 		return false;
 	if (burst(r, &all, me))
 		return true;
-	if (first == ARB_NONE || first >= r->seg->nslots)
+	if (first == ARB_NONE || !among(&all, me))
 		return false;
 	wanted = memory_of(r, first);
-	while (all.n && !fits(r, plus(all.bytes, wanted), all.n + 1)) {
-		unsigned who = leaver(r, &all, wanted, true);
-
-		if (who == LISTED)
-			return false;
-		if (all.list[who].slot == me)
-			return true;
-		take_away(&all, who);
-	}
-	return false;
+	left = all;
+	make_room(r, &left, wanted, 0, &moved);
+	/* All go together, or nobody: what one leaves empty is of no use before the others have gone. */
+	return make_room(r, &all, wanted, arb_memory_turn_ns(&rules, moved), &moved) && !among(&all, me);
 }
 
 bool arb_residency_enter(const struct arb_residency *r, uint32_t me)

@@ -11,6 +11,7 @@
 
 #include "running.h"
 #include "settings.h"
+#include "wait.h"
 
 /* What a decision is about. */
 struct arb_residency {
@@ -25,6 +26,12 @@ uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me);
 
 /* Who of those that wait has room now and goes first, or ARB_NONE. */
 uint32_t arb_residency_choose(const struct arb_residency *r);
+
+/*
+ * By what those that wait are ordered. A turn may well be longer than max_wait_ms; here whoever waits goes
+ * before its betters only when it has waited for two rounds: twice the turns of all who run or wait.
+ */
+struct arb_order arb_residency_order(const struct arb_residency *r);
 
 /* Must slot `me` end its turn, because it is over and others wait, or because all do not fit any more? */
 bool arb_residency_over(const struct arb_residency *r, uint32_t me);

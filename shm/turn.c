@@ -413,6 +413,11 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1, ns;
 	struct arb_order order = order_at(c, now_ns);
 
+	if (c->rules.policy == ARB_POLICY_MEMORY) {
+		struct arb_residency r = residency(c, snap, now_ns);
+
+		order = arb_residency_order(&r);
+	}
 	if (arb_load32(&arb_client_slot(c)->reason) != ARB_REASON_QUOTA) {
 		ns = arb_wait_sleep_ns(arb_wait_rank(&c->seg, snap, c->me.slot, &order));
 		/* Nobody tells the first ones that a place is no longer kept. */
