@@ -26,6 +26,11 @@ extern const struct arb_class_rules arb_class_default;
 #define ARB_CLASS_NAME_SENTENCE                                                                              \
 	"%s: '%.60s' cannot be a class's name: 1 to 31 letters, digits, '-', '_' or '.'"
 
+/* Tasks without a class have this one. */
+#define ARB_CLASS_STAYS_SENTENCE                                                                             \
+	"the class '%s' cannot be taken away: tasks that name no class belong to it; an empty value, such as "   \
+	"priority=, sets it back"
+
 bool arb_class_name_ok(const char *name);
 
 /* Sets one field out of text; `where` begins the sentence if it is bad. */

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "error.h"
+#include "spelling.h"
 
 const struct arb_key_info arb_keys[ARB_KEY_COUNT] = {
 #define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                    \
@@ -26,48 +27,14 @@ enum arb_key arb_config_find(const char *name)
 	return (enum arb_key)key;
 }
 
-/* Edits that turn one name into another, the fewer the nearer. */
-static unsigned distance(const char *a, const char *b)
-{
-	unsigned row[64], previous, above;
-	size_t n = strlen(b);
-
-	if (n >= 64 || strlen(a) >= 64)
-		return 64;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = (unsigned)j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		previous = row[0];
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= n; j++) {
-			unsigned best = previous + (a[i - 1] != b[j - 1]);
-
-			above = row[j];
-			if (above + 1 < best)
-				best = above + 1;
-			if (row[j - 1] + 1 < best)
-				best = row[j - 1] + 1;
-			previous = above;
-			row[j] = best;
-		}
-	}
-	return row[n];
-}
-
 const char *arb_config_nearest(const char *name)
 {
-	const char *best = NULL;
-	unsigned least = 64;
+	struct arb_spelling s;
 
-	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		unsigned d = distance(name, arb_keys[key].name);
-
-		if (d < least) {
-			least = d;
-			best = arb_keys[key].name;
-		}
-	}
-	return least <= 2 + strlen(name) / 4 ? best : NULL;
+	arb_spelling_begin(&s, name);
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		arb_spelling_try(&s, arb_keys[key].name);
+	return arb_spelling_meant(&s);
 }
 
 int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err)
@@ -88,6 +55,18 @@ bool arb_config_name_ok(const char *name)
 		if ((unsigned char)name[i] <= ' ' || (unsigned char)name[i] == 0x7f)
 			return false;
 	return true;
+}
+
+int arb_config_account(const char *name, const char *where, struct gpuarb_error *err)
+{
+	size_t n = strlen(name);
+
+	if (arb_config_name_ok(name))
+		return 0;
+	return arb_fail(err, -EINVAL,
+		"%s: '%.40s%s' (%zu bytes) cannot be an account's name; allowed: 1 to %d bytes, no spaces or "
+		"control characters",
+		where, name, n > 40 ? "..." : "", n, ARB_NAME_BYTES - 1);
 }
 
 /* The place of a word in "one|two|three", or -1. */
@@ -373,11 +352,10 @@ static int account_value(
 	struct parse *p, const char *where, const char *account, enum arb_key key, int64_t value)
 {
 	struct arb_config_limit *limit;
+	int r = arb_config_account(account, where, p->err);
 
-	if (!arb_config_name_ok(account))
-		return arb_fail(p->err, -EINVAL,
-			"%s: '%.70s' cannot be an account's name: 1 to %d characters, no spaces", where,
-			account, ARB_NAME_BYTES - 1);
+	if (r < 0)
+		return r;
 	limit = limit_of(p->config, account);
 	if (!limit)
 		return arb_fail(p->err, -ENOMEM, "%s: out of memory", where);
@@ -466,20 +444,20 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 static int load_file(struct arb_config *config, const char *path, bool must_exist, struct gpuarb_error *err)
 {
 	struct parse p = {.config = config, .path = path, .err = err};
-	int saved = errno, line;
+	int saved = errno, line = 0, code = 0;
 
 	p.file = fopen(path, "re");
-	if (!p.file) {
-		int code = -errno;
-
-		errno = saved;
-		return code == -ENOENT && !must_exist
-			       ? 0
-			       : arb_fail(err, code, "cannot read %s: %s", path, strerror(-code));
+	if (p.file) {
+		line = ini_parse_stream(next_line, &p, on_value, &p);
+		/* A directory can be opened, and then not be read. */
+		code = !ferror(p.file) ? 0 : errno ? -errno : -EIO;
+		fclose(p.file);
+	} else if (errno != ENOENT || must_exist) {
+		code = -errno;
 	}
-	line = ini_parse_stream(next_line, &p, on_value, &p);
-	fclose(p.file);
 	errno = saved;
+	if (code < 0)
+		return arb_fail(err, code, "cannot read %s: %s", path, strerror(-code));
 	if (p.result == 0 && line != 0)
 		return arb_fail(err, -EINVAL, "%s:%d: this is not 'name = value', [section] or a comment",
 			path, line);

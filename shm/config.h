@@ -78,6 +78,8 @@ void arb_config_allowed(enum arb_key key, char *text, size_t size);
 
 /* Is an account's name one that can be stored and shown? */
 bool arb_config_name_ok(const char *name);
+/* 0, or -EINVAL with a sentence that begins with `where` ("--account", "arbiter.conf:12"). */
+int arb_config_account(const char *name, const char *where, struct gpuarb_error *err);
 
 /*
  * Defaults, then the file (a missing one is no error unless it was asked for by name), then the

@@ -74,6 +74,8 @@ static int apply_class(
 
 	if (!arb_class_name_ok(name))
 		return arb_fail(err, -EINVAL, ARB_CLASS_NAME_SENTENCE, "class", name);
+	if (!change->key && strcmp(name, arb_class_default.name) == 0)
+		return arb_fail(err, -EINVAL, ARB_CLASS_STAYS_SENTENCE, name);
 	if (!change->key)
 		return arb_settings_drop_class(draft, name)
 			       ? 0
@@ -103,10 +105,9 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 	r = check_scope(key, change->account, err);
 	if (r < 0)
 		return r;
-	if (change->account && !arb_config_name_ok(change->account))
-		return arb_fail(err, -EINVAL,
-			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", change->account,
-			ARB_NAME_BYTES - 1);
+	r = change->account ? arb_config_account(change->account, change->key, err) : 0;
+	if (r < 0)
+		return r;
 	if (change->value) {
 		r = arb_config_parse(
 			key, change->value, change->account ? change->account : "GPU", &value, err);

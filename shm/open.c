@@ -143,10 +143,8 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 		account = secure_getenv("GPUARB_ACCOUNT");
 	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
 	c->own_account = !account || !*account || c->by_container;
-	if (!c->own_account && !arb_config_name_ok(account))
-		return arb_fail(err, -EINVAL,
-			"'%.70s' cannot be an account's name: 1 to %d characters, no spaces", account,
-			ARB_NAME_BYTES - 1);
+	if (!c->own_account && arb_config_account(account, o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
+		return -EINVAL;
 	if (o->core_pct > 100 || o->priority > 100)
 		return arb_fail(
 			err, -EINVAL, "core %u, priority %u: allowed are 1 to 100", o->core_pct, o->priority);

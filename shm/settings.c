@@ -265,7 +265,7 @@ bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name)
 	uint32_t at = find_class(draft, name);
 
 	if (at == ARB_CLASSES)
-		return strcmp(name, arb_class_default.name) == 0;
+		return false;
 	memset(&draft->classes[at], 0, sizeof(draft->classes[at]));
 	return true;
 }

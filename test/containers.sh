@@ -153,7 +153,7 @@ fi
 start 0 50 4
 start 1 20 60
 await 20 "both join" both_are_there
-host "$build/gpuarb-top" --once -p -i 500 --width 200 >"$work/seen" 2>&1 || say "gpuarb-top: $(tail -n 1 "$work/seen")"
+host "$build/gpuarb-top" --once --processes -i 500 --width 200 >"$work/seen" 2>&1 || say "gpuarb-top: $(tail -n 1 "$work/seen")"
 if [ "$engine" = podman ]; then
 	ids=("$(podman inspect -f '{{.Id}}' "gpuarb-test-$$-0")" "$(podman inspect -f '{{.Id}}' "gpuarb-test-$$-1")")
 fi

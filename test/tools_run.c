@@ -181,6 +181,50 @@ Test(run, mistakes_get_a_sentence)
 	expect("", "--help", 0, "It becomes the program");
 }
 
+/* What was started would print this. */
+#define STARTED "-- echo it was started"
+
+static void expect_refused(const char *before, const char *arguments, int status, const char *sentence)
+{
+	char out[8192];
+
+	expect(before, arguments, status, sentence);
+	run(before, arguments, out, sizeof(out));
+	cr_assert_null(strstr(out, "it was started"), "%s: %s", arguments, out);
+}
+
+Test(run, an_account_s_name_is_never_cut)
+{
+	char name[65] = "", arguments[256], before[256];
+
+	memset(name, 'n', 64);
+	snprintf(arguments, sizeof(arguments), "--account %s " STARTED, name);
+	expect_refused("", arguments, 2,
+		"--account: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' (64 bytes) cannot be an account's "
+		"name; allowed: 1 to 63 bytes, no spaces or control characters");
+	expect_refused("", "--account '' " STARTED, 2, "--account: '' (0 bytes) cannot be an account's name");
+	snprintf(before, sizeof(before), "GPUARB_ACCOUNT=%s", name);
+	expect_refused(before, STARTED, 2, "GPUARB_ACCOUNT: 'nnnn");
+	name[63] = '\0';
+	snprintf(before, sizeof(before), "GPUARB_ACCOUNT=%s", name);
+	expect(before, STARTED, 0, "it was started");
+}
+
+Test(run, to_wait_is_to_wait_for_memory)
+{
+	expect_refused("GPUARB_CONF=/dev/null", "--wait " STARTED, 2,
+		"--wait waits for memory that can be promised, and none is asked for; say how much with --mem");
+	expect_refused("GPUARB_CONF=/dev/null", "--wait=5 --mem 0 " STARTED, 2, "none is asked for");
+	expect("GPUARB_CONF=/dev/null GPUARB_MEM_LIMIT=1Mi", "--wait --dry-run true", 0, "GPUARB_ACCOUNT");
+	expect("", "--print-container-flags --wait --mem 1Gi", 2, "runs nothing");
+}
+
+Test(run, settings_are_in_a_file)
+{
+	expect_refused("GPUARB_CONF=/etc", STARTED, 1, "cannot read /etc: Is a directory");
+	expect_refused("GPUARB_CONF=/no/such.conf", STARTED, 1, "cannot read /no/such.conf: No such file");
+}
+
 Test(run, without_the_library_nothing_is_started)
 {
 	char command[512], place[] = "/tmp/gpuarb-run-XXXXXX";

@@ -55,17 +55,19 @@ static void expect_value(const char *account, const char *key, const char *value
 	cr_assert_str_eq(text, value);
 }
 
-Test(set, limits_and_settings_change_together)
+Test(set, several_limits_or_settings_change_together)
 {
 	struct gpuarb_client_status status;
 	struct gpuarb_client *c;
 
 	cr_assert_eq(t_open(&dir, "web", &c), 0);
-	expect("--account web core=30 mem=2Gi priority=7 window_ms=200", 0, "");
+	expect("--account web core=30 mem=2Gi priority=7", 0, "");
+	expect("window_ms=200 policy=fair", 0, "");
 	expect_value("web", "core", "30");
 	expect_value("web", "mem", "2Gi");
 	expect_value("web", "priority", "7");
 	expect_value(NULL, "window_ms", "200");
+	expect_value(NULL, "policy", "fair");
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert_eq(status.core_pct, 30, "and the client has it at once");
 	expect("--account web core= mem=", 0, "");
@@ -76,20 +78,87 @@ Test(set, limits_and_settings_change_together)
 
 Test(set, a_mistake_changes_nothing)
 {
-	expect("--account web core=30 window_ms=200", 0, "");
-	expect("--account web core=50 window_ms=5", 1, "window_ms cannot be '5'; allowed: 10 to 60000 ms");
-	expect("--account web core=50 polcy=fair", 1, "there is no setting 'polcy'; did you mean 'policy'?");
-	expect("--account web core=0", 1, "core cannot be '0'; allowed: 1 to 100 percent");
+	expect("--account web core=30", 0, "");
+	expect("window_ms=200", 0, "");
+	expect("policy=fair window_ms=5", 2, "window_ms cannot be '5'; allowed: 10 to 60000 ms");
+	expect("--account web core=50 polcy=fair", 2, "there is no setting 'polcy'; did you mean 'policy'?");
+	expect("--account web core=0", 2, "core cannot be '0'; allowed: 1 to 100 percent");
 	expect("high_water=10", 1, "low_water (78) must not be above high_water (10)");
-	expect("slots=12", 1, "slots counts when a segment is made");
-	expect("core=5", 1, "say which one with --account, --pid or --all");
-	expect("--account 'two words' core=5", 1, "cannot be an account's name");
+	expect("slots=12", 2, "slots counts when a segment is made");
+	expect("core=5", 2, "say which one with --account, --pid or --all");
+	expect("--account 'two words' core=5", 2, "cannot be an account's name");
 	expect("core", 2, "'core' is not key=value");
 	expect("", 2, "nothing to change");
 	expect("--account a --all core=5", 2, "exclude each other");
 	expect("--pid 0 core=5", 2, "--pid cannot be '0'");
 	expect_value("web", "core", "30");
 	expect_value(NULL, "window_ms", "200");
+}
+
+/* The text of --show, which has everything that there is. */
+static void expect_unchanged_by(const char *arguments, int status, const char *sentence)
+{
+	char before[8192], after[8192];
+
+	cr_assert_eq(run("--show", before, sizeof(before)), 0);
+	expect(arguments, status, sentence);
+	cr_assert_eq(run("--show", after, sizeof(after)), 0);
+	cr_assert_str_eq(after, before, "after %s", arguments);
+}
+
+Test(set, an_account_s_name_is_never_cut)
+{
+	char longest[64] = "", name[80], arguments[160];
+
+	memset(longest, 'n', 63);
+	snprintf(arguments, sizeof(arguments), "--account %s core=30", longest);
+	expect(arguments, 0, "");
+	expect_value(longest, "core", "30");
+	snprintf(name, sizeof(name), "%sx", longest);
+	snprintf(arguments, sizeof(arguments), "--account %s core=40", name);
+	expect_unchanged_by(arguments, 2,
+		"--account: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' (64 bytes) cannot be an account's "
+		"name; allowed: 1 to 63 bytes, no spaces or control characters");
+	expect_unchanged_by("--account '' core=40", 2, "--account: '' (0 bytes) cannot be an account's name");
+	expect_unchanged_by("--account '' --show", 2, "--account: '' (0 bytes) cannot be an account's name");
+	expect_value(longest, "core", "30");
+}
+
+Test(set, a_setting_of_the_gpu_is_not_one_of_an_account)
+{
+	expect_unchanged_by("--account web core=50 window_ms=300", 2,
+		"window_ms is a setting of the GPU and cannot go with --account; limits of an account are core, "
+		"mem and priority");
+	expect_unchanged_by("--all window_ms=300", 2, "cannot go with --all");
+	expect_unchanged_by("--pid 1 policy=fair --save", 2, "cannot go with --pid");
+}
+
+Test(set, an_account_is_shown_alone_and_one_that_is_not_there_is_said)
+{
+	struct gpuarb_client *c;
+	char out[8192];
+
+	expect("--account web core=30", 0, "");
+	expect("--account other core=20", 0, "");
+	cr_assert_eq(t_open(&dir, "runs", &c), 0);
+	cr_assert_eq(run("--show --account web", out, sizeof(out)), 0);
+	cr_assert_str_eq(out, "  account web: core=30\n");
+	expect("--show --account runs", 0, "in force for runs: core=100 # 1 process\n");
+	expect("--show --account nosuch", 1,
+		"there is no account 'nosuch' on GPU-test: no limit is set for it and no process is in it");
+	expect("--account other core= --show", 0, "");
+	gpuarb_client_close(c);
+}
+
+Test(set, the_default_class_stays)
+{
+	expect("--class default priority=70", 0, "");
+	expect_unchanged_by("--no-class default", 2,
+		"the class 'default' cannot be taken away: tasks that name no class belong to it; an empty "
+		"value, such as priority=, sets it back");
+	expect_unchanged_by("--no-class default --save", 2, "the class 'default' cannot be taken away");
+	expect("--class default priority=", 0, "");
+	expect("--show", 0, "class default: priority=50");
 }
 
 Test(set, accounts_are_found_by_process_and_all_at_once)
@@ -113,7 +182,8 @@ Test(set, accounts_are_found_by_process_and_all_at_once)
 
 Test(set, what_is_in_force_is_shown)
 {
-	expect("--account web core=30 mem=1536Mi policy=fair", 0, "");
+	expect("--account web core=30 mem=1536Mi", 0, "");
+	expect("policy=fair", 0, "");
 	expect("--show", 0, "policy = fair");
 	expect("--show", 0, "window_ms = 100 # ms");
 	expect("--show", 0, "account web: core=30 mem=1536Mi\n");
@@ -151,7 +221,8 @@ static void make_control_anew(void)
 
 Test(set, what_is_saved_is_what_the_next_segment_begins_with)
 {
-	expect("--account web core=30 window_ms=300 --save", 0, "");
+	expect("--account web core=30 --save", 0, "");
+	expect("window_ms=300 --save", 0, "");
 	make_control_anew();
 	expect_value(NULL, "window_ms", "300");
 	expect_value("web", "core", "30");
@@ -169,9 +240,9 @@ Test(set, what_cannot_be_saved_is_not_set)
 	expect("--account web core=40 --save", 0, "");
 	cr_assert_eq(stat(dir.conf, &st), 0);
 	cr_assert_eq(st.st_mode & 0777, 0640, "its rights stay");
-	expect("--account web core=50 high_water=20 --save", 1, "nothing was changed: what would be saved");
-	expect("--account web core=50 core=500 --save", 1, "core cannot be '500'");
-	expect("--account web core=50 polcy=fair --save", 1, "did you mean 'policy'?");
+	expect("policy=fair high_water=20 --save", 1, "nothing was changed: what would be saved");
+	expect("--account web core=50 core=500 --save", 2, "core cannot be '500'");
+	expect("--account web core=50 polcy=fair --save", 2, "did you mean 'policy'?");
 	expect("--account 'a]b' core=50 --save", 1, "core of 'a]b' cannot be written to an arbiter.conf");
 	expect("--save --show", 2, "--save writes changes, and there are none");
 	expect_value("web", "core", "40");
@@ -219,9 +290,9 @@ Test(set, classes_are_saved_too)
 	expect_class("repair", "mode", "skip");
 	expect_class("plain", "priority", "50");
 	/* A mistake, or one class too many, leaves both as they were. */
-	expect("--class asr priority=95 mode=sometimes --save", 1, "mode cannot be 'sometimes'");
-	expect("--class 'a b' priority=95 --save", 1, "cannot be a class's name");
-	expect("--class asr prority=95 --save", 1, "'prority' is not a setting of a class");
+	expect("--class asr priority=95 mode=sometimes --save", 2, "mode cannot be 'sometimes'");
+	expect("--class 'a b' priority=95 --save", 2, "cannot be a class's name");
+	expect("--class asr prority=95 --save", 2, "'prority' is not a setting of a class");
 	expect("--no-class nonsense --save", 1, "");
 	expect_class("asr", "priority", "90");
 	expect_file("priority = 90\n", true);

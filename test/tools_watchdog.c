@@ -204,6 +204,20 @@ Test(watchdog, what_is_wrong_is_said_when_it_begins_and_when_it_is_over)
 	gpuarb_client_close(c);
 }
 
+Test(watchdog, a_directory_that_is_not_there_is_not_looked_after)
+{
+	char out[4096];
+
+	/* Of two the last counts. */
+	cr_assert_eq(run("--once --dir /no/such/place", out, sizeof(out)), 1);
+	cr_assert_str_eq(out, "gpuarb-watchdog: --dir /no/such/place: No such file or directory; allowed: a "
+			      "directory of segments, as gpuarb-node or the first client makes it\n");
+	cr_assert_eq(run("--dir /dev/null", out, sizeof(out)), 1, "and it ends, although in a loop");
+	cr_assert(strstr(out, "--dir /dev/null: Not a directory"), "%s", out);
+	cr_assert_eq(run("--once --dir ''", out, sizeof(out)), 2);
+	cr_assert(strstr(out, "--dir cannot be empty"), "%s", out);
+}
+
 Test(watchdog, mistakes_get_a_sentence)
 {
 	char out[4096];

@@ -92,7 +92,7 @@ Test(top, before_anybody_uses_a_gpu)
 		"gpuarb-top: nobody uses a GPU through gpuarb yet; start a program with gpuarb-run");
 	expect("--history", 1, "nobody uses a GPU through gpuarb yet");
 	expect("--explain web", 1, "nobody uses a GPU through gpuarb yet");
-	expect("--batch -i 100 -n 2", 0,
+	expect("--batch -i 100 --count 2", 0,
 		"nobody uses a GPU through gpuarb now\nnobody uses a GPU through gpuarb now\n");
 	expect("--prom", 0, "# TYPE gpuarb_gpu_busy_seconds_total counter");
 	expect("--json", 0, "");
@@ -174,7 +174,7 @@ Test(top, json)
 	cr_assert(json_is_real(json_object_get(gpu, "busy_1s_percent")), "it watched for a second");
 	json_decref(root);
 	/* A line each. */
-	expect("--json --batch -i 100 -n 3", 0, "");
+	expect("--json --batch -i 100 --count 3", 0, "");
 	for (int i = 0; i < 3; i++, line = end + 1) {
 		end = strchr(line, '\n');
 		cr_assert(end, "%s", out);
@@ -359,7 +359,7 @@ Test(top, processes_in_containers_have_the_pid_that_we_see)
 	snprintf(text, sizeof(text), "pid %d (1 there) ", (int)inside);
 	expect("--explain boxed -i 100", 0, text);
 	snprintf(text, sizeof(text), " %d top_tool", (int)inside);
-	expect("--once -p -i 100", 0, text);
+	expect("--once --processes -i 100", 0, text);
 	kill(inside, SIGKILL);
 	t_wait(outer);
 }
@@ -381,7 +381,11 @@ Test(top, mistakes_get_a_sentence)
 	expect("--nonsense", 2, "unrecognized option");
 	expect("", 1, "there is no terminal; use --once, --batch, --json, --prom, --explain or --history");
 	expect("--gpu GPU-nosuch --once -i 100", 1, "GPU-nosuch");
-	expect("--dir /nonexistent/place --once -i 100", 1, "nobody uses a GPU through gpuarb yet");
+	/* Of two directories the last counts. */
+	expect("--once --dir /no/such/place", 1,
+		"gpuarb-top: --dir /no/such/place: No such file or directory; allowed: a directory of segments");
+	expect("--json --dir /dev/null", 1, "--dir /dev/null: Not a directory");
+	expect("--dir /no/such/place", 1, "--dir /no/such/place: No such file");
 	expect("--help", 0, "Say in words why it does not get more");
 	expect("--version", 0, "gpuarb-top ");
 	gpuarb_client_close(a);

@@ -213,6 +213,32 @@ Test(config, names_of_accounts_can_be_stored_and_shown)
 	cr_assert(arb_config_name_ok("pod/träning-7"));
 }
 
+Test(config, a_name_that_is_too_long_is_refused_and_not_cut)
+{
+	struct gpuarb_error err = {0};
+	struct arb_config config;
+	char name[65] = "", text[128];
+
+	memset(name, 'n', 64);
+	snprintf(text, sizeof(text), "window_ms = 50\n[account %s]\ncore = 30\n", name);
+	cr_assert_eq(load(text, &config, &err), -EINVAL);
+	cr_assert(strstr(err.text, ":3: 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...' (64 bytes) cannot be an "
+				   "account's name; allowed: 1 to 63 bytes"),
+		"%s", err.text);
+	cr_assert_eq(config.nlimits, 0);
+}
+
+Test(config, a_directory_is_no_file_of_settings)
+{
+	struct gpuarb_error err = {0};
+	struct arb_config config;
+
+	cr_assert_eq(arb_config_load(&config, "/etc", true, &err), -EISDIR);
+	cr_assert_str_eq(err.text, "cannot read /etc: Is a directory");
+	cr_assert_eq(arb_config_load(&config, "/dev/null", true, &err), 0, "an empty one is");
+	arb_config_free(&config);
+}
+
 Test(config, a_wrong_name_is_told_the_nearest_right_one)
 {
 	cr_assert_str_eq(arb_config_nearest("polcy"), "policy");

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "config.h"
 
 #define LETTER(id, word, letter) const char cli_word_##id[] = word;
 #define WORD(id, word)           const char cli_word_##id[] = word;
@@ -74,6 +77,8 @@ int cli_option(int key, char *text, struct argp_state *state, const char **dir, 
 {
 	switch (key) {
 	case OPT_DIR:
+		if (!*text)
+			argp_error(state, "--dir cannot be empty; allowed: the name of a directory");
 		*dir = text;
 		return 0;
 	case OPT_GPU:
@@ -114,6 +119,19 @@ void die_usage(const char *format, ...)
 	exit(2);
 }
 
+void cli_dir_exists(const char *dir)
+{
+	struct stat st;
+	int code;
+
+	if (!dir)
+		return;
+	code = stat(dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+	if (code)
+		die("--dir %s: %s; allowed: a directory of segments, as gpuarb-node or the first client makes it",
+			dir, strerror(code));
+}
+
 void cli_own_directory(char *path, size_t size)
 {
 	ssize_t n = readlink("/proc/self/exe", path, size - 1);
@@ -136,6 +154,15 @@ const char *cli_library(const char *hint)
 			return path;
 	}
 	die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb%s", own, hint);
+}
+
+const char *cli_account(const char *option, const char *text)
+{
+	struct gpuarb_error err;
+
+	if (arb_config_account(text, option, &err) < 0)
+		die_usage("%s", err.text);
+	return text;
 }
 
 long cli_number(const char *option, const char *text, long least, long most)

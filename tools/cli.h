@@ -42,6 +42,9 @@ void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags,
  */
 int cli_option(int key, char *text, struct argp_state *state, const char **dir, const char **gpu);
 
+/* For those who only look: a directory that was named with --dir has to be there. */
+void cli_dir_exists(const char *dir);
+
 /* "program: sentence" on stderr, then exit(1). */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
 /* The same for a mistake in what was typed: exit(2). */
@@ -55,6 +58,9 @@ void cli_own_directory(char *path, size_t size);
 const char *cli_library(const char *hint);
 /* Where it is inside a container, whatever it is called outside. */
 #define CLI_LIBRARY_INSIDE "/usr/lib/gpuarb/libgpuarb-preload.so"
+
+/* The name of an account; the sentence says what is wrong with it if it cannot be one. */
+const char *cli_account(const char *option, const char *text);
 
 /* A number with its range; the sentence names the option if it is none. */
 long cli_number(const char *option, const char *text, long least, long most);

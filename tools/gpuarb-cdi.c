@@ -265,10 +265,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->file_preload = true;
 		return 0;
 	case OPT_ACCOUNT:
-		if (!arb_config_name_ok(text))
-			argp_error(state, "'%s' cannot be an account's name: 1 to %d characters, no spaces",
-				text, ARB_NAME_BYTES - 1);
-		o->account = text;
+		o->account = cli_account("--account", text);
 		return 0;
 	case OPT_GROUP:
 		o->group = text;

@@ -99,12 +99,7 @@ static const char *account(const struct run_options *o)
 				*p = '_';
 		name = own;
 	}
-	if (!arb_config_name_ok(name)) {
-		fprintf(stderr, "%s: '%.70s' cannot be an account's name: 1 to %d characters, no spaces\n",
-			program_invocation_short_name, name, ARB_NAME_BYTES - 1);
-		exit(2);
-	}
-	run_set(o, "GPUARB_ACCOUNT", name);
+	run_set(o, "GPUARB_ACCOUNT", cli_account("GPUARB_ACCOUNT", name));
 	return name;
 }
 
@@ -192,7 +187,7 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 		o->container_flags = true;
 		return 0;
 	case OPT_ACCOUNT:
-		o->account = value;
+		o->account = cli_account("--account", value);
 		return 0;
 	case OPT_WAIT:
 		o->wait_s = value ? (double)cli_number("--wait", value, 0, 31536000) : 1e9;
@@ -211,8 +206,9 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!o->program && !o->container_flags)
 			argp_error(state, "no program to run");
-		if (o->container_flags && (o->program || o->sim))
-			argp_error(state, "--print-container-flags runs nothing: no program, and no --sim");
+		if (o->container_flags && (o->program || o->sim || o->wait_s >= 0))
+			argp_error(state,
+				"--print-container-flags runs nothing: no program, no --sim and no --wait");
 		return 0;
 	default:
 		return cli_option(key, value, state, &o->dir, &o->gpu);

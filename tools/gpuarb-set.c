@@ -35,13 +35,6 @@ struct targets {
 	size_t count;
 };
 
-static bool is_limit(const char *key)
-{
-	enum arb_key k = arb_config_find(key);
-
-	return k != ARB_KEY_COUNT && arb_keys[k].scope == ARB_SCOPE_ACCOUNT;
-}
-
 static void look(const struct options *o, const char *gpu, struct gpuarb_picture *picture)
 {
 	struct gpuarb_error err = {0};
@@ -121,20 +114,30 @@ static void find_targets(const struct options *o, const char *gpu, struct target
 		die("process %ld is no client of %s", o->pid, gpu);
 }
 
-static void check(const struct gpuarb_change *change)
+/* A mistake in what was typed is found before anything is looked at, made or changed. */
+static void check(const struct options *o, const char *name, const char *value)
 {
-	enum arb_key key = arb_config_find(change->key);
+	enum arb_key key = arb_config_find(name);
+	const char *target = o->account ? "--account" : o->pid ? "--pid" : o->all ? "--all" : NULL;
 	struct gpuarb_error err = {0};
-	int64_t value;
-	int r = 0;
+	int64_t parsed;
 
-	if (key == ARB_KEY_COUNT)
-		r = arb_config_unknown(change->key, "", &err);
-	else if (change->value)
-		r = arb_config_parse(
-			key, change->value, change->account ? change->account : "GPU", &value, &err);
-	if (r < 0)
-		die("%s", err.text);
+	if (key == ARB_KEY_COUNT) {
+		arb_config_unknown(name, "", &err);
+		die_usage("%s", err.text);
+	}
+	if (arb_keys[key].scope == ARB_SCOPE_CREATE)
+		die_usage("%s counts when a segment is made; set it in arbiter.conf or as %s", name,
+			arb_keys[key].env);
+	if (arb_keys[key].scope == ARB_SCOPE_ACCOUNT && !target)
+		die_usage("%s is a limit of an account: say which one with --account, --pid or --all", name);
+	if (arb_keys[key].scope == ARB_SCOPE_GPU && target)
+		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, mem and "
+			  "priority",
+			name, target);
+	if (*value && arb_config_parse(key, value, o->account ? o->account : target ? target : "GPU", &parsed,
+			      &err) < 0)
+		die_usage("%s", err.text);
 }
 
 /* Each key for each account, or once for the GPU. */
@@ -148,12 +151,9 @@ static struct gpuarb_change *list_changes(const struct options *o, const struct 
 	for (size_t i = 0; i < o->count; i++) {
 		const char *value = *o->values[i] ? o->values[i] : NULL;
 
-		if (!is_limit(o->keys[i]))
+		if (!t->count)
 			changes[n++] = (struct gpuarb_change){NULL, o->keys[i], value};
-		else if (!t->count)
-			die("%s is a limit of an account: say which one with --account, --pid or --all",
-				o->keys[i]);
-		for (size_t k = 0; is_limit(o->keys[i]) && k < t->count; k++)
+		for (size_t k = 0; k < t->count; k++)
 			changes[n++] = (struct gpuarb_change){t->names[k], o->keys[i], value};
 	}
 	*count = n;
@@ -168,9 +168,6 @@ static void change(const struct options *o, const char *gpu, const struct target
 	size_t count;
 
 	changes = list_changes(o, t, &count);
-	/* A mistake is one of the command, not of the file: it is found before that is touched. */
-	for (size_t i = 0; o->save && i < count; i++)
-		check(&changes[i]);
 	if (o->save)
 		save = conf_save_prepare(changes, count);
 	if (gpuarb_control_change(o->dir, gpu, changes, count, &err) < 0) {
@@ -181,6 +178,23 @@ static void change(const struct options *o, const char *gpu, const struct target
 	if (save)
 		conf_save_finish(save);
 	free(changes);
+}
+
+static void show(const struct options *o, const char *gpu, struct targets *t)
+{
+	const char *account = NULL;
+
+	if (o->account || o->pid) {
+		find_targets(o, gpu, t);
+		account = t->names[0];
+	}
+	/* After a change there may be nothing left of it: that was the wish. */
+	if (!set_show(o->dir, gpu, account) && account && !o->count)
+		die("there is no account '%s' on %s: no limit is set for it and no process is in it; --show without "
+		    "--account lists those that there are",
+			account, gpu);
+	if (!account)
+		set_class_show(o->dir, gpu);
 }
 
 static const struct argp_option option_table[] = {
@@ -208,7 +222,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 	switch (key) {
 	case OPT_ACCOUNT:
-		o->account = text;
+		o->account = cli_account("--account", text);
 		return 0;
 	case OPT_PID:
 		o->pid = cli_number("--pid", text, 1, 1 << 22);
@@ -281,6 +295,10 @@ int main(int argc, char **argv)
 		set_show_keys(o.explain == 2);
 		return 0;
 	}
+	if (o.task_class)
+		set_class_check(o.task_class, o.keys, o.values, o.count);
+	for (size_t i = 0; i < o.count && !o.task_class; i++)
+		check(&o, o.keys[i], o.values[i]);
 	gpu = cli_gpu(o.dir, o.gpu);
 	if (o.task_class) {
 		set_class(o.dir, gpu, o.task_class, o.keys, o.values, o.count, o.save);
@@ -289,8 +307,6 @@ int main(int argc, char **argv)
 		change(&o, gpu, &targets);
 	}
 	if (o.show)
-		set_show(o.dir, gpu);
-	if (o.show)
-		set_class_show(o.dir, gpu);
+		show(&o, gpu, &targets);
 	return 0;
 }

@@ -330,6 +330,7 @@ int main(int argc, char **argv)
 
 	setlocale(LC_ALL, "");
 	cli_parse(&parser, argc, argv, 0, &o);
+	cli_dir_exists(o.dir);
 	source.dir = o.dir;
 	source.gpu = o.gpu ? cli_gpu(o.dir, o.gpu) : NULL;
 	/* Who asks for an answer at once does not want to wait for a driver that hangs. */

@@ -173,6 +173,7 @@ int main(int argc, char **argv)
 	int violations = 0;
 
 	cli_parse(&parser, argc, argv, 0, &o);
+	cli_dir_exists(o.dir);
 	if (o.gpu)
 		o.gpu = cli_gpu(o.dir, o.gpu);
 	sigaction(SIGINT, &action, NULL);

@@ -178,6 +178,9 @@ void run_place(struct run_place *p)
 	double until = now_s() + p->wait_s;
 	int r;
 
+	if (p->wait_s >= 0 && !promise.bytes)
+		die_usage("--wait waits for memory that can be promised, and none is asked for; say how much with --mem, "
+			  "such as --mem 4Gi");
 	if (!automatic && (!promise.bytes || p->only_look))
 		return;
 	find_all(p, automatic);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpuarb/control.h"
 
@@ -12,22 +13,22 @@
 #include "control.h"
 #include "settings.h"
 
-/* A mistake is one of the command, not of the file: it is found before that is touched. */
-static void check(const char *name, const struct gpuarb_class_change *changes, size_t count)
+void set_class_check(const char *name, char *const *keys, char *const *values, size_t count)
 {
 	struct arb_class_rules rules = arb_class_default;
 	struct gpuarb_error err = {0};
 
 	if (!arb_class_name_ok(name))
-		die(ARB_CLASS_NAME_SENTENCE, "class", name);
+		die_usage(ARB_CLASS_NAME_SENTENCE, "class", name);
+	if (!count && strcmp(name, arb_class_default.name) == 0)
+		die_usage(ARB_CLASS_STAYS_SENTENCE, name);
 	for (size_t i = 0; i < count; i++) {
 		char value[64] = "";
 
-		if (!changes[i].value)
-			arb_class_format(&rules, changes[i].key, value, sizeof(value));
-		if (arb_class_parse(&rules, changes[i].key, changes[i].value ? changes[i].value : value, name,
-			    &err) < 0)
-			die("%s", err.text);
+		if (!*values[i])
+			arb_class_format(&rules, keys[i], value, sizeof(value));
+		if (arb_class_parse(&rules, keys[i], *values[i] ? values[i] : value, name, &err) < 0)
+			die_usage("%s", err.text);
 	}
 }
 
@@ -43,10 +44,8 @@ void set_class(const char *dir, const char *gpu, const char *name, char *const *
 	changes[0] = (struct gpuarb_class_change){name, NULL, NULL};
 	for (size_t i = 0; i < count; i++)
 		changes[i] = (struct gpuarb_class_change){name, keys[i], *values[i] ? values[i] : NULL};
-	if (save) {
-		check(name, changes, count);
+	if (save)
 		file = conf_save_prepare_classes(changes, count ? count : 1);
-	}
 	if (gpuarb_control_change_classes(dir, gpu, changes, count ? count : 1, &err) < 0) {
 		if (file)
 			conf_save_abandon(file);

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What is typed wrong ends the program with a sentence. */
+void set_class_check(const char *name, char *const *keys, char *const *values, size_t count);
 /* All of the changes to a class, or none; an empty value is the default. count 0: the class goes. `save`: in
  * arbiter.conf as well. */
 void set_class(const char *dir, const char *gpu, const char *name, char *const *keys, char *const *values,

@@ -11,12 +11,16 @@
 #include "segment.h"
 #include "settings.h"
 
-static void show_set(const struct arb_control *control)
+static unsigned show_set(const struct arb_control *control, const char *account)
 {
 	struct arb_config_limit limit;
 	char text[64], name[ARB_NAME_BYTES];
+	unsigned shown = 0;
 
 	for (uint32_t i = 0; arb_settings_limit_at(control, i, &limit) == 1; i++) {
+		if (account && strcmp(limit.name, account) != 0)
+			continue;
+		shown++;
 		printf("  account %s:", cli_safe(limit.name, name, sizeof(name)));
 		if (limit.set & ARB_LIMIT_CORE)
 			printf(" core=%lld", (long long)limit.core_pct);
@@ -28,25 +32,28 @@ static void show_set(const struct arb_control *control)
 			printf(" priority=%lld", (long long)limit.priority);
 		printf("\n");
 	}
+	return shown;
 }
 
 /* Also limits that nobody set: a program's own, from its environment or its limits file. */
-static void show_in_force(const char *dir, const char *gpu)
+static unsigned show_in_force(const char *dir, const char *gpu, const char *account)
 {
 	static struct gpuarb_picture picture;
 	struct gpuarb_view *view;
 	char text[64], name[ARB_NAME_BYTES];
+	unsigned shown = 0;
 
 	if (gpuarb_view_open(dir, gpu, &view, NULL) < 0)
-		return;
+		return 0;
 	if (gpuarb_view_read(view, &picture) < 0)
 		picture.naccounts = 0;
 	gpuarb_view_close(view);
 	for (unsigned i = 0; i < picture.naccounts; i++) {
 		const struct gpuarb_view_account *a = &picture.accounts[i];
 
-		if (!a->clients)
+		if (!a->clients || (account && strcmp(a->name, account) != 0))
 			continue;
+		shown++;
 		printf("  in force for %s: core=%u", cli_safe(a->name, name, sizeof(name)),
 			a->limit_ppm / 10000);
 		if (a->mem_limit) {
@@ -55,30 +62,34 @@ static void show_in_force(const char *dir, const char *gpu)
 		}
 		printf(" # %u %s\n", a->clients, a->clients == 1 ? "process" : "processes");
 	}
+	return shown;
 }
 
-void set_show(const char *dir, const char *gpu)
+bool set_show(const char *dir, const char *gpu, const char *account)
 {
 	struct arb_control_map map;
 	struct gpuarb_error err = {0};
 	int64_t value[ARB_KEY_COUNT];
 	uint64_t epoch;
 	char text[64];
+	unsigned shown;
 
 	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, &err) < 0)
 		die("%s", err.text);
 	if (arb_settings_read(map.control, value, &epoch) < 0)
 		die("the settings of %s change all the time", gpu);
-	printf("%s\n", gpu);
-	for (int key = 0; key < ARB_KEY_COUNT; key++)
+	if (!account)
+		printf("%s\n", gpu);
+	for (int key = 0; key < ARB_KEY_COUNT && !account; key++)
 		if (arb_keys[key].scope == ARB_SCOPE_GPU) {
 			arb_config_format((enum arb_key)key, value[key], text, sizeof(text));
 			printf("  %s = %s%s%s\n", arb_keys[key].name, text, *arb_keys[key].unit ? " # " : "",
 				arb_keys[key].unit);
 		}
-	show_set(map.control);
+	shown = show_set(map.control, account);
 	arb_control_map_close(&map);
-	show_in_force(dir, gpu);
+	shown += show_in_force(dir, gpu, account);
+	return shown > 0;
 }
 
 void set_show_keys(int names_only)
