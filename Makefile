@@ -1,6 +1,7 @@
 # gpuarb: everything is built into build/. Each folder adds its part in its own rules.mk:
 #   ALL     files that `make` builds          CHECK    targets that `make check` runs
 #   BENCH   files that `make bench` runs      PACKAGES Debian packages that build and check need
+#   DEADLINES  check-x=900: seconds that a part of `make check` may take, if DEADLINE is too short for it
 # `make help` lists the targets.
 
 BUILD   ?= build
@@ -22,6 +23,7 @@ Q := $(if $(V),,@)
 ALL      :=
 CHECK    :=
 BENCH    :=
+DEADLINES :=
 PACKAGES := gcc libc6-dev make
 
 .DEFAULT_GOAL := all
@@ -35,10 +37,18 @@ all: $(ALL) ## build everything into build/
 deps: ## install the Debian packages that are missing
 	@test/install-deps.sh $(sort $(PACKAGES))
 
-check: ## install what is missing, build, run the tests
+# A test begins with an environment of its own, whatever that of its caller says about gpuarb and the GPU. (Only tests:
+# packages are built below fakeroot, which is a preload.)
+ifneq ($(filter check%,$(MAKECMDGOALS)),)
+$(foreach v,$(filter GPUARB_% GPUSIM_% FORWARD_% CUDA_% NVIDIA_% SLURM_% LD_PRELOAD,$(.VARIABLES)),$(eval unexport $(v)))
+endif
+
+# Seconds for each part of the check, and more for those that need it: check-asan=900.
+DEADLINE  ?= 300
+check: ## install what is missing, build, run the tests (DEADLINE=300: seconds for each part)
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory all
-	+@MAKE="$(MAKE)" test/run-checks.sh $(CHECK)
+	@$(MAKE) --no-print-directory all $(BUILD)/test/deadline
+	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" test/run-checks.sh $(BUILD) $(CHECK)
 
 # A real one instead of the simulated GPU: make demo GPU=0.
 demo: ## install what is missing, build, and show three programs sharing a GPU (GPU=0: a real one)

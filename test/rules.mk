@@ -6,6 +6,17 @@ $(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
 
+# The deadline that each part of the check has, and what runs them.
+$(BUILD)/test/deadline: $(BUILD)/obj/test/deadline.o
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^
+
+.PHONY: check-runner
+CHECK += check-runner
+check-runner: $(BUILD)/test/deadline ## what runs the parts: one that hangs, fails, leaves processes, is skipped, is interrupted
+	@test/runner.sh $(BUILD)
+
 .PHONY: check-tree
 CHECK += check-tree
 check-tree: ## headers compile alone, includes go downwards, no file has grown too long
@@ -78,12 +89,12 @@ $(CRASH): $(patsubst %,$(BUILD)/obj/test/%.o,crash_kill crash_ops crash_admissio
 
 .PHONY: check-crash check-crash-sample
 check-crash-sample: $(CRASH) ## kill, or hold up, a client at evenly spread instructions of every operation
-	@$(CRASH) --jobs $$(nproc) || test $$? = 77
-	@$(CRASH) --jobs $$(nproc) --pause || test $$? = 77
+	@$(CRASH) --jobs $$(nproc) || test/skipped.sh $$?
+	@$(CRASH) --jobs $$(nproc) --pause || test/skipped.sh $$?
 
 check-crash: $(CRASH) ## the same at every instruction (a quarter of an hour)
-	@$(CRASH) --all --jobs $$(nproc) || test $$? = 77
-	@$(CRASH) --all --jobs $$(nproc) --pause || test $$? = 77
+	@$(CRASH) --all --jobs $$(nproc) || test/skipped.sh $$?
+	@$(CRASH) --all --jobs $$(nproc) --pause || test/skipped.sh $$?
 endif
 
 # Threads, and everything again under the sanitizers, in build directories of their own.
@@ -98,6 +109,7 @@ $(BUILD)/test/threads_main: $(BUILD)/obj/test/threads_main.o $(BUILD)/obj/test/h
 
 .PHONY: check-threads check-tsan check-asan
 CHECK += check-tsan check-asan
+DEADLINES += check-asan=900
 check-threads: $(BUILD)/test/threads_main
 	$(BUILD)/test/threads_main
 
@@ -161,8 +173,8 @@ check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/l
 CHECK    += check-namespaces
 PACKAGES += util-linux mount
 check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## two containers share a GPU: limits, a kill, the viewer on the host
-	@test/containers.sh $(BUILD) || test $$? = 77
-	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test $$? = 77; fi
+	@test/containers.sh $(BUILD) || test/skipped.sh $$?
+	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test/skipped.sh $$?; fi
 
 # What shells offer, and that man pages know every option.
 .PHONY: check-completion
@@ -183,4 +195,4 @@ check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/li
 CHECK    += check-demo
 PACKAGES += tmux
 check-demo: $(DEMO_NEEDS) ## the demo on a terminal: the live screen, the table, nothing left behind
-	@test/demo.sh $(BUILD) || test $$? = 77
+	@test/demo.sh $(BUILD) || test/skipped.sh $$?

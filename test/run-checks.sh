@@ -1,38 +1,81 @@
 #!/bin/bash
-# run-checks.sh TARGET...: makes them one after the other, says what each of them is, and ends with the first that
-# fails. On a terminal the seconds are counted while one of them is silent.
+# run-checks.sh BUILD TARGET...: makes them one after the other, each with a deadline outside of itself (deadline.c), and
+# says what each of them is. One that fails does not keep the others from running; what it said is repeated at the end,
+# and kept in BUILD/check/TARGET.log. The last line is "N passed, N failed", with ", N skipped" if there are any.
+#
+#   DEADLINE=600                     seconds for each target
+#   DEADLINES="check-asan=900 ..."   more, for those that need it
 set -u
 cd "$(dirname "$0")/.." || exit 1
+build=$1
+shift
+logs=$build/check
+mkdir -p "$logs" && rm -f "$logs"/*.log || exit 1
+export CHECK_SKIPPED="$logs/skipped"
 
-run() { # TARGET
-	if [ ! -t 1 ]; then
-		${MAKE:-make} --no-print-directory "$1"
-		return
-	fi
-	${MAKE:-make} --no-print-directory "$1" 2>&1 | while :; do
-		if IFS= read -r -t 1 line; then
-			printf '\r\033[K%s\n' "$line"
-		elif [ $? -gt 128 ]; then
-			printf '\r\033[K   %d s' $((SECONDS - began))
-		else
-			printf '\r\033[K%s' "$line"
-			break
-		fi
+limit() { # TARGET
+	local pair
+	for pair in ${DEADLINES:-}; do
+		[ "${pair%%=*}" != "$1" ] || { echo "${pair#*=}"; return; }
 	done
-	return "${PIPESTATUS[0]}"
+	echo "${DEADLINE:-600}"
 }
 
+# The lines that say what went wrong, in the order in which they came; without any, the last ones.
+sentences() { # LOG
+	local wrong='not true:|^\[FAIL\]|^\[----\]|^\[ERR|error:|ERROR: |WARNING: Thread|SUMMARY: |runtime error|^deadline: |^    pid [0-9]|^[a-z_-]+: |^[A-Za-z]*(Error|Exception)\b|\*\*\*'
+	local found
+	found=$(grep -aE "$wrong" "$1" | grep -avE 'skipped:|not tried|\*\*\* .*Error [0-9]+$' | tail -n 25)
+	[ -n "$found" ] || found=$(tail -n 15 "$1")
+	cut -c 1-300 <<<"$found" | sed 's/^/    /'
+}
+
+passed=0
+failed=()
+skipped=()
+told=0
+times=()
 n=0
 for target in "$@"; do
 	n=$((n + 1))
 	what=$(grep -hE "^$target:.*## " Makefile ./*/rules.mk ./*/*/rules.mk ./*/*.mk 2>/dev/null | sed -n '1s/.*## //p')
 	echo "== $n of $#: $target${what:+: $what}"
 	began=$SECONDS
-	if ! run "$target"; then
-		echo "check: $target failed after $((SECONDS - began)) s; 'make $target' runs it alone" >&2
-		exit 1
-	fi
+	rm -f "$CHECK_SKIPPED"
+	"$build/test/deadline" -l "$logs/$target.log" "$(limit "$target")" "$target" ${MAKE:-make} --no-print-directory "$target"
+	status=$?
 	took=$((SECONDS - began))
-	[ $took -lt 5 ] || echo "   ($took s)"
+	times+=("$took $target")
+	if [ $status = 0 ] && [ -e "$CHECK_SKIPPED" ]; then
+		skipped+=("$target")
+	elif [ $status = 0 ]; then
+		passed=$((passed + 1))
+	else
+		failed+=("$target $took $status")
+		echo "check: $target failed after $took s"
+	fi
+	# Somebody wants it to end: not only this target.
+	case $status in 129 | 130 | 131 | 143) told=$status; break ;; esac
+	[ $took -lt 5 ] || [ $status != 0 ] || echo "   ($took s)"
 done
-echo "check: all $# passed in $SECONDS s"
+
+echo
+echo "check: $n parts in $SECONDS s; the slowest:$(printf '%s\n' "${times[@]}" | sort -rn | head -n 5 | while read -r took target; do printf ' %s %d s,' "$target" "$took"; done | sed 's/,$//')"
+for target in "$@"; do
+	grep -aE 'skipped:|not tried' "$logs/$target.log" 2>/dev/null | sort -u | sed "s/^/check: $target: /"
+done
+for one in "${failed[@]}"; do
+	read -r target took status <<<"$one"
+	case $status in
+	124) how="was not done in time: killed after $took s" ;;
+	129 | 130 | 131 | 143) how="was interrupted after $took s" ;;
+	*) how="failed after $took s" ;;
+	esac
+	echo
+	echo "check: $target $how. It said (all of it: $logs/$target.log; 'make $target' runs it alone):"
+	sentences "$logs/$target.log"
+done
+echo
+echo "$passed passed, ${#failed[@]} failed$([ ${#skipped[@]} = 0 ] || echo ", ${#skipped[@]} skipped")"
+[ $told = 0 ] || exit $told
+[ ${#failed[@]} = 0 ]

@@ -10,7 +10,8 @@ say() {
 # Where something cannot be tried that is no failure, but it is said.
 skip() {
 	echo "${what:?}: not tried, $*"
-	exit 0
+	"$(dirname "${BASH_SOURCE[0]}")/../skipped.sh" 77
+	exit
 }
 
 needs() { # PROGRAM...

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
 if ! command -v systemd-analyze >/dev/null || ! command -v systemd-tmpfiles >/dev/null; then
 	echo "systemd: not tried, there is no systemd-analyze here"
-	exit 0
+	test/skipped.sh 77
+	exit
 fi
 root=$(mktemp -d /tmp/gpuarb-systemd-XXXXXX) || exit 1
 trap 'rm -rf "$root"' EXIT

@@ -1,0 +1,165 @@
+#!/bin/bash
+# What runs the parts of `make check`, with parts that are played: one that hangs, with children that ignore SIGTERM, have
+# stopped themselves or have left the session; one that fails; one that is skipped; one that leaves processes behind; one
+# that looks at what it was given; and somebody who interrupts it all.
+# Usage: runner.sh BUILD
+set -u
+build=$(readlink -f "$1")
+cd "$(dirname "$0")/.." || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+bad=0
+say() {
+	echo "runner: $*" >&2
+	bad=$((bad + 1))
+}
+has() { # FILE PATTERN
+	grep -qE -- "$2" "$work/$1" || { say "$1: no line matches '$2':"; sed 's/^/    /' "$work/$1" >&2; }
+}
+hasnt() { # FILE PATTERN
+	! grep -qE -- "$2" "$work/$1" || say "$1: a line matches '$2': $(grep -m 1 -E -- "$2" "$work/$1")"
+}
+# Nobody sleeps for so long but the parts of this test.
+nap=$((100000 + $$)).25
+echo "$nap" >"$work/nap"
+sleepers() { grep -lsxzF -f "$work/nap" /proc/[0-9]*/cmdline; }
+nobody() { # WHEN
+	local left
+	left=$(sleepers)
+	[ -z "$left" ] || say "$1: still there: $left"
+}
+# Processes that a part may start: each says that it is there.
+cat >"$work/stubborn" <<END
+#!/bin/bash
+# Each of them in a way that a signal to the process group does not end.
+(trap '' TERM INT HUP; exec sleep $nap) &
+setsid sh -c 'trap "" TERM; sleep $nap & wait; sleep $nap' &
+(setsid setsid sleep $nap </dev/null >/dev/null 2>&1 &)
+sh -c 'kill -STOP \$\$; sleep $nap' &
+touch "$work/hangs"
+END
+# In the place of make: --no-print-directory TARGET.
+mkdir "$work/bin"
+cat >"$work/bin/make" <<END
+#!/bin/bash
+case \$2 in
+passes) echo "all is well" ;;
+fails)
+	echo "a line before"
+	echo "test/x.c:7: not true: a == b: they differ" >&2
+	exit 2 ;;
+says-little) echo "nothing that looks like a sentence"; exit 2 ;;
+is-skipped)
+	echo "is-skipped: skipped: there is nothing to try it with"
+	test/skipped.sh 77 ;;
+hangs)
+	bash "$work/stubborn"
+	trap '' TERM
+	while :; do sleep $nap; done ;;
+leaves) (setsid sleep $nap </dev/null >/dev/null 2>&1 &) ;;
+looks)
+	(trap 'echo interrupted' INT; kill -INT \$BASHPID)
+	[ -z "\$(cat)" ] && echo "nothing to read"
+	echo "SIGINT \$(awk '/SigIgn/ { print substr(\$2, 16) }' /proc/self/status)" ;;
+dies) kill -KILL \$\$ ;;
+esac
+END
+chmod +x "$work/bin/make"
+run() { # OUTPUT TARGET...: the exit status is that of run-checks.sh
+	local out=$1
+	shift
+	mkdir -p "$work/build/test"
+	ln -sf "$build/test/deadline" "$work/build/test/deadline"
+	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="hangs=1 leaves=1" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
+}
+
+run good passes looks && :
+[ $? = 0 ] || say "two parts that pass: not 0"
+has good '^2 passed, 0 failed$'
+hasnt good '^check: (passes|looks) '
+
+run all passes fails is-skipped says-little hangs leaves dies looks
+[ $? = 1 ] || say "parts that fail: not 1"
+nobody "after parts that hang or leave processes"
+[ -e "$work/hangs" ] || say "the part that hangs did not start its children"
+has all '^== 8 of 8: looks'
+has all '^deadline: hangs was not done after 1 s and is killed, with all that it has running:$'
+has all "^    pid [0-9]+, state T, in [a-z0-9_ ]+: sh -c kill -STOP"
+has all '^deadline: leaves is done and left processes behind'
+# After the last part: what happened to each of them.
+sed '1,/^check: 8 parts in/d' "$work/all" >"$work/end"
+has end '^check: is-skipped: is-skipped: skipped: there is nothing to try it with$'
+has end "^check: fails failed after [0-9]+ s.*/build/check/fails.log; 'make fails' runs it alone"
+has end '^    test/x.c:7: not true: a == b: they differ$'
+hasnt end 'a line before'
+has end '^    nothing that looks like a sentence$'
+has end '^check: hangs was not done in time: killed after [0-9]+ s'
+has end '^    deadline: hangs was not done after 1 s'
+has end '^check: leaves failed'
+has end '^check: dies failed'
+hasnt end 'all is well'
+[ "$(tail -n 1 "$work/all")" = '2 passed, 5 failed, 1 skipped' ] || say "the last line: $(tail -n 1 "$work/all")"
+grep -qx 'a line before' "$work/build/check/fails.log" || say "the log of the part that fails is not complete"
+
+# Whatever its caller ignores, a part can be interrupted, and reads nothing.
+(trap '' INT QUIT TERM HUP; run ignoring looks <"$work/all") || say "with signals ignored: $?"
+has ignoring '^interrupted$'
+has ignoring '^nothing to read$'
+has ignoring '^SIGINT 0'
+
+# Interrupted: the whole group, as from a terminal, then the runner alone.
+for how in INT TERM; do
+	rm -f "$work/hangs"
+	(
+		# Not ignored, although it is in the background.
+		exec python3 - "$how" "$work" "$build" 3>&1 >"$work/told-$how" 2>&1 <<'PYTHON'
+import os, signal, subprocess, sys, time
+how, work, build = sys.argv[1:]
+env = dict(os.environ, MAKE=work + "/bin/make", MAKEFLAGS="", DEADLINE="60", DEADLINES="")
+def fresh():
+    os.setsid()
+    for s in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(s, signal.SIG_DFL)
+p = subprocess.Popen(["test/run-checks.sh", work + "/build", "hangs", "passes"], env=env, preexec_fn=fresh)
+until = time.monotonic() + 30
+while not os.path.exists(work + "/hangs") and time.monotonic() < until:
+    time.sleep(0.05)
+if how == "INT":
+    os.killpg(p.pid, signal.SIGINT)
+else:
+    os.kill(p.pid, signal.SIGTERM)
+print("ended with", p.wait(timeout=40), flush=True)
+PYTHON
+	)
+	for _ in $(seq 200); do
+		[ -n "$(sleepers)" ] || break
+		sleep 0.1
+	done
+	nobody "interrupted by SIG$how"
+	hasnt "told-$how" '== 2 of 2'
+done
+has told-INT '^check: hangs was interrupted after'
+has told-INT '^0 passed, 1 failed$'
+has told-INT '^ended with 130$'
+has told-TERM '^ended with -15$'
+
+# Whatever its caller's environment says of gpuarb and the GPU, a test does not hear of it; nor would an installation
+# below fakeroot hear less.
+probe() { GPUARB_DIR=/nope GPUARB_ACCOUNT= GPUSIM_MODE=nope CUDA_VISIBLE_DEVICES=9 LD_PRELOAD=libm.so.6 HELLO=1 make -s --eval "$1:;@env" "$1"; }
+probe check-probe >"$work/check-env" 2>&1
+has check-env '^HELLO=1$'
+hasnt check-env '^(GPUARB_|GPUSIM_|CUDA_|LD_PRELOAD)'
+probe probe >"$work/other-env" 2>&1
+has other-env '^LD_PRELOAD=libm'
+has other-env '^GPUARB_DIR=/nope$'
+
+# Wrong arguments.
+for wrong in '' '10 name' '0 name true' 'x name true' '-z 1 name true'; do
+	# shellcheck disable=SC2086
+	"$build/test/deadline" $wrong >"$work/usage" 2>&1
+	[ $? = 2 ] || say "deadline $wrong: not 2"
+	has usage '^usage: deadline'
+done
+
+[ $bad = 0 ] || exit 1
+echo "runner: parts that hang, fail, are skipped, leave processes or are interrupted end, and are named"
