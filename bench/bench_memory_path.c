@@ -51,7 +51,7 @@ static void with_preload(char **argv)
 	snprintf(text, sizeof(text), "%.*s/libgpuarb-preload.so", (int)(slash - self), self);
 	setenv("LD_PRELOAD", text, 1);
 	snprintf(text, sizeof(text), "%.*s/stub/libcuda.so.1", (int)(slash - self), self);
-	setenv("GPUARB_BENCH_DRIVER", text, 1);
+	setenv("BENCH_DRIVER", text, 1);
 	if (!mkdtemp(directory))
 		fail("no directory");
 	setenv("GPUARB_DIR", directory, 1);
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 
 	with_preload(argv);
 	bench_begin(&b, "memory_path", "cuMemAlloc and cuMemFree beyond the driver's own", argc, argv);
-	library = dlopen(getenv("GPUARB_BENCH_DRIVER"), RTLD_NOW);
+	library = dlopen(getenv("BENCH_DRIVER"), RTLD_NOW);
 	if (!library || !arb_elf_named("libcuda.so", &object))
 		fail("no driver");
 	bare.alloc = (__typeof__(bare.alloc))arb_elf_symbol(&object, "cuMemAlloc_v2");

@@ -97,6 +97,22 @@ static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *op
 	return FAILED;
 }
 
+static void say_variable(void *argument, const char *sentence)
+{
+	(void)argument;
+	arb_log(ARB_LOG_WARN, "%s", sentence);
+}
+
+/* Once in a process, and not again in those that it forks. */
+static void look_at_environment(void)
+{
+	static bool looked;
+
+	if (!looked)
+		gpuarb_client_environment(say_variable, NULL);
+	looked = true;
+}
+
 /* Who runs together depends on it where memory is short. */
 static void tell_memory(struct arb_device *d, CUdevice ordinal)
 {
@@ -123,6 +139,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		pthread_atfork(NULL, NULL, start_anew);
 		watching = true;
 	}
+	look_at_environment();
 	d->ordinal = ordinal;
 	if (r != CUDA_SUCCESS) {
 		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);

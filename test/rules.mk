@@ -154,7 +154,7 @@ $(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/failing_nvml.o
 
 .PHONY: check-tools
 check-tools: $(BUILD)/test/nvml/libnvidia-ml.so.1 $(BUILD)/test/preload/hang/libnvidia-ml.so.1
-check-tools: $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
+check-tools: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
 
 # Programs that follow a limits file.

@@ -114,3 +114,46 @@ Test(options, what_is_typed_wrong_ends_with_2)
 			out);
 	}
 }
+
+Test(options, a_variable_that_there_is_not_is_named_once)
+{
+	static const char sentence[] = ": the environment variable GPUARB_CORELIMIT is not known and does nothing; "
+				       "did you mean GPUARB_CORE_LIMIT?\n";
+
+	/* Each in a way that ends at once. */
+	static const char *const arguments[TOOLS] = {
+		"--dry-run true", "--keys", "--once --gpu x", "--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no"};
+
+	for (unsigned t = 0; t < TOOLS; t++) {
+		char expected[256];
+		const char *first;
+
+		t_shell(out, sizeof(out), "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null %s/%s %s </dev/null", t_build(),
+			tools[t], arguments[t]);
+		snprintf(expected, sizeof(expected), "%s%s", tools[t], sentence);
+		first = strstr(out, expected);
+		cr_assert(first, "%s: %s", tools[t], out);
+		cr_assert_null(strstr(first + strlen(expected), "is not known"), "%s: %s", tools[t], out);
+		run(tools[t], arguments[t]);
+		cr_assert_null(strstr(out, "is not known"), "%s: %s", tools[t], out);
+	}
+}
+
+/* In a program's own log: once in each process that uses a GPU, however many threads it has. */
+Test(options, a_program_is_told_of_it_too)
+{
+	struct t_dir dir;
+	unsigned n = 0;
+
+	t_dir_make(&dir, NULL);
+	cr_assert_eq(t_shell(out, sizeof(out),
+			     "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s LD_PRELOAD=%s/libgpuarb-"
+			     "preload.so LD_LIBRARY_PATH=%s/sim %s/simload -P 2 -t 3 -n 50 -k 10",
+			     dir.path, dir.path, t_build(), t_build(), t_build()),
+		0, "%s", out);
+	for (char *at = out; (at = strstr(at, "warn preload: the environment variable GPUARB_CORELIMIT is not known"));
+		at++)
+		n++;
+	cr_assert_eq(n, 2, "%s", out);
+	t_dir_remove(&dir);
+}

@@ -58,6 +58,12 @@ static error_t on_common(int key, char *text, struct argp_state *state)
 	}
 }
 
+static void say_variable(void *argument, const char *sentence)
+{
+	(void)argument;
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, sentence);
+}
+
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
 {
 	static const struct argp common = {common_table, on_common, NULL, NULL, NULL, NULL, NULL};
@@ -71,6 +77,7 @@ void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags,
 	whole.children = children;
 	argp_err_exit_status = 2;
 	argp_parse(&whole, argc, argv, flags | ARGP_NO_HELP, NULL, input);
+	gpuarb_client_environment(say_variable, NULL);
 }
 
 int cli_option(int key, char *text, struct argp_state *state, const char **dir, const char **gpu)

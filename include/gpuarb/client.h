@@ -72,6 +72,9 @@ GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked,
 	struct gpuarb_client **client, struct gpuarb_error *err);
 
+/* Says a sentence for each environment variable GPUARB_... that there is not; returns how many there are. */
+GPUARB_API int gpuarb_client_environment(void (*say)(void *argument, const char *sentence), void *argument);
+
 /* A stretch of GPU work about to begin. Zero means the default. */
 struct gpuarb_work {
 	uint64_t begin_ns;       /* when it began (CLOCK_MONOTONIC); 0: now */

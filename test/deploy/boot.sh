@@ -10,9 +10,9 @@ what=boot
 . test/deploy/common.sh
 needs systemd-nspawn
 [ "$(id -u)" = 0 ] || skip "it needs root"
-if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
+if [ -z "${T_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
-	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private test/deploy/boot.sh "$build"
+	T_INSIDE=1 exec unshare --mount --propagation private test/deploy/boot.sh "$build"
 fi
 work=$(mktemp -d /tmp/gpuarb-boot-XXXXXX) || exit 1
 # shellcheck disable=SC2317,SC2329

@@ -10,9 +10,9 @@ what=containers
 needs podman runc jq unshare
 [ "$(id -u)" = 0 ] || skip "it needs root, for mounts of its own"
 # A /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
-if [ -z "${GPUARB_TEST_INSIDE:-}" ]; then
+if [ -z "${T_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
-	GPUARB_TEST_INSIDE=1 exec unshare --mount --propagation private test/deploy/containers.sh "$build"
+	T_INSIDE=1 exec unshare --mount --propagation private test/deploy/containers.sh "$build"
 fi
 
 work=$(mktemp -d /tmp/gpuarb-containers-XXXXXX) && chmod 755 "$work" || exit 1

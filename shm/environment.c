@@ -1,0 +1,114 @@
+#include "environment.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "gpuarb/client.h"
+
+#include "config.h"
+#include "spelling.h"
+
+#define PREFIX "GPUARB_"
+
+static const char *const others[] = {
+	"GPUARB_ACCOUNT",
+	"GPUARB_CDI", /* set by gpuarb-cdi in containers */
+	"GPUARB_CONF",
+	"GPUARB_DEEPBIND",
+	"GPUARB_DIR",
+	"GPUARB_DISABLE",
+	"GPUARB_GID", /* of the job that sets up a node of Kubernetes */
+	"GPUARB_GPU",
+	"GPUARB_GPUS", /* the same */
+	"GPUARB_LIBRARY", /* gpuarb.py */
+	"GPUARB_LIMITS_FILE",
+	"GPUARB_LOG",
+	"GPUARB_TOP", /* of the exporter to Prometheus */
+};
+#define OTHERS (sizeof(others) / sizeof(others[0]))
+
+/* Kubernetes tells every pod where each service is: of one that is called gpuarb, GPUARB_PORT_80_TCP_ADDR. */
+static bool of_a_service(const char *name)
+{
+	const char *port = strstr(name, "_PORT");
+
+	return strstr(name, "_SERVICE_") || (port && (!port[5] || (port[5] == '_' && isdigit((unsigned char)port[6]))));
+}
+
+bool arb_environment_knows(const char *name)
+{
+	for (size_t i = 0; i < OTHERS; i++)
+		if (strcmp(others[i], name) == 0)
+			return true;
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		if (strcmp(arb_keys[key].env, name) == 0)
+			return true;
+	return of_a_service(name);
+}
+
+const char *arb_environment_meant(const char *name)
+{
+	const char *wrong = name + strlen(PREFIX), *meant;
+	struct arb_spelling s;
+
+	/* A setting's variable is not always called as the setting: GPUARB_CORE for GPUARB_CORE_LIMIT. */
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		if (strcasecmp(arb_keys[key].name, wrong) == 0)
+			return arb_keys[key].env;
+	/* What all of them begin with makes none of them nearer. */
+	arb_spelling_begin(&s, wrong);
+	for (size_t i = 0; i < OTHERS; i++)
+		arb_spelling_try(&s, others[i] + strlen(PREFIX));
+	for (int key = 0; key < ARB_KEY_COUNT; key++)
+		arb_spelling_try(&s, arb_keys[key].env + strlen(PREFIX));
+	meant = arb_spelling_meant(&s);
+	return meant ? meant - strlen(PREFIX) : NULL;
+}
+
+static void describe(const char *entry, char *sentence, size_t size)
+{
+	const char *meant;
+	char name[64];
+	size_t n = 0;
+
+	for (; entry[n] && entry[n] != '=' && n < sizeof(name) - 1; n++)
+		name[n] = entry[n] > ' ' && entry[n] < 0x7f ? entry[n] : '?';
+	name[n] = '\0';
+	meant = arb_environment_meant(name);
+	if (meant)
+		snprintf(sentence, size,
+			"the environment variable %s is not known and does nothing; did you mean %s?", name, meant);
+	else
+		snprintf(sentence, size,
+			"the environment variable %s is not known and does nothing; those of settings are in "
+			"arbiter.conf.example",
+			name);
+}
+
+int gpuarb_client_environment(void (*say)(void *argument, const char *sentence), void *argument)
+{
+	char name[64], sentence[256];
+	int unknown = 0;
+
+	/* A program with raised privileges reads none of them. */
+	if (getauxval(AT_SECURE))
+		return 0;
+	for (char **entry = environ; entry && *entry; entry++) {
+		size_t n = strcspn(*entry, "=");
+
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%.*s", n < sizeof(name) ? (int)n : (int)sizeof(name) - 1, *entry);
+		if (n < sizeof(name) && arb_environment_knows(name))
+			continue;
+		describe(*entry, sentence, sizeof(sentence));
+		say(argument, sentence);
+		unknown++;
+	}
+	return unknown;
+}
