@@ -6,10 +6,6 @@
 #include "threads.h"
 #include "track.h"
 
-struct act_gate act_gate = {.open = 1};
-
-static uint64_t notes[NOTE_COUNT];
-
 void act_count(enum hook_category category)
 {
 	act_thread_get()->seen[category]++;
@@ -26,7 +22,7 @@ static bool refused(const struct act_call *call, unsigned category)
 {
 	if (category == CAT_CONTEXT)
 		return makes_context(call->id) && arb_device_refuses(call->device);
-	return __atomic_load_n(&arb_device_refusals, __ATOMIC_RELAXED) &&
+	return __atomic_load_n(&arb_own.refusals, __ATOMIC_RELAXED) &&
 	       (category <= CAT_ARRAY && category != CAT_FREE && category != CAT_FREE_ASYNC) &&
 	       arb_device_refuses_current();
 }
@@ -38,11 +34,11 @@ bool act_before(struct act_call *call, CUresult *result)
 
 	self->seen[category]++;
 	/* A tool that the driver calls back in the midst of a call of ours. */
-	if (__builtin_expect(track_locks, 0))
+	if (__builtin_expect(arb_mine.locks, 0))
 		return true;
 	if (arb_disabled()) {
 		/* The thread need not come this way again for as long as can be said. */
-		self->gate = __atomic_load_n(&act_gate.open, __ATOMIC_RELAXED);
+		self->gate = __atomic_load_n(&arb_own.gate.open, __ATOMIC_RELAXED);
 		self->credit = UINT32_MAX;
 		return true;
 	}
@@ -75,7 +71,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 {
 	unsigned category = arb_hooks[call->id].category;
 
-	if (arb_disabled() || track_locks)
+	if (arb_disabled() || arb_mine.locks)
 		return result;
 	if (category <= CAT_INTEROP) {
 		gate_after(call, result);
@@ -86,7 +82,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 	} else if (category == CAT_STREAM || category == CAT_CAPTURE || category == CAT_CONTEXT) {
 		streams_after(call, result);
 		/* Another context may be another GPU, on which there is no credit. */
-		if (category == CAT_CONTEXT && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) > 1)
+		if (category == CAT_CONTEXT && __atomic_load_n(&arb_own.gpus, __ATOMIC_RELAXED) > 1)
 			act_thread_take_back(act_thread_get());
 	}
 	return arb_memory_after(call, result);
@@ -94,7 +90,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 
 void act_note(enum act_note note)
 {
-	__atomic_fetch_add(&notes[note], 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&arb_own.notes[note], 1, __ATOMIC_RELAXED);
 }
 
 unsigned gpuarb_preload_seen(uint64_t *counts, unsigned n)
@@ -103,6 +99,6 @@ unsigned gpuarb_preload_seen(uint64_t *counts, unsigned n)
 
 	act_thread_sum(sum);
 	for (unsigned i = 0; i < n && i < CAT_COUNT + NOTE_COUNT; i++)
-		counts[i] = i < CAT_COUNT ? sum[i] : __atomic_load_n(&notes[i - CAT_COUNT], __ATOMIC_RELAXED);
+		counts[i] = i < CAT_COUNT ? sum[i] : __atomic_load_n(&arb_own.notes[i - CAT_COUNT], __ATOMIC_RELAXED);
 	return CAT_COUNT + NOTE_COUNT;
 }

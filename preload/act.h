@@ -15,6 +15,7 @@
 
 #include "cuda_abi.h"
 #include "hooks.h"
+#include "own.h"
 
 /*
  * One call, as far as it matters to anybody. Which facts a row of hooks.def gives depends on the call; what
@@ -36,34 +37,12 @@ struct act_call {
 	uint64_t token; /* from act_before to act_after, for whoever acts */
 };
 
-/* Each thread's own counts, in cache lines that no other thread writes. */
-struct act_thread {
-	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
-	uint32_t gate;   /* what act_gate.open was when it was given */
-	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
-	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
-	uint32_t granted;         /* what the credit was when it was given */
-	uint64_t stay;            /* the stay in a running set that it was given in */
-	uint32_t waiting;         /* 1: in a call that waits for work */
-} __attribute__((aligned(128)));
-
-/* Read by every thread with every call, hence written seldom. */
-struct act_gate {
-	uint32_t open;    /* 0: closed; else a number, by which credit that is no longer good is told */
-	uint32_t watched; /* the ends of work are dated: a call that waits for its own says when that is */
-	uint32_t graphs;  /* executable graphs that have memory; as long as there is none, no launch looks */
-} __attribute__((aligned(128)));
-
-extern struct act_gate act_gate __attribute__((visibility("hidden")));
-/* Never NULL: a thread begins with one that has no credit. */
-extern __thread struct act_thread *act_self __attribute__((visibility("hidden"), tls_model("initial-exec")));
-
 static inline bool act_open(enum hook_category category)
 {
-	struct act_thread *self = act_self;
+	struct act_thread *self = arb_mine.self;
 	uint32_t credit = self->credit;
 
-	if (__builtin_expect(__atomic_load_n(&act_gate.open, __ATOMIC_RELAXED) != self->gate || !credit, 0))
+	if (__builtin_expect(__atomic_load_n(&arb_own.gate.open, __ATOMIC_RELAXED) != self->gate || !credit, 0))
 		return false;
 	self->credit = credit - 1;
 	self->seen[category]++;
@@ -86,15 +65,6 @@ void act_count(enum hook_category category);
 /* What the device has, to be turned into what the account may see of it. True: it was. */
 bool act_nvml_memory(nvmlDevice_t device, uint64_t *total, uint64_t *free, uint64_t *used);
 
-/* Ways past the table that were noticed; never on a path that matters. */
-enum act_note {
-	NOTE_EXPORT_TABLE, /* cuGetExportTable: functions without a name */
-	NOTE_NAMESPACE,    /* dlmopen: a namespace that we are not in */
-	NOTE_DEEPBIND,     /* dlopen with RTLD_DEEPBIND */
-	NOTE_UNKNOWN,      /* cuGetProcAddress gave a newer variant than we know */
-	NOTE_OTHER_DRIVER, /* a second driver was looked up */
-	NOTE_COUNT
-};
 void act_note(enum act_note note);
 
 /*

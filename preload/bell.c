@@ -137,7 +137,7 @@ static bool waits_for_functions(const struct track *t)
 {
 	uint64_t seen[CAT_COUNT];
 
-	if (t->ncontexts == 1 && __atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED) == 1)
+	if (t->ncontexts == 1 && __atomic_load_n(&arb_own.gpus, __ATOMIC_RELAXED) == 1)
 		return false;
 	act_thread_sum(seen);
 	return seen[CAT_HOSTFN] + seen[CAT_GRAPH] > 0;
@@ -158,7 +158,7 @@ bool bell_set(struct track *t, uint64_t now, bool anew)
 	if (act_thread_any_waits() || waits_for_functions(t))
 		return false;
 	if (now < t->bell_next_ns || (t->loose && !(anew && t->quiet)) || t->waiters || !push || !pop ||
-		unrung(t) >= BELLS_MOST || __atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+		unrung(t) >= BELLS_MOST || __atomic_load_n(&arb_own.captures, __ATOMIC_RELAXED))
 		return false;
 	n = choose(t, last);
 	rope = n ? rope_of(t, last[0]->ctx) : NULL;
@@ -195,7 +195,7 @@ bool bell_is_needed(const struct track *t)
 bool bell_set_early(struct track *t, uint64_t now)
 {
 	return bell_is_cheap(t) && bell_is_needed(t) && stay_is_whole(t) && unrung(t) <= 0 &&
-	       t->outstanding_ns < __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED) &&
+	       t->outstanding_ns < __atomic_load_n(&arb_own.look_ns, __ATOMIC_RELAXED) &&
 	       bell_set(t, now, false);
 }
 
@@ -231,21 +231,20 @@ void bell_forget(struct track *t, CUcontext ctx)
  */
 void bell_before_function(void)
 {
-	static uint32_t done;
 	uint64_t end;
 	int saved = errno;
 
-	if (__atomic_load_n(&done, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&arb_own.bell_before, __ATOMIC_RELAXED))
 		return;
 	end = track_now() + RING_NS;
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		struct track *t = &arb_tracks[i];
+		struct track *t = &arb_own.tracks[i];
 
 		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE) || !waits_for_functions(t))
 			continue;
 		while (unrung(t) > 0 && track_now() < end)
 			track_nap(50 * US);
-		__atomic_store_n(&done, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&arb_own.bell_before, 1, __ATOMIC_RELAXED);
 	}
 	errno = saved;
 }

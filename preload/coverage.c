@@ -37,11 +37,10 @@ void coverage_show(void)
 
 void coverage_tick(uint64_t now_ns)
 {
-	static uint64_t next_ns;
-	uint64_t next = __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
+	uint64_t next = __atomic_load_n(&arb_own.shown_ns, __ATOMIC_RELAXED);
 
 	/* Of several that come at once, one does it. */
-	if (now_ns >= next && __atomic_compare_exchange_n(&next_ns, &next, now_ns + SHOW_NS, false,
+	if (now_ns >= next && __atomic_compare_exchange_n(&arb_own.shown_ns, &next, now_ns + SHOW_NS, false,
 				      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		coverage_show();
 }

@@ -12,17 +12,12 @@
 
 #include "hooks.h"
 #include "log.h"
+#include "own.h"
 #include "track.h"
 
 COMPAT_WEAK(pthread_setcancelstate)
 
 enum { UNKNOWN, JOINED, FAILED };
-
-static struct arb_device devices[ARB_DEVICES];
-/* Held while a GPU is joined, so that no other thread's work goes past it meanwhile. */
-static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-static bool watching;
-uint32_t arb_device_refusals;
 
 bool arb_disabled(void)
 {
@@ -42,9 +37,9 @@ bool arb_disabled(void)
  * them. */
 static void start_anew(void)
 {
-	memset(devices, 0, sizeof(devices));
-	arb_device_refusals = 0;
-	pthread_mutex_init(&joining, NULL);
+	memset(arb_own.devices, 0, ARB_DEVICES * sizeof(*arb_own.devices));
+	arb_own.refusals = 0;
+	pthread_mutex_init(&arb_own.joining, NULL);
 }
 
 /* The driver's answer; CUDA_ERROR_NOT_FOUND if it has no such call. */
@@ -74,7 +69,7 @@ static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
 static void refuse(struct arb_device *d)
 {
 	__atomic_store_n(&d->refused, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&arb_device_refusals, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&arb_own.refusals, 1, __ATOMIC_RELEASE);
 }
 
 /* There is no segment for it, for this reason: what does on_error say? */
@@ -135,9 +130,9 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	if (r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED ||
 		r == CUDA_ERROR_INVALID_DEVICE)
 		return;
-	if (!watching) {
+	if (!arb_own.watching) {
 		pthread_atfork(NULL, NULL, start_anew);
-		watching = true;
+		arb_own.watching = true;
 	}
 	look_at_environment();
 	d->ordinal = ordinal;
@@ -209,18 +204,18 @@ struct arb_device *arb_device_get(CUdevice ordinal)
 		say_too_many(ordinal);
 		return NULL;
 	}
-	d = &devices[ordinal];
+	d = &arb_own.devices[ordinal];
 	state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
 	if (__builtin_expect(state == UNKNOWN, 0)) {
 		saved = errno;
 		/* A thread that is cancelled in it would leave it locked. */
 		if (pthread_setcancelstate)
 			pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-		pthread_mutex_lock(&joining);
+		pthread_mutex_lock(&arb_own.joining);
 		if (d->state == UNKNOWN)
 			join(d, ordinal);
 		state = d->state;
-		pthread_mutex_unlock(&joining);
+		pthread_mutex_unlock(&arb_own.joining);
 		if (pthread_setcancelstate)
 			pthread_setcancelstate(cancel, NULL);
 		errno = saved;
@@ -232,14 +227,14 @@ struct arb_device *arb_device_known(CUdevice ordinal)
 {
 	if (ordinal < 0 || ordinal >= ARB_DEVICES)
 		return NULL;
-	return __atomic_load_n(&devices[ordinal].state, __ATOMIC_ACQUIRE) == JOINED ? &devices[ordinal]
+	return __atomic_load_n(&arb_own.devices[ordinal].state, __ATOMIC_ACQUIRE) == JOINED ? &arb_own.devices[ordinal]
 										    : NULL;
 }
 
 bool arb_device_named(const char *uuid, struct arb_device **device)
 {
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		struct arb_device *d = &devices[i];
+		struct arb_device *d = &arb_own.devices[i];
 		uint32_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
 
 		if (state != UNKNOWN && !strcmp(d->uuid, uuid)) {
@@ -266,7 +261,7 @@ bool arb_device_refuses(CUdevice ordinal)
 		return false;
 	/* Joined now if it is not yet: afterwards the context would be there. */
 	arb_device_get(ordinal);
-	return __atomic_load_n(&devices[ordinal].refused, __ATOMIC_RELAXED);
+	return __atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
 }
 
 bool arb_device_refuses_current(void)
@@ -274,8 +269,8 @@ bool arb_device_refuses_current(void)
 	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
 	CUdevice ordinal = -1;
 
-	if (!__atomic_load_n(&arb_device_refusals, __ATOMIC_ACQUIRE) || !get ||
+	if (!__atomic_load_n(&arb_own.refusals, __ATOMIC_ACQUIRE) || !get ||
 		get(&ordinal) != CUDA_SUCCESS || ordinal < 0 || ordinal >= ARB_DEVICES)
 		return false;
-	return __atomic_load_n(&devices[ordinal].refused, __ATOMIC_RELAXED);
+	return __atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
 }

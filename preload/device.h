@@ -46,8 +46,6 @@ bool arb_device_rejoin(struct arb_device *device, int error);
 bool arb_device_refuses(CUdevice ordinal);
 /* The same for the calling thread's current context. */
 bool arb_device_refuses_current(void);
-/* How many do: mostly none. */
-extern uint32_t arb_device_refusals;
 
 static inline struct gpuarb_client *arb_device_client(const struct arb_device *device)
 {

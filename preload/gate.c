@@ -9,14 +9,12 @@
 #include "track.h"
 
 #include <errno.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "gpuarb/client.h"
 
 #include "hooks.h"
 #include "log.h"
+#include "os.h"
 #include "threads.h"
 
 #define FREE_CREDIT   4096 /* of one that nobody looks after */
@@ -45,35 +43,14 @@
 #define WAITED_NS (10 * US)
 /* One without a limit and alone has an end dated when it waited for it, for so small a part of its time. */
 #define SETTLE_COSTS 256
-/* Between gate_before and gate_after, and from one long way to the next. */
-static __thread struct {
-	struct track *track;
-	CUcontext ctx;
-	bool passing;
-	bool slept;        /* this call was held up */
-	uint64_t let_ns;   /* when this call was let through */
-	uint64_t begun_ns; /* when the credit was given */
-	uint32_t covers;   /* launches that the next marker stands for */
-	uint64_t wait_ns;  /* when it began to wait in the driver */
-} own;
-
-static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t gate_number = 1; /* of act_gate, while it is open */
-
 uint64_t track_now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return arb_os_local_ns();
 }
 
 void track_nap(uint64_t ns)
 {
-	struct timespec ts = {0, (long)ns};
-
-	/* Not nanosleep(), in which a thread may be cancelled, as in no call of the driver. */
-	syscall(SYS_nanosleep, &ts, NULL);
+	arb_os_sleep_ns(ns);
 }
 
 CUstreamCaptureMode track_relax(void)
@@ -95,47 +72,47 @@ void track_unrelax(CUstreamCaptureMode mode)
 /* One word for all GPUs: open only while every one that is used is. With the lock. */
 static void set_all(void)
 {
-	uint32_t all = gate_number, watched = 0;
+	uint32_t all = arb_own.gate_number, watched = 0;
 
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		if (!__atomic_load_n(&arb_tracks[i].device, __ATOMIC_RELAXED))
+		if (!__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_RELAXED))
 			continue;
-		if (!__atomic_load_n(&arb_tracks[i].open, __ATOMIC_RELAXED))
+		if (!__atomic_load_n(&arb_own.tracks[i].open, __ATOMIC_RELAXED))
 			all = 0;
-		watched |= __atomic_load_n(&arb_tracks[i].watched, __ATOMIC_RELAXED);
+		watched |= __atomic_load_n(&arb_own.tracks[i].watched, __ATOMIC_RELAXED);
 	}
-	__atomic_store_n(&act_gate.watched, watched, __ATOMIC_RELAXED);
-	__atomic_store_n(&act_gate.open, all, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&arb_own.gate.watched, watched, __ATOMIC_RELAXED);
+	__atomic_store_n(&arb_own.gate.open, all, __ATOMIC_SEQ_CST);
 }
 
 void gate_set(struct track *t, bool open)
 {
 	if (t->open == open)
 		return;
-	pthread_mutex_lock(&gate_lock);
+	pthread_mutex_lock(&arb_own.gate_lock);
 	__atomic_store_n(&t->open, open, __ATOMIC_RELAXED);
 	set_all();
-	pthread_mutex_unlock(&gate_lock);
+	pthread_mutex_unlock(&arb_own.gate_lock);
 }
 
 void gate_renew(void)
 {
-	pthread_mutex_lock(&gate_lock);
+	pthread_mutex_lock(&arb_own.gate_lock);
 	/* After what made it necessary: see gate_before. 0 means closed. */
-	__atomic_store_n(&gate_number, gate_number + 1 ? gate_number + 1 : 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&arb_own.gate_number, arb_own.gate_number + 1 ? arb_own.gate_number + 1 : 1, __ATOMIC_RELEASE);
 	set_all();
-	pthread_mutex_unlock(&gate_lock);
+	pthread_mutex_unlock(&arb_own.gate_lock);
 }
 
 void gate_free(void)
 {
-	__atomic_store_n(&act_gate.open, __atomic_load_n(&gate_number, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&arb_own.gate.open, __atomic_load_n(&arb_own.gate_number, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
 void gate_forked(void)
 {
-	pthread_mutex_init(&gate_lock, NULL);
-	act_gate.watched = 0;
+	pthread_mutex_init(&arb_own.gate_lock, NULL);
+	arb_own.gate.watched = 0;
 	gate_free();
 }
 
@@ -143,7 +120,7 @@ static void admit(struct track *t, const struct act_call *call)
 {
 	bool entered = false, slept = false;
 
-	while (!t->broken && !tracker_exiting) {
+	while (!t->broken && !arb_own.exiting) {
 		bool none = marker_collect(t);
 		uint64_t now = track_now();
 
@@ -156,25 +133,25 @@ static void admit(struct track *t, const struct act_call *call)
 		if (t->phase != TRACK_OUT && now >= t->check_ns && !(entered && t->phase == TRACK_IN))
 			stay_check(t, now);
 		/* Queued, but not covered by a marker yet: what follows must see it. */
-		if (t->phase != TRACK_OUT && own.covers > 1 &&
-			(t->phase == TRACK_DRAIN || !queue_has_room(t, call, own.ctx, own.covers))) {
-			if (!marker_record(t, call, own.ctx, own.begun_ns, own.covers - 1))
+		if (t->phase != TRACK_OUT && arb_mine.call.covers > 1 &&
+			(t->phase == TRACK_DRAIN || !queue_has_room(t, call, arb_mine.call.ctx, arb_mine.call.covers))) {
+			if (!marker_record(t, call, arb_mine.call.ctx, arb_mine.call.begun_ns, arb_mine.call.covers - 1))
 				t->loose = true;
-			own.covers = 1;
+			arb_mine.call.covers = 1;
 			continue;
 		}
 		/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of
 		 * now. */
 		if (t->phase == TRACK_DRAIN ||
-			(t->phase == TRACK_IN && !entered && !t->turns && none && own.covers == 1))
+			(t->phase == TRACK_IN && !entered && !t->turns && none && arb_mine.call.covers == 1))
 			stay_leave_if_idle(t);
 		if (t->phase == TRACK_OUT) {
-			own.covers = 1; /* what passed on credit has ended */
+			arb_mine.call.covers = 1; /* what passed on credit has ended */
 			stay_enter(t, call);
 			entered = t->phase == TRACK_IN;
 			continue;
 		}
-		if (t->phase == TRACK_IN && queue_has_room(t, call, own.ctx, own.covers))
+		if (t->phase == TRACK_IN && queue_has_room(t, call, arb_mine.call.ctx, arb_mine.call.covers))
 			break;
 		if (queue_let_past(t, call, now))
 			break;
@@ -186,10 +163,10 @@ static void admit(struct track *t, const struct act_call *call)
 		track_nap(queue_patience(t, now));
 		track_lock(t);
 		__atomic_store_n(&t->waiters, t->waiters - 1, __ATOMIC_RELAXED);
-		slept = own.slept = true;
+		slept = arb_mine.call.slept = true;
 	}
 	if (t->parked)
-		queue_note_need(t, call, own.covers);
+		queue_note_need(t, call, arb_mine.call.covers);
 }
 
 /* This call, and those that have passed on credit since the last one that came here. */
@@ -218,12 +195,12 @@ static uint32_t piece(const struct track *t)
  * here each time. */
 static bool is_of_a_piece(struct track *t, struct act_thread *self)
 {
-	uint32_t most = piece(t), n = __atomic_add_fetch(&t->uncovered, own.covers, __ATOMIC_RELAXED);
+	uint32_t most = piece(t), n = __atomic_add_fetch(&t->uncovered, arb_mine.call.covers, __ATOMIC_RELAXED);
 
 	if (n >= most) {
-		own.covers = __atomic_exchange_n(&t->uncovered, 0, __ATOMIC_RELAXED);
+		arb_mine.call.covers = __atomic_exchange_n(&t->uncovered, 0, __ATOMIC_RELAXED);
 		/* Another has just taken them. */
-		own.covers += !own.covers;
+		arb_mine.call.covers += !arb_mine.call.covers;
 		return false;
 	}
 	self->granted = self->credit = most - n;
@@ -240,7 +217,7 @@ void gate_before(struct act_call *call)
 	CUstreamCaptureMode mode;
 	/* Before looking whether credit may be given: if that changes meanwhile, this number is no longer
 	 * good. */
-	uint32_t number = __atomic_load_n(&gate_number, __ATOMIC_ACQUIRE);
+	uint32_t number = __atomic_load_n(&arb_own.gate_number, __ATOMIC_ACQUIRE);
 	struct track *t;
 	bool probe;
 	int saved;
@@ -252,12 +229,12 @@ void gate_before(struct act_call *call)
 	/* They cost the GPU nothing, and what is queued may wait for them. */
 	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
 		return;
-	device = tracker_exiting ? NULL : arb_device_current();
+	device = arb_own.exiting ? NULL : arb_device_current();
 	t = device ? tracker_get(device) : NULL;
 	self->gate = number;
 	if (!t || __atomic_load_n(&t->broken, __ATOMIC_RELAXED)) {
 		/* No context, or a GPU that was not joined: the next call may find one that was. */
-		self->credit = t || tracker_exiting || !__atomic_load_n(&tracker_gpus, __ATOMIC_RELAXED)
+		self->credit = t || arb_own.exiting || !__atomic_load_n(&arb_own.gpus, __ATOMIC_RELAXED)
 				       ? FREE_CREDIT
 				       : 0;
 		return;
@@ -266,38 +243,38 @@ void gate_before(struct act_call *call)
 		act_thread_take_back(self);
 		return;
 	}
-	own.covers = covered(t, self);
+	arb_mine.call.covers = covered(t, self);
 	if (!__atomic_load_n(&t->watched, __ATOMIC_RELAXED) && __atomic_load_n(&t->open, __ATOMIC_RELAXED) &&
 		!track_per_thread(call) && is_of_a_piece(t, self))
 		return;
 	saved = errno;
-	own.slept = false;
-	own.track = t;
+	arb_mine.call.slept = false;
+	arb_mine.call.track = t;
 	self->granted = self->credit = 0;
-	if (!current || current(&own.ctx) != CUDA_SUCCESS)
-		own.ctx = NULL;
+	if (!current || current(&arb_mine.call.ctx) != CUDA_SUCCESS)
+		arb_mine.call.ctx = NULL;
 	mode = track_relax();
 	track_lock(t);
-	streams_context(t, own.ctx);
+	streams_context(t, arb_mine.call.ctx);
 	/* Others may have made those calls, and this thread none in this stay. */
-	if (own.begun_ns < t->begin_ns)
-		own.begun_ns = t->begin_ns;
+	if (arb_mine.call.begun_ns < t->begin_ns)
+		arb_mine.call.begun_ns = t->begin_ns;
 	admit(t, call);
 	if (t->first_launch) {
-		marker_calibrate(t, call, own.ctx);
+		marker_calibrate(t, call, arb_mine.call.ctx);
 		if (t->watched && stay_in_company(t) && !weight_alone(&t->weight, call->handle))
-			marker_start(t, call, own.ctx);
+			marker_start(t, call, arb_mine.call.ctx);
 	}
 	t->passing++;
 	probe = probe_wants_memory(t);
 	track_unlock(t);
 	if (probe)
-		probe_give_memory(t, own.ctx);
+		probe_give_memory(t, arb_mine.call.ctx);
 	track_unrelax(mode);
-	own.passing = true;
-	own.let_ns = track_now();
-	if (own.covers == 1)
-		own.begun_ns = own.let_ns;
+	arb_mine.call.passing = true;
+	arb_mine.call.let_ns = track_now();
+	if (arb_mine.call.covers == 1)
+		arb_mine.call.begun_ns = arb_mine.call.let_ns;
 	errno = saved;
 }
 
@@ -351,7 +328,7 @@ static uint32_t up_to_the_last(const struct track *t, uint32_t credit)
 static bool gets_none(struct track *t, uint64_t now)
 {
 	/* Another thread may have come by since we looked at the clock. */
-	uint64_t apart = now > t->called_ns ? (now - t->called_ns) / own.covers : 0;
+	uint64_t apart = now > t->called_ns ? (now - t->called_ns) / arb_mine.call.covers : 0;
 
 	if (now > t->called_ns)
 		t->called_ns = now;
@@ -359,7 +336,7 @@ static bool gets_none(struct track *t, uint64_t now)
 		apart = 4 * SPARSE_NS;
 	t->sparse_ns = (uint64_t)((int64_t)t->sparse_ns + ((int64_t)apart - (int64_t)t->sparse_ns) / 4);
 	return t->sparse_ns > SPARSE_NS || (stay_is_rare(t) && stay_calls(t) <= FEW) ||
-	       __atomic_load_n(&arb_captures, __ATOMIC_RELAXED);
+	       __atomic_load_n(&arb_own.captures, __ATOMIC_RELAXED);
 }
 
 /* What was let through is in the driver's hands: a marker behind it, and credit. True: a stay begins with it.
@@ -370,18 +347,18 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	bool first = t->first_launch;
 	bool none = gets_none(t, now);
 
-	if (result != CUDA_SUCCESS || !marker_record(t, call, own.ctx, own.begun_ns, own.covers))
+	if (result != CUDA_SUCCESS || !marker_record(t, call, arb_mine.call.ctx, arb_mine.call.begun_ns, arb_mine.call.covers))
 		t->loose = true;
-	own.begun_ns = own.let_ns;
-	t->unwaited += own.covers;
+	arb_mine.call.begun_ns = arb_mine.call.let_ns;
+	t->unwaited += arb_mine.call.covers;
 	if (!t->launch_ns)
-		__atomic_store_n(&t->blind, t->blind + own.covers, __ATOMIC_RELAXED);
+		__atomic_store_n(&t->blind, t->blind + arb_mine.call.covers, __ATOMIC_RELAXED);
 	self->granted = self->credit =
 		result == CUDA_SUCCESS && !none ? up_to_the_last(t, credit(t, call, now)) : 0;
-	self->gate = __atomic_load_n(&gate_number, __ATOMIC_RELAXED);
+	self->gate = __atomic_load_n(&arb_own.gate_number, __ATOMIC_RELAXED);
 	self->stay = t->stay;
 	if (first)
-		stay_launched(t, own.let_ns, now);
+		stay_launched(t, arb_mine.call.let_ns, now);
 	if (self->granted) {
 		t->loose = true;
 		if (t->phase == TRACK_IN)
@@ -419,15 +396,15 @@ static void settle_soon(struct track *t, uint64_t now)
 
 void gate_after(struct act_call *call, CUresult result)
 {
-	struct track *t = own.track;
+	struct track *t = arb_mine.call.track;
 	CUstreamCaptureMode mode;
 	bool wake = false;
 	int saved = errno;
 	uint64_t now;
 
-	if (!own.passing || !t)
+	if (!arb_mine.call.passing || !t)
 		return;
-	own.passing = false;
+	arb_mine.call.passing = false;
 	now = track_now();
 	mode = track_relax();
 	track_lock(t);
@@ -437,7 +414,7 @@ void gate_after(struct act_call *call, CUresult result)
 		wake &= !bell_set_early(t, now);
 	}
 	/* While it stood at the gate it looked for itself; now nobody does, and it may have been the last. */
-	if (own.slept && !t->waiters && t->phase != TRACK_OUT && (!t->regular || stay_is_whole(t)))
+	if (arb_mine.call.slept && !t->waiters && t->phase != TRACK_OUT && (!t->regular || stay_is_whole(t)))
 		wake |= !t->hurry || !bell_set(t, now, false);
 	if (t->watched && result == CUDA_SUCCESS && waits(call))
 		settle_soon(t, now);
@@ -451,11 +428,11 @@ void gate_after(struct act_call *call, CUresult result)
 /* Its last call has not come back from the driver, or nobody will say so. */
 void gate_thread_ended(void)
 {
-	struct track *t = own.track;
+	struct track *t = arb_mine.call.track;
 
-	if (!own.passing || !t)
+	if (!arb_mine.call.passing || !t)
 		return;
-	own.passing = false;
+	arb_mine.call.passing = false;
 	track_lock(t);
 	t->passing--;
 	t->loose = true;
@@ -464,13 +441,13 @@ void gate_thread_ended(void)
 
 void gate_waits(void)
 {
-	own.wait_ns = track_now();
+	arb_mine.call.wait_ns = track_now();
 }
 
 void gate_settle(void)
 {
 	int saved = errno;
-	struct arb_device *device = tracker_exiting ? NULL : arb_device_current();
+	struct arb_device *device = arb_own.exiting ? NULL : arb_device_current();
 	struct track *t = device ? tracker_get(device) : NULL;
 	CUstreamCaptureMode mode;
 	uint64_t now;
@@ -485,7 +462,7 @@ void gate_settle(void)
 	mode = track_relax();
 	track_lock(t);
 	/* What it waited for ended just now. */
-	t->waited_ns = now - own.wait_ns > WAITED_NS ? now : 0;
+	t->waited_ns = now - arb_mine.call.wait_ns > WAITED_NS ? now : 0;
 	settle(t);
 	t->waited_ns = 0;
 	if (!t->watched) {

@@ -23,7 +23,7 @@ uint64_t limits_file_follow(void)
 	uint64_t least = 0;
 
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		struct track *t = &arb_tracks[i];
+		struct track *t = &arb_own.tracks[i];
 		uint64_t next;
 
 		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE) ||

@@ -218,7 +218,7 @@ bool memory_exec_before(struct act_call *call, CUresult *result)
 	if (call->id == HOOK_cuGraphExecDestroy) {
 		/* Before: the handle may come back as another's as soon as the driver has it. */
 		if (memory_table_take(call->handle, MEMORY_EXEC, &entry)) {
-			__atomic_fetch_sub(&act_gate.graphs, 1, __ATOMIC_RELAXED);
+			__atomic_fetch_sub(&arb_own.gate.graphs, 1, __ATOMIC_RELAXED);
 			graph_unlist(entry.owner);
 		}
 		return true;
@@ -257,7 +257,7 @@ void memory_exec_after(struct act_call *call, CUresult result)
 		return;
 	}
 	graph_list(x);
-	__atomic_fetch_add(&act_gate.graphs, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&arb_own.gate.graphs, 1, __ATOMIC_RELAXED);
 }
 
 bool act_graph_has_memory(uint64_t exec)
@@ -272,7 +272,7 @@ bool memory_launch_before(struct act_call *call, CUresult *result)
 	struct memory_entry entry;
 
 	call->token = 0;
-	if (!__atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED) ||
+	if (!__atomic_load_n(&arb_own.gate.graphs, __ATOMIC_RELAXED) ||
 		!memory_table_find(call->handle, MEMORY_EXEC, &entry))
 		return true;
 	if (!graph_enter(entry.owner, call)) {

@@ -362,5 +362,5 @@ void memory_exec_forget(void)
 	last = NULL;
 	flying = trimming = 0;
 	alone = mixed = false;
-	__atomic_store_n(&act_gate.graphs, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&arb_own.gate.graphs, 0, __ATOMIC_RELAXED);
 }

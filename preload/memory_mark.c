@@ -3,13 +3,11 @@
 
 #include "hooks.h"
 #include "log.h"
+#include "os.h"
 #include "threads.h"
 #include "track.h"
 
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A kernel may take long; what waits for something that only this thread can do waits for ever. */
 #define PATIENCE_NS       60000000000ull
@@ -20,9 +18,7 @@
 
 void memory_nap(uint64_t ns)
 {
-	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-
-	syscall(SYS_nanosleep, &ts, NULL);
+	arb_os_sleep_ns(ns);
 }
 
 void memory_nap_longer(uint64_t *ns)

@@ -12,7 +12,7 @@
 #include "memory.h"
 #include "threads.h"
 
-#define LOOK_NS       __atomic_load_n(&tracker_look_ns, __ATOMIC_RELAXED)
+#define LOOK_NS       __atomic_load_n(&arb_own.look_ns, __ATOMIC_RELAXED)
 #define LOOK_FIRST_NS (500 * US)
 #define LOOK_LEAST_NS (50 * US)
 #define WAIT_SLICE_NS (200 * MS)
@@ -36,9 +36,6 @@
 #define CALL_NS (10 * US)
 /* So many calls in a row that came back when their work had ended wait for it. */
 #define INSIDE_SURE 4
-
-/* Of all GPUs, so that no two have the same number. */
-static uint64_t stays;
 
 static void set_phase(struct track *t, enum track_phase phase)
 {
@@ -404,7 +401,7 @@ static bool still_in(void *argument)
 {
 	const struct track *t = argument;
 
-	return __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_IN && !tracker_exiting;
+	return __atomic_load_n(&t->phase, __ATOMIC_RELAXED) == TRACK_IN && !arb_own.exiting;
 }
 
 static void begin(struct track *t, uint64_t now)
@@ -413,7 +410,7 @@ static void begin(struct track *t, uint64_t now)
 
 	t->apart_ns += ((int64_t)(apart < APART_MOST_NS ? apart : APART_MOST_NS) - t->apart_ns) / 8;
 	t->begin_ns = t->progress_ns = now;
-	__atomic_store_n(&t->stay, __atomic_add_fetch(&stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&t->stay, __atomic_add_fetch(&arb_own.stays, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_store_n(&t->quick, now - t->left_ns < QUICK_NS, __ATOMIC_RELAXED);
 	t->check_ns = now + (t->quick ? LOOK_NS : LOOK_FIRST_NS);
 	t->lead_ns = t->lead_least_ns = t->lead_most_ns = 0;

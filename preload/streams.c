@@ -10,8 +10,6 @@
 
 #include "hooks.h"
 
-uint32_t arb_captures;
-
 void streams_context(struct track *t, CUcontext ctx)
 {
 	for (unsigned i = 0; i < t->ncontexts; i++)
@@ -30,41 +28,33 @@ static void mark_as_made(struct track *t, CUcontext ctx)
 		t->made[i] |= t->contexts[i] == ctx;
 }
 
-/*
- * What a thread is about to destroy is forgotten before, because nobody may ask about it meanwhile. If the
- * driver then refuses, it is all still there.
- */
-static __thread struct {
-	struct {
-		struct track *t;
-		struct track_stream stream; /* of no name: its context */
-		bool made;
-	} * list;
-	unsigned n, room;
-	struct track *primary_of;
-	unsigned retained;
-} forgotten;
+/* Of a context if the stream has no name. */
+struct stream_forgotten {
+	struct track *t;
+	struct track_stream stream;
+	bool made;
+};
 
 static void remember(struct track *t, const struct track_stream *stream, bool made)
 {
-	if (forgotten.n == forgotten.room) {
-		unsigned room = forgotten.room ? 2 * forgotten.room : 16;
-		void *more = realloc(forgotten.list, room * sizeof(*forgotten.list));
+	if (arb_mine.forgotten.n == arb_mine.forgotten.room) {
+		unsigned room = arb_mine.forgotten.room ? 2 * arb_mine.forgotten.room : 16;
+		void *more = realloc(arb_mine.forgotten.list, room * sizeof(*arb_mine.forgotten.list));
 
 		if (!more)
 			return;
-		forgotten.list = more;
-		forgotten.room = room;
+		arb_mine.forgotten.list = more;
+		arb_mine.forgotten.room = room;
 	}
-	forgotten.list[forgotten.n].t = t;
-	forgotten.list[forgotten.n].stream = *stream;
-	forgotten.list[forgotten.n++].made = made;
+	arb_mine.forgotten.list[arb_mine.forgotten.n].t = t;
+	arb_mine.forgotten.list[arb_mine.forgotten.n].stream = *stream;
+	arb_mine.forgotten.list[arb_mine.forgotten.n++].made = made;
 }
 
 static void drop(struct track *t, unsigned i)
 {
 	remember(t, &t->streams[i], false);
-	__atomic_fetch_sub(&arb_captures, t->streams[i].capturing, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&arb_own.captures, t->streams[i].capturing, __ATOMIC_RELAXED);
 	t->streams[i] = t->streams[--t->nstreams];
 }
 
@@ -153,7 +143,7 @@ static bool is_bound(const struct track *t, CUcontext ctx)
 
 static bool may_be_asked(const struct track *t, CUstream stream, CUcontext ctx)
 {
-	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&arb_own.captures, __ATOMIC_RELAXED))
 		return true;
 	return stream ? !captures(stream) : !is_bound(t, ctx);
 }
@@ -208,7 +198,7 @@ bool streams_capturing(const struct act_call *call)
 {
 	CUstreamCaptureStatus status;
 
-	if (!__atomic_load_n(&arb_captures, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&arb_own.captures, __ATOMIC_RELAXED))
 		return false;
 	/* An error: the default stream beside one that captures. Nothing may be put there but what the
 	 * program puts. */
@@ -238,7 +228,7 @@ static struct track *here(CUcontext *ctx)
 static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t argument)
 {
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		struct track *t = &arb_tracks[i];
+		struct track *t = &arb_own.tracks[i];
 
 		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE))
 			continue;
@@ -254,10 +244,6 @@ static void forget_stream(struct track *t, uint64_t handle)
 		if ((uintptr_t)t->streams[i].stream == handle)
 			drop(t, i);
 }
-
-/* Of the context that this thread destroys, with work in it: which the driver waits for, or drops. NULL:
- * none. */
-static __thread struct track *going;
 
 static bool has_work(const struct track *t, CUcontext ctx)
 {
@@ -283,7 +269,7 @@ static void keep_in(struct track *t, CUcontext ctx)
 	int saved = errno;
 	bool out;
 
-	if (going || t->phase == TRACK_OUT || !has_work(t, ctx))
+	if (arb_mine.going || t->phase == TRACK_OUT || !has_work(t, ctx))
 		return;
 	mode = track_relax();
 	out = stay_leave_if_idle(t);
@@ -292,19 +278,19 @@ static void keep_in(struct track *t, CUcontext ctx)
 	if (out)
 		return;
 	t->passing++;
-	going = t;
+	arb_mine.going = t;
 }
 
 static void gone(void)
 {
-	struct track *t = going;
+	struct track *t = arb_mine.going;
 	uint64_t end = track_now();
 	CUstreamCaptureMode mode;
 	int saved = errno;
 
 	if (!t)
 		return;
-	going = NULL;
+	arb_mine.going = NULL;
 	mode = track_relax();
 	track_lock(t);
 	t->passing--;
@@ -342,27 +328,27 @@ static void forget_green(struct track *t, uint64_t handle)
 /* What work there was has no markers any more. */
 static void restore(void)
 {
-	for (unsigned i = 0; i < forgotten.n; i++) {
-		struct track *t = forgotten.list[i].t;
-		struct track_stream *stream = &forgotten.list[i].stream, *s = NULL;
+	for (unsigned i = 0; i < arb_mine.forgotten.n; i++) {
+		struct track *t = arb_mine.forgotten.list[i].t;
+		struct track_stream *stream = &arb_mine.forgotten.list[i].stream, *s = NULL;
 
 		track_lock(t);
 		if (stream->stream) {
 			s = add(t, stream->stream, stream->ctx);
 		} else {
 			streams_context(t, stream->ctx);
-			if (forgotten.list[i].made)
+			if (arb_mine.forgotten.list[i].made)
 				mark_as_made(t, stream->ctx);
 		}
 		if (s) {
 			s->capturing += stream->capturing;
-			__atomic_fetch_add(&arb_captures, stream->capturing, __ATOMIC_RELAXED);
+			__atomic_fetch_add(&arb_own.captures, stream->capturing, __ATOMIC_RELAXED);
 		}
 		t->loose |= t->phase != TRACK_OUT;
 		track_unlock(t);
 	}
-	if (forgotten.primary_of)
-		forgotten.primary_of->retained = forgotten.retained;
+	if (arb_mine.forgotten.primary_of)
+		arb_mine.forgotten.primary_of->retained = arb_mine.forgotten.retained;
 }
 
 static void settle_forgotten(CUresult result)
@@ -371,10 +357,10 @@ static void settle_forgotten(CUresult result)
 
 	if (result != CUDA_SUCCESS)
 		restore();
-	free(forgotten.list);
-	forgotten.list = NULL;
-	forgotten.n = forgotten.room = 0;
-	forgotten.primary_of = NULL;
+	free(arb_mine.forgotten.list);
+	arb_mine.forgotten.list = NULL;
+	arb_mine.forgotten.n = arb_mine.forgotten.room = 0;
+	arb_mine.forgotten.primary_of = NULL;
 	errno = saved;
 }
 
@@ -402,8 +388,8 @@ static void forget_primary(CUdevice ordinal, bool all)
 	if (!t)
 		return;
 	track_lock(t);
-	forgotten.primary_of = t;
-	forgotten.retained = t->retained;
+	arb_mine.forgotten.primary_of = t;
+	arb_mine.forgotten.retained = t->retained;
 	t->retained = all || !t->retained ? 0 : t->retained - 1;
 	if (!t->retained && t->primary)
 		forget_context(t, (uintptr_t)t->primary);
@@ -425,7 +411,7 @@ static void capture_begins(CUstream stream)
 	s = add(t, stream, ctx);
 	if (s) {
 		s->capturing++;
-		__atomic_fetch_add(&arb_captures, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&arb_own.captures, 1, __ATOMIC_RELAXED);
 	}
 	track_unlock(t);
 	/* What it captures on credit would count as work. */
@@ -442,7 +428,7 @@ static bool capture_ended(struct track *t, CUstream stream)
 	found = s && s->capturing;
 	if (found) {
 		s->capturing--;
-		__atomic_fetch_sub(&arb_captures, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&arb_own.captures, 1, __ATOMIC_RELAXED);
 	}
 	track_unlock(t);
 	return found;
@@ -457,8 +443,8 @@ static void capture_ends(CUstream stream)
 	if (t && capture_ended(t, stream))
 		return;
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE) &&
-			capture_ended(&arb_tracks[i], stream))
+		if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE) &&
+			capture_ended(&arb_own.tracks[i], stream))
 			return;
 }
 

@@ -13,38 +13,28 @@
 
 #include "track.h"
 
-/* Of every thread that has not got its own; without credit, so that nobody counts in it on the short way. */
-static struct act_thread nobody;
-/* Of threads for which there was no memory: their counts may be a little low, nothing else suffers. */
-static struct act_thread crowd;
-
-__thread struct act_thread *act_self = &nobody;
-
-struct chunk {
-	struct chunk *older;
+struct act_chunk {
+	struct act_chunk *older;
 	uint32_t used; /* those behind were never anybody's */
 	struct act_thread threads[31];
 };
 
 /* Chunks are pushed and never taken away. */
-static struct chunk *chunks;
 static pthread_key_t key;
 static int key_state; /* 0: none yet, 1: being made, 2: made, 3: not to be had */
 
-static uint32_t main_left; /* the first thread has ended, others go on */
-static uint32_t drivers;   /* number of the thread in which the driver calls us back; 0: none yet */
 
 static void leave(void *argument)
 {
 	struct act_thread *self = argument;
 
-	act_self = &nobody;
+	arb_mine.self = &arb_own.nobody;
 	gate_thread_ended();
 	if (syscall(SYS_gettid) == getpid()) {
-		__atomic_store_n(&main_left, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&arb_own.main_left, 1, __ATOMIC_RELEASE);
 		tracker_wake();
 	}
-	if (self == &nobody)
+	if (self == &arb_own.nobody)
 		return;
 	self->credit = self->granted = 0;
 	self->waiting = 0;
@@ -54,21 +44,21 @@ static void leave(void *argument)
 /* So that the end of the program's first thread is noticed, also if it never makes a call. */
 static void watch_first(void)
 {
-	if (act_self == &nobody && __atomic_load_n(&key_state, __ATOMIC_ACQUIRE) == 2)
-		pthread_setspecific(key, &nobody);
+	if (arb_mine.self == &arb_own.nobody && __atomic_load_n(&key_state, __ATOMIC_ACQUIRE) == 2)
+		pthread_setspecific(key, &arb_own.nobody);
 }
 
 /* The other threads do not exist in the child, and what they did was not done by it. */
 static void forget_others(void)
 {
-	main_left = drivers = 0;
+	arb_own.main_left = arb_own.drivers = 0;
 	watch_first();
-	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+	for (struct act_chunk *c = __atomic_load_n(&arb_own.chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
 			struct act_thread *t = &c->threads[i];
 
 			memset(t->seen, 0, sizeof(t->seen));
-			if (t != act_self) {
+			if (t != arb_mine.self) {
 				t->credit = t->granted = 0;
 				t->owned = t->waiting = 0;
 			}
@@ -77,7 +67,7 @@ static void forget_others(void)
 
 bool act_thread_main_left(void)
 {
-	return __atomic_load_n(&main_left, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&arb_own.main_left, __ATOMIC_ACQUIRE);
 }
 
 /* The first thread remains visible after its end, as a zombie; beside it there may be nobody but us. */
@@ -100,24 +90,22 @@ static bool is_zombie(void)
 	return after && after[1] == ' ' && after[2] == 'Z';
 }
 
-static __thread bool is_tracker;
-
 void act_thread_is_tracker(void)
 {
-	is_tracker = true;
+	arb_mine.is_tracker = true;
 }
 
 void act_thread_is_drivers(void)
 {
-	if (is_tracker || act_self != &nobody)
+	if (arb_mine.is_tracker || arb_mine.self != &arb_own.nobody)
 		return;
-	__atomic_store_n(&drivers, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
+	__atomic_store_n(&arb_own.drivers, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
 }
 
 enum act_left act_thread_left(void)
 {
 	char entries[512], name[16];
-	uint32_t driver = __atomic_load_n(&drivers, __ATOMIC_RELAXED);
+	uint32_t driver = __atomic_load_n(&arb_own.drivers, __ATOMIC_RELAXED);
 	uint64_t seen[CAT_COUNT];
 	long n = -1;
 	unsigned tasks = 0, called_back = 0;
@@ -164,7 +152,7 @@ __attribute__((constructor)) static void begin(void)
 	watch_first();
 }
 
-static struct act_thread *take(struct chunk *c)
+static struct act_thread *take(struct act_chunk *c)
 {
 	for (unsigned i = 0; i < sizeof(c->threads) / sizeof(*c->threads); i++) {
 		uint32_t nobodys = 0;
@@ -183,14 +171,14 @@ static struct act_thread *take(struct chunk *c)
 	return NULL;
 }
 
-static struct chunk *add_chunk(void)
+static struct act_chunk *add_chunk(void)
 {
-	struct chunk *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct act_chunk *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (c == MAP_FAILED)
 		return NULL;
-	c->older = __atomic_load_n(&chunks, __ATOMIC_RELAXED);
-	while (!__atomic_compare_exchange_n(&chunks, &c->older, c, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+	c->older = __atomic_load_n(&arb_own.chunks, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&arb_own.chunks, &c->older, c, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		;
 	return c;
 }
@@ -198,28 +186,28 @@ static struct chunk *add_chunk(void)
 static __attribute__((noinline, cold)) struct act_thread *enter(void)
 {
 	struct act_thread *self = NULL;
-	struct chunk *c;
+	struct act_chunk *c;
 	int saved = errno;
 
 	make_key();
-	for (c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c && !self; c = c->older)
+	for (c = __atomic_load_n(&arb_own.chunks, __ATOMIC_ACQUIRE); c && !self; c = c->older)
 		self = take(c);
 	while (!self && (c = add_chunk()))
 		self = take(c);
 	if (self) {
-		act_self = self;
+		arb_mine.self = self;
 		if (__atomic_load_n(&key_state, __ATOMIC_ACQUIRE) == 2)
 			pthread_setspecific(key, self);
 	}
 	errno = saved;
-	return self ? self : &crowd;
+	return self ? self : &arb_own.crowd;
 }
 
 struct act_thread *act_thread_get(void)
 {
-	struct act_thread *self = act_self;
+	struct act_thread *self = arb_mine.self;
 
-	return __builtin_expect(self != &nobody, 1) ? self : enter();
+	return __builtin_expect(self != &arb_own.nobody, 1) ? self : enter();
 }
 
 static void add(uint64_t sum[CAT_COUNT], const struct act_thread *t)
@@ -231,15 +219,15 @@ static void add(uint64_t sum[CAT_COUNT], const struct act_thread *t)
 void act_thread_sum(uint64_t sum[CAT_COUNT])
 {
 	memset(sum, 0, sizeof(*sum) * CAT_COUNT);
-	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+	for (struct act_chunk *c = __atomic_load_n(&arb_own.chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++)
 			add(sum, &c->threads[i]);
-	add(sum, &crowd);
+	add(sum, &arb_own.crowd);
 }
 
 bool act_thread_any_waits(void)
 {
-	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+	for (struct act_chunk *c = __atomic_load_n(&arb_own.chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++)
 			if (__atomic_load_n(&c->threads[i].waiting, __ATOMIC_RELAXED))
 				return true;
@@ -257,12 +245,12 @@ static uint64_t on_credit(const struct act_thread *t, uint64_t stay)
 void act_thread_gated(uint64_t stay, uint64_t *calls, uint64_t *credited)
 {
 	*calls = *credited = 0;
-	for (struct chunk *c = __atomic_load_n(&chunks, __ATOMIC_ACQUIRE); c; c = c->older)
+	for (struct act_chunk *c = __atomic_load_n(&arb_own.chunks, __ATOMIC_ACQUIRE); c; c = c->older)
 		for (unsigned i = 0; i < __atomic_load_n(&c->used, __ATOMIC_ACQUIRE); i++) {
 			for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
 				*calls += __atomic_load_n(&c->threads[i].seen[k], __ATOMIC_RELAXED);
 			*credited += on_credit(&c->threads[i], stay);
 		}
 	for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
-		*calls += __atomic_load_n(&crowd.seen[k], __ATOMIC_RELAXED);
+		*calls += __atomic_load_n(&arb_own.crowd.seen[k], __ATOMIC_RELAXED);
 }

@@ -205,25 +205,18 @@ struct track {
 	unsigned nstreams, room, last_busy;
 };
 
-extern struct track arb_tracks[ARB_DEVICES];
-/* Streams that capture, in the whole process. */
-extern uint32_t arb_captures;
-
 uint64_t track_now(void);
 void track_nap(uint64_t ns);
-
-/* How many of these locks the thread has: what it calls then, by way of the driver, is let go by. */
-extern __thread unsigned track_locks __attribute__((tls_model("initial-exec")));
 
 static inline void track_lock(struct track *t)
 {
 	pthread_mutex_lock(&t->lock);
-	track_locks++;
+	arb_mine.locks++;
 }
 
 static inline void track_unlock(struct track *t)
 {
-	track_locks--;
+	arb_mine.locks--;
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -369,10 +362,5 @@ void tracker_launched(void);
 void tracker_ring(void);
 /* One was set: the driver's thread wakes for it as well, which costs about as much as the tracker does. */
 void tracker_charge(void);
-extern uint32_t tracker_exiting;
-/* How often it looks at one that has work. */
-extern uint64_t tracker_look_ns;
-/* How many GPUs are tracked. */
-extern uint32_t tracker_gpus;
 
 #endif

@@ -7,19 +7,16 @@
 #include "compat.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "gpuarb/client.h"
 
 #include "coverage.h"
 #include "log.h"
+#include "os.h"
 #include "threads.h"
 
 COMPAT_WEAK(pthread_create)
@@ -43,7 +40,6 @@ COMPAT_WEAK(pthread_create)
  * at the moment when work should have ended.
  */
 #define SPEND_PER_MILLE 8
-#define SAVINGS_NS      ((int64_t)MS)
 #define SPENT_MOST      4
 /* Beside others, or before them in a queue, an end that is noticed late costs them: one may borrow. */
 #define LOAN_NS ((int64_t)MS)
@@ -56,46 +52,21 @@ COMPAT_WEAK(pthread_create)
 /* No driver rings after an error; then it is looked at after so long. */
 #define DEAF_NS (50 * MS)
 
-struct track arb_tracks[ARB_DEVICES];
-__thread unsigned track_locks;
-uint32_t tracker_exiting;
-uint32_t tracker_gpus;
-uint64_t tracker_look_ns = 4 * MS;
-
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static bool prepared;
-static uint32_t running; /* 1: the thread exists */
-static uint32_t rung;    /* futex: +1 by whoever has something to say to it */
-static uint32_t asleep;  /* futex, enum sleeping */
-static struct {
-	int64_t left_ns;          /* CPU time that the thread may spend now */
-	uint64_t wall_ns, cpu_ns; /* when that was last counted */
-	uint64_t each_ns;         /* that a look costs */
-	uint32_t charged;         /* so many more, which others had */
-} purse = {.left_ns = SAVINGS_NS};
-
 enum sleeping {
 	AWAKE,
 	NAPPING, /* for LINGER_NS at most, unless something is launched */
 	SLEEPING,
 };
 
-static void futex(uint32_t *word, int op, uint32_t value, uint64_t ns)
-{
-	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-
-	syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, ns ? &ts : NULL, NULL, 0);
-}
-
 /* True: it was asleep. */
 static bool wake(uint32_t least)
 {
 	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) < least)
+	if (__atomic_load_n(&arb_own.asleep, __ATOMIC_SEQ_CST) < least)
 		return false;
-	__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
-	futex(&asleep, FUTEX_WAKE, 1, 0);
+	__atomic_store_n(&arb_own.asleep, AWAKE, __ATOMIC_SEQ_CST);
+	arb_os_unpark(&arb_own.asleep);
 	return true;
 }
 
@@ -111,46 +82,44 @@ void tracker_launched(void)
 
 void tracker_ring(void)
 {
-	__atomic_fetch_add(&rung, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&arb_own.rung, 1, __ATOMIC_SEQ_CST);
 	/* It naps through stays whose bells were set by who launched. */
 	if (!wake(NAPPING))
-		futex(&rung, FUTEX_WAKE, 1, 0);
+		arb_os_unpark(&arb_own.rung);
 }
 
 /* What it earned and what it spent since the last time. */
 static void account_for(void)
 {
-	uint64_t now = track_now(), cpu, spent, look;
-	struct timespec ts;
+	uint64_t now = track_now(), cpu = arb_os_cpu_ns(), spent, look;
 
-	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
+	if (!cpu)
 		return;
-	cpu = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	if (purse.wall_ns) {
-		spent = cpu - purse.cpu_ns;
+	if (arb_own.purse.wall_ns) {
+		spent = cpu - arb_own.purse.cpu_ns;
 		/* One look is like the other. What a virtual machine was robbed of meanwhile counts as CPU
 		 * time as well. */
-		if (purse.each_ns && spent > SPENT_MOST * purse.each_ns)
-			spent = SPENT_MOST * purse.each_ns;
-		purse.left_ns -=
-			(int64_t)(__atomic_exchange_n(&purse.charged, 0, __ATOMIC_RELAXED) * purse.each_ns);
-		purse.left_ns += (int64_t)((now - purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
-		purse.each_ns = (15 * purse.each_ns + spent) / 16;
+		if (arb_own.purse.each_ns && spent > SPENT_MOST * arb_own.purse.each_ns)
+			spent = SPENT_MOST * arb_own.purse.each_ns;
+		arb_own.purse.left_ns -=
+			(int64_t)(__atomic_exchange_n(&arb_own.purse.charged, 0, __ATOMIC_RELAXED) * arb_own.purse.each_ns);
+		arb_own.purse.left_ns += (int64_t)((now - arb_own.purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
+		arb_own.purse.each_ns = (15 * arb_own.purse.each_ns + spent) / 16;
 	}
-	if (purse.left_ns > SAVINGS_NS)
-		purse.left_ns = SAVINGS_NS;
-	if (purse.left_ns < -2 * LOAN_NS)
-		purse.left_ns = -2 * LOAN_NS;
-	purse.wall_ns = now;
-	purse.cpu_ns = cpu;
-	look = purse.each_ns * LOOK_COSTS;
+	if (arb_own.purse.left_ns > ACT_SAVINGS_NS)
+		arb_own.purse.left_ns = ACT_SAVINGS_NS;
+	if (arb_own.purse.left_ns < -2 * LOAN_NS)
+		arb_own.purse.left_ns = -2 * LOAN_NS;
+	arb_own.purse.wall_ns = now;
+	arb_own.purse.cpu_ns = cpu;
+	look = arb_own.purse.each_ns * LOOK_COSTS;
 	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
-	__atomic_store_n(&tracker_look_ns, look, __ATOMIC_RELAXED);
+	__atomic_store_n(&arb_own.look_ns, look, __ATOMIC_RELAXED);
 }
 
 void tracker_charge(void)
 {
-	__atomic_fetch_add(&purse.charged, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&arb_own.purse.charged, 1, __ATOMIC_RELAXED);
 }
 
 /*
@@ -169,11 +138,11 @@ static uint64_t look(struct track *t)
 		stay_look_again(t, now);
 	if (t->phase == TRACK_OUT && t->kept_ns && now >= t->kept_ns)
 		stay_give_way(t);
-	t->hurry = purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
-	least = t->hurry ? 100 * US : stay_is_rare(t) ? MS : t->watched ? tracker_look_ns : ALONE_NS;
-	most = t->hurry ? 500 * US : least > tracker_look_ns ? least : tracker_look_ns;
+	t->hurry = arb_own.purse.left_ns > (t->turns || stay_in_company(t) ? -LOAN_NS : 0);
+	least = t->hurry ? 100 * US : stay_is_rare(t) ? MS : t->watched ? arb_own.look_ns : ALONE_NS;
+	most = t->hurry ? 500 * US : least > arb_own.look_ns ? least : arb_own.look_ns;
 	/* Whoever is awake need not wake again for it soon. */
-	if (t->phase != TRACK_OUT && now + tracker_look_ns / 2 >= t->check_ns) {
+	if (t->phase != TRACK_OUT && now + arb_own.look_ns / 2 >= t->check_ns) {
 		checked = true;
 		stay_check(t, now);
 	}
@@ -196,7 +165,7 @@ static uint64_t look(struct track *t)
 		bell_heard(t, now, t->phase == TRACK_OUT);
 	unforeseen |= bell_is_needed(t);
 	/* One that has lasted for longer than a look costs less that way. */
-	affordable = t->hurry || bell_is_cheap(t) || now - t->begin_ns > tracker_look_ns;
+	affordable = t->hurry || bell_is_cheap(t) || now - t->begin_ns > arb_own.look_ns;
 	/* What is yet to come ends later. */
 	settled = t->quiet || (t->regular ? stay_is_whole(t) : now - t->begin_ns >= LONG_NS);
 	if (t->phase != TRACK_OUT &&
@@ -208,7 +177,7 @@ static uint64_t look(struct track *t)
 		due = t->bell_next_ns;
 	next = t->check_ns < due ? t->check_ns : due;
 	next = next > now + 50 * US ? next - now : 50 * US;
-	least = purse.each_ns * KEEP_LOOK_COSTS > KEEP_LOOK_NS ? purse.each_ns * KEEP_LOOK_COSTS
+	least = arb_own.purse.each_ns * KEEP_LOOK_COSTS > KEEP_LOOK_NS ? arb_own.purse.each_ns * KEEP_LOOK_COSTS
 							       : KEEP_LOOK_NS;
 	if (t->keeps && next > least)
 		next = least;
@@ -224,13 +193,13 @@ static void sleep_idle(uint32_t how, uint64_t ns)
 	bool none = true;
 
 	coverage_show();
-	__atomic_store_n(&asleep, how, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&arb_own.asleep, how, __ATOMIC_SEQ_CST);
 	/* Now that whoever comes would wake us: has somebody come before? */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		none &= __atomic_load_n(&arb_tracks[i].phase, __ATOMIC_RELAXED) == TRACK_OUT;
-	if (none && !act_thread_main_left() && !__atomic_load_n(&tracker_exiting, __ATOMIC_RELAXED))
-		futex(&asleep, FUTEX_WAIT, how, ns);
+		none &= __atomic_load_n(&arb_own.tracks[i].phase, __ATOMIC_RELAXED) == TRACK_OUT;
+	if (none && !act_thread_main_left() && !__atomic_load_n(&arb_own.exiting, __ATOMIC_RELAXED))
+		arb_os_park(&arb_own.asleep, how, ns);
 }
 
 /* A stay may have been over before we woke: there is a second look to come all the same. */
@@ -239,7 +208,7 @@ static bool any_again(void)
 	bool again = false;
 
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		again |= __atomic_load_n(&arb_tracks[i].again_ns, __ATOMIC_RELAXED) != 0;
+		again |= __atomic_load_n(&arb_own.tracks[i].again_ns, __ATOMIC_RELAXED) != 0;
 	return again;
 }
 
@@ -247,7 +216,7 @@ static bool any_again(void)
 static uint64_t until_again(uint64_t now, uint64_t most)
 {
 	for (unsigned i = 0; i < ARB_DEVICES; i++) {
-		uint64_t at = __atomic_load_n(&arb_tracks[i].again_ns, __ATOMIC_RELAXED);
+		uint64_t at = __atomic_load_n(&arb_own.tracks[i].again_ns, __ATOMIC_RELAXED);
 
 		if (at && at < now + most)
 			most = at > now + 50 * US ? at - now : 50 * US;
@@ -262,7 +231,7 @@ static bool any_quick(void)
 	bool quick = false;
 
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		quick |= __atomic_load_n(&arb_tracks[i].quick, __ATOMIC_RELAXED);
+		quick |= __atomic_load_n(&arb_own.tracks[i].quick, __ATOMIC_RELAXED);
 	return quick;
 }
 
@@ -276,20 +245,20 @@ static void *tracker(void *argument)
 	track_relax();
 	for (;;) {
 		/* First: whoever rings says why before. */
-		uint32_t heard = __atomic_load_n(&rung, __ATOMIC_SEQ_CST);
+		uint32_t heard = __atomic_load_n(&arb_own.rung, __ATOMIC_SEQ_CST);
 		uint64_t sleep = 0, follow;
 
-		if (__atomic_load_n(&tracker_exiting, __ATOMIC_SEQ_CST))
+		if (__atomic_load_n(&arb_own.exiting, __ATOMIC_SEQ_CST))
 			break;
 		follow = limits_file_follow();
-		__atomic_store_n(&asleep, AWAKE, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&arb_own.asleep, AWAKE, __ATOMIC_SEQ_CST);
 		account_for();
 		for (unsigned i = 0; i < ARB_DEVICES; i++) {
 			uint64_t ns;
 
-			if (!__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE))
+			if (!__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
 				continue;
-			ns = look(&arb_tracks[i]);
+			ns = look(&arb_own.tracks[i]);
 			if (ns && (!sleep || ns < sleep))
 				sleep = ns;
 		}
@@ -309,22 +278,22 @@ static void *tracker(void *argument)
 			if (!idle_since)
 				idle_since = now;
 			idle = now - idle_since;
-			sleep = until_again(now, tracker_look_ns);
+			sleep = until_again(now, arb_own.look_ns);
 			if (act_thread_main_left()) {
 				sleep = COUNT_NS;
 			} else if (idle > LINGER_NS && !any_again()) {
 				sleep_idle(SLEEPING, follow);
 				continue;
-			} else if ((purse.left_ns > 0 || now - napped_ns > tracker_look_ns) && !any_quick()) {
+			} else if ((arb_own.purse.left_ns > 0 || now - napped_ns > arb_own.look_ns) && !any_quick()) {
 				napped_ns = now;
 				sleep_idle(NAPPING, until_again(now, LINGER_NS));
 				continue;
 			}
 		}
-		futex(&rung, FUTEX_WAIT, heard, sleep);
+		arb_os_park(&arb_own.rung, heard, sleep);
 	}
-	__atomic_store_n(&running, 0, __ATOMIC_RELEASE);
-	futex(&running, FUTEX_WAKE, 1, 0);
+	__atomic_store_n(&arb_own.running, 0, __ATOMIC_RELEASE);
+	arb_os_unpark(&arb_own.running);
 	/* What the C library does with the last thread, if there were not the one that the driver made for
 	 * us. */
 	if (left == ACT_WITH_DRIVER)
@@ -336,8 +305,8 @@ static void *tracker(void *argument)
 static bool all_free(void)
 {
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
-		if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE) &&
-			!gpuarb_client_free(arb_tracks[i].device->client))
+		if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE) &&
+			!gpuarb_client_free(arb_own.tracks[i].device->client))
 			return false;
 	return true;
 }
@@ -348,16 +317,16 @@ static void at_exit(void)
 	uint64_t end = track_now() + EXIT_NS;
 	int saved = errno;
 
-	__atomic_store_n(&tracker_exiting, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&arb_own.exiting, 1, __ATOMIC_SEQ_CST);
 	gate_free();
 	tracker_ring();
-	while (__atomic_load_n(&running, __ATOMIC_ACQUIRE) && track_now() < end)
-		futex(&running, FUTEX_WAIT, 1, MS);
+	while (__atomic_load_n(&arb_own.running, __ATOMIC_ACQUIRE) && track_now() < end)
+		arb_os_park(&arb_own.running, 1, MS);
 	if (all_free()) {
 		coverage_show();
 		for (unsigned i = 0; i < ARB_DEVICES; i++)
-			if (__atomic_load_n(&arb_tracks[i].device, __ATOMIC_ACQUIRE))
-				gpuarb_client_leave(arb_tracks[i].device->client, 0);
+			if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
+				gpuarb_client_leave(arb_own.tracks[i].device->client, 0);
 	}
 	errno = saved;
 }
@@ -365,11 +334,11 @@ static void at_exit(void)
 /* In a forked child there is no tracker, no driver and no work. */
 static void start_anew(void)
 {
-	memset(arb_tracks, 0, sizeof(arb_tracks));
-	track_locks = 0;
-	pthread_mutex_init(&starting, NULL);
-	memset(&purse, 0, sizeof(purse));
-	running = asleep = arb_captures = tracker_gpus = 0;
+	memset(arb_own.tracks, 0, ARB_DEVICES * sizeof(*arb_own.tracks));
+	arb_mine.locks = 0;
+	pthread_mutex_init(&arb_own.starting, NULL);
+	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
+	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = 0;
 	gate_forked();
 }
 
@@ -379,21 +348,25 @@ static void start_thread(void)
 	sigset_t all, before;
 	pthread_t thread;
 
-	if (running)
+	if (arb_own.running)
 		return;
-	if (!prepared) {
+	if (!arb_own.prepared) {
 		pthread_atfork(NULL, NULL, start_anew);
 		atexit(at_exit);
-		prepared = true;
+		arb_own.prepared = true;
+	}
+	if (arb_os_hooks && arb_os_hooks->thread) {
+		arb_own.running = arb_os_hooks->thread(tracker, NULL) == 0;
+		return;
 	}
 	if (!pthread_create || pthread_attr_init(&attr))
 		return;
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &before);
-	running = 1;
+	arb_own.running = 1;
 	if (pthread_create(&thread, &attr, tracker, NULL)) {
-		running = 0;
+		arb_own.running = 0;
 		arb_log(ARB_LOG_WARN,
 			"no thread for the tracker: work that nobody waits for is billed too long");
 	}
@@ -403,12 +376,12 @@ static void start_thread(void)
 
 struct track *tracker_get(struct arb_device *device)
 {
-	struct track *t = &arb_tracks[arb_device_index(device)];
+	struct track *t = &arb_own.tracks[arb_device_index(device)];
 	struct gpuarb_client_status status;
 
 	if (__builtin_expect(__atomic_load_n(&t->device, __ATOMIC_ACQUIRE) != NULL, 1))
 		return t;
-	pthread_mutex_lock(&starting);
+	pthread_mutex_lock(&arb_own.starting);
 	if (!t->device) {
 		pthread_mutex_init(&t->lock, NULL);
 		t->window = 1;
@@ -416,12 +389,12 @@ struct track *tracker_get(struct arb_device *device)
 		if (gpuarb_client_status(device->client, &status) == 0)
 			t->limited = t->watched = status.core_pct < 100 || status.turns;
 		__atomic_store_n(&t->device, device, __ATOMIC_RELEASE);
-		__atomic_fetch_add(&tracker_gpus, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&arb_own.gpus, 1, __ATOMIC_RELAXED);
 		/* Closed, because this one is; and who has credit got it before there was anything to know.
 		 */
 		gate_renew();
 		start_thread();
 	}
-	pthread_mutex_unlock(&starting);
+	pthread_mutex_unlock(&arb_own.starting);
 	return t;
 }

@@ -28,7 +28,7 @@
 
 /* A graph without memory goes the short way also beside others that have some. */
 #define GRAPH(symbol, args, facts)                                                                           \
-	if (__atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED)) {                                           \
+	if (__atomic_load_n(&arb_own.gate.graphs, __ATOMIC_RELAXED)) {                                           \
 		struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                    \
                                                                                                              \
 		if (arb_real(symbol) && !act_graph_has_memory(act_.handle) && act_open(CAT_GRAPH))           \
@@ -99,11 +99,11 @@ typedef long words_fn(WORDS);
 
 #define WRAP_GRAPH(symbol, category, params, args, facts)                                                    \
 	SLOW_GRAPH(symbol, params, args, facts)                                                              \
-	SHORT(symbol, category, params, args, __atomic_load_n(&act_gate.graphs, __ATOMIC_RELAXED))
+	SHORT(symbol, category, params, args, __atomic_load_n(&arb_own.gate.graphs, __ATOMIC_RELAXED))
 
 #define WRAP_WAITS(symbol, category, params, args, facts)                                                    \
 	SLOW(symbol, params, args, facts)                                                                    \
-	SHORT(symbol, category, params, args, __atomic_load_n(&act_gate.watched, __ATOMIC_RELAXED))
+	SHORT(symbol, category, params, args, __atomic_load_n(&arb_own.gate.watched, __ATOMIC_RELAXED))
 
 #define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
 	CUresult wrap_##symbol params                                                                        \

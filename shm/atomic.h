@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "gpuarb/abi.h"
+#include "self.h"
 
 #ifdef __SANITIZE_THREAD__
 #define ARB_ATOMIC_BUILTIN 1
@@ -19,27 +20,33 @@
 #define ARB_DEFINE(T, n)                                                                                     \
 	static inline T arb_load##n(const arb_u##n *p)                                                       \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return __atomic_load_n(&p->v, __ATOMIC_RELAXED);                                             \
 	}                                                                                                    \
 	static inline T arb_load##n##_acquire(const arb_u##n *p)                                             \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return __atomic_load_n(&p->v, __ATOMIC_ACQUIRE);                                             \
 	}                                                                                                    \
 	static inline void arb_store##n(arb_u##n *p, T v)                                                    \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		__atomic_store_n(&p->v, v, __ATOMIC_RELAXED);                                                \
 	}                                                                                                    \
 	static inline void arb_store##n##_release(arb_u##n *p, T v)                                          \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		__atomic_store_n(&p->v, v, __ATOMIC_RELEASE);                                                \
 	}                                                                                                    \
 	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                 \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return __atomic_compare_exchange_n(                                                          \
 			&p->v, &old, new_value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);                      \
 	}                                                                                                    \
 	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                 \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return __atomic_fetch_add(&p->v, by, __ATOMIC_SEQ_CST);                                      \
 	}
 
@@ -64,26 +71,32 @@ _Static_assert(sizeof(unsigned) == 4, "futex words are unsigned ints");
 #define ARB_DEFINE_AO(T, AT, n, pre)                                                                         \
 	static inline T arb_load##n(const arb_u##n *p)                                                       \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return (T)pre##_load((const volatile AT *)&p->v);                                            \
 	}                                                                                                    \
 	static inline T arb_load##n##_acquire(const arb_u##n *p)                                             \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return (T)pre##_load_acquire((const volatile AT *)&p->v);                                    \
 	}                                                                                                    \
 	static inline void arb_store##n(arb_u##n *p, T v)                                                    \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		pre##_store((volatile AT *)&p->v, (AT)v);                                                    \
 	}                                                                                                    \
 	static inline void arb_store##n##_release(arb_u##n *p, T v)                                          \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		pre##_store_release((volatile AT *)&p->v, (AT)v);                                            \
 	}                                                                                                    \
 	static inline int arb_cas##n##_full(arb_u##n *p, T old, T new_value)                                 \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return pre##_compare_and_swap_full((volatile AT *)&p->v, (AT)old, (AT)new_value);            \
 	}                                                                                                    \
 	static inline T arb_add##n##_full(arb_u##n *p, T by)                                                 \
 	{                                                                                                    \
+		arb_self_point();                                                                            \
 		return (T)pre##_fetch_and_add_full((volatile AT *)&p->v, (AT)by);                            \
 	}
 #define ARB_DEFINE(T, n)    ARB_DEFINE_AO_##n(T)

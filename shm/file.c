@@ -42,7 +42,7 @@ static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuar
 	char temporary[PATH_MAX + 64];
 	int r;
 
-	if (access(path, F_OK) == 0)
+	if (arb_os_exists(path))
 		return 0;
 	snprintf(temporary, sizeof(temporary), "%s.new-%ld-%llx", path, (long)getpid(),
 		(unsigned long long)arb_os_now_ns());
@@ -76,40 +76,26 @@ int arb_file_directories(
 	return r;
 }
 
-/* Gives the nameless file its name. -EEXIST: somebody was faster. */
-static int name_file(int fd, const char *path)
-{
-	char self[64];
-
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
-		return 0;
-	/* Without /proc a privileged process can still do it. */
-	if (errno == ENOENT && linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0)
-		return 0;
-	return -errno;
-}
-
 /* Fills a new, still nameless or temporary file. */
 static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *err)
 {
 	void *base;
-	int r = posix_fallocate(fd, 0, (off_t)plan->size);
+	int r = arb_os_allocate(fd, plan->size);
 
-	if (r != 0)
+	if (r < 0)
 		return arb_fail(
-			err, -r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(r));
+			err, r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(-r));
 	if (plan->gid != (gid_t)-1 && fchown(fd, (uid_t)-1, plan->gid) != 0)
 		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path,
 			(unsigned)plan->gid, strerror(errno));
-	base = mmap(NULL, plan->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (base == MAP_FAILED)
-		return arb_fail(err, -errno, "cannot map %s: %s", plan->path, strerror(errno));
+	base = arb_os_map(fd, plan->size, true, &r);
+	if (!base)
+		return arb_fail(err, r, "cannot map %s: %s", plan->path, strerror(-r));
 	plan->initialise(base, plan->argument);
-	munmap(base, plan->size);
+	arb_os_unmap(base, plan->size);
 	/* Last, and not through open(): the umask must not decide who may join. */
-	if (fchmod(fd, plan->mode) != 0)
-		return arb_fail(err, -errno, "cannot set the mode of %s: %s", plan->path, strerror(errno));
+	if ((r = arb_os_mode(fd, plan->mode)) < 0)
+		return arb_fail(err, r, "cannot set the mode of %s: %s", plan->path, strerror(-r));
 	return 0;
 }
 
@@ -137,21 +123,21 @@ static int create_by_name(const struct arb_file_plan *plan, struct gpuarb_error 
 int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err)
 {
 	int saved = errno, r;
-	int fd = open(plan->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd = arb_os_temporary(plan->directory);
 
 	if (fd >= 0) {
 		r = fill(fd, plan, err);
 		if (r == 0)
-			r = name_file(fd, plan->path);
-		close(fd);
+			r = arb_os_name(fd, plan->path);
+		arb_os_close(fd);
 		if (r == -ENOENT || r == -EOPNOTSUPP)
 			r = create_by_name(plan, err);
 		else if (r < 0 && r != -EEXIST && (!err || err->code != r))
 			arb_fail(err, r, "cannot create %s: %s", plan->path, strerror(-r));
-	} else if (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOSYS) {
+	} else if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -ENOSYS) {
 		r = create_by_name(plan, err);
 	} else {
-		r = arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+		r = arb_fail(err, fd, "cannot create %s: %s", plan->path, strerror(-fd));
 	}
 	errno = saved;
 	return r;
@@ -163,35 +149,33 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 {
 	int saved = errno, r = 0;
 	int fd = arb_os_open(file->path, writable ? O_RDWR : O_RDONLY);
-	struct stat st;
+	struct arb_os_file st;
 	/* The largest header; checked through a copy, before anything is mapped. As aligned as what it is
 	 * read as. */
 	char header[512] __attribute__((aligned(4096))) = {0};
 
 	if (fd < 0)
 		return arb_fail(err, fd, "cannot open %s: %s", file->path, strerror(-fd));
-	if (fstat(fd, &st) != 0) {
-		r = arb_fail(err, -errno, "cannot look at %s: %s", file->path, strerror(errno));
-	} else if (!S_ISREG(st.st_mode)) {
+	r = arb_os_stat(fd, &st);
+	if (r < 0) {
+		arb_fail(err, r, "cannot look at %s: %s", file->path, strerror(-r));
+	} else if (!st.regular) {
 		r = arb_fail(err, -EINVAL, "%s is not a regular file", file->path);
-	} else if (header_size > sizeof(header) || (size_t)st.st_size < header_size ||
-		   syscall(SYS_pread64, fd, header, header_size, 0) != (long)header_size) {
+	} else if (header_size > sizeof(header) || st.size < header_size ||
+		   arb_os_read(fd, header, header_size, 0) != (int)header_size) {
 		r = arb_fail(err, -EBADMSG,
 			"%s is truncated: it has %lld bytes, too few for a header; it is left as it is",
-			file->path, (long long)st.st_size);
+			file->path, (long long)st.size);
 	} else {
-		r = check(header, (size_t)st.st_size, file->path, err);
+		r = check(header, (size_t)st.size, file->path, err);
 	}
 	if (r == 0) {
-		file->size = (size_t)st.st_size;
-		file->dev = st.st_dev;
-		file->ino = st.st_ino;
-		file->base = mmap(
-			NULL, file->size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-		if (file->base == MAP_FAILED) {
-			r = arb_fail(err, -errno, "cannot map %s: %s", file->path, strerror(errno));
-			file->base = NULL;
-		}
+		file->size = (size_t)st.size;
+		file->dev = st.dev;
+		file->ino = st.ino;
+		file->base = arb_os_map(fd, file->size, writable, &r);
+		if (!file->base)
+			arb_fail(err, r, "cannot map %s: %s", file->path, strerror(-r));
 	}
 	arb_os_close(fd);
 	errno = saved;
@@ -217,15 +201,13 @@ int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, stru
 
 int arb_file_open(const struct arb_file *file, int flags)
 {
-	struct stat st;
-	int saved = errno;
+	struct arb_os_file st;
 	int fd = arb_os_open(file->path, flags);
 
-	if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_ino != file->ino || st.st_dev != file->dev)) {
+	if (fd >= 0 && (arb_os_stat(fd, &st) < 0 || st.ino != file->ino || st.dev != file->dev)) {
 		arb_os_close(fd);
 		fd = -ESTALE;
 	}
-	errno = saved;
 	return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? -ESTALE : fd;
 }
 

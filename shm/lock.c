@@ -1,26 +1,12 @@
 #include "lock.h"
 
-#include <errno.h>
-#include <linux/membarrier.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "os.h"
 
 /* The sections under the lock take microseconds; a busy machine may hold up one who is inside. */
 #define FREE_WAIT_NS 100000000ull
-
-static int membarrier(int command)
-{
-	int saved = errno;
-	int r = (int)syscall(SYS_membarrier, command, 0, 0);
-
-	errno = saved;
-	return r;
-}
 
 #ifdef ARB_DEBUG
 __thread unsigned arb_locks_held;
@@ -40,15 +26,15 @@ static void relax(unsigned tries)
 	if (tries < 100)
 		arb_pause();
 	else if (tries < 200)
-		sched_yield();
+		arb_os_yield();
 	else
 		arb_os_sleep_ns(50000);
 }
 
 void arb_lock_bias(struct arb_process_lock *lock)
 {
-	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
-		arb_store64(&lock->owner, (uint64_t)(uintptr_t)__builtin_thread_pointer());
+	if (arb_os_barrier(true) == 0)
+		arb_store64(&lock->owner, arb_self_thread());
 	else
 		arb_store32(&lock->revoked, 1);
 }
@@ -73,7 +59,7 @@ void arb_lock_take_slow(struct arb_process_lock *lock)
 		arb_store32_release(&lock->revoked, 1);
 		/* LOCK_BIAS: after this the owner has seen `revoked`, or we see it inside. A filter of system
 		 * calls that the program put on since may refuse it; but no store waits that long. */
-		if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+		if (arb_os_barrier(false) != 0)
 			arb_os_sleep_ns(1000000);
 	}
 	/* The owner may have come in before; afterwards it takes the ordinary lock. */

@@ -13,9 +13,10 @@
 #include <stdint.h>
 
 #include "atomic.h"
+#include "self.h"
 
 struct arb_process_lock {
-	arb_u64 owner;   /* thread pointer that the lock belongs to; 0: nobody yet */
+	arb_u64 owner;   /* the thread that the lock belongs to; 0: nobody yet */
 	arb_u32 inside;  /* written by the owner alone */
 	arb_u32 revoked; /* 1: the bias is over */
 	arb_u32 word;    /* the ordinary lock */
@@ -52,7 +53,7 @@ static inline void arb_lock_take(struct arb_process_lock *lock)
 {
 	ARB_LOCK_COUNT(1);
 	if (__builtin_expect(
-		    arb_load64(&lock->owner) == (uint64_t)(uintptr_t)__builtin_thread_pointer(), 1)) {
+		    arb_load64(&lock->owner) == arb_self_thread(), 1)) {
 		arb_store32(&lock->inside, 1);
 #ifdef ARB_ATOMIC_BUILTIN
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);

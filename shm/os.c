@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,19 +140,87 @@ void arb_os_wake(arb_u32 *word)
 	errno = saved;
 }
 
+void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns)
+{
+	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+	int saved = errno;
+
+	if (arb_os_hooks && arb_os_hooks->park) {
+		arb_os_hooks->park(word, value, ns);
+		return;
+	}
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns ? &ts : NULL, NULL, 0);
+	errno = saved;
+}
+
+void arb_os_unpark(uint32_t *word)
+{
+	int saved = errno;
+
+	if (arb_os_hooks && arb_os_hooks->unpark) {
+		arb_os_hooks->unpark(word);
+		return;
+	}
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = saved;
+}
+
 void arb_os_sleep_ns(uint64_t ns)
 {
 	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 	int saved = errno;
 
+	if (arb_os_hooks && arb_os_hooks->sleep_ns) {
+		arb_os_hooks->sleep_ns(ns);
+		return;
+	}
 	syscall(SYS_nanosleep, &ts, NULL);
 	errno = saved;
+}
+
+void arb_os_yield(void)
+{
+	if (arb_os_hooks && arb_os_hooks->yield)
+		arb_os_hooks->yield();
+	else
+		sched_yield();
+}
+
+uint64_t arb_os_cpu_ns(void)
+{
+	struct timespec ts;
+	int saved = errno;
+
+	if (arb_os_hooks && arb_os_hooks->cpu_ns)
+		return arb_os_hooks->cpu_ns();
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) != 0) {
+		errno = saved;
+		return 0;
+	}
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+int arb_os_barrier(bool announce)
+{
+	int saved = errno, r;
+
+	if (arb_os_hooks && arb_os_hooks->barrier)
+		return arb_os_hooks->barrier(announce);
+	r = (int)syscall(SYS_membarrier,
+		announce ? MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED : MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0,
+		0);
+	if (r != 0)
+		r = -errno;
+	errno = saved;
+	return r;
 }
 
 int arb_os_open(const char *path, int flags)
 {
 	int saved = errno, fd;
 
+	if (arb_os_hooks && arb_os_hooks->open)
+		return arb_os_hooks->open(path, flags);
 	do
 		fd = open_plain(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	while (fd < 0 && errno == EINTR);
@@ -164,6 +234,10 @@ void arb_os_close(int fd)
 {
 	int saved = errno;
 
+	if (arb_os_hooks && arb_os_hooks->close) {
+		arb_os_hooks->close(fd);
+		return;
+	}
 	syscall(SYS_close, fd);
 	errno = saved;
 }
@@ -187,6 +261,8 @@ int arb_os_lock(int fd, uint64_t byte)
 {
 	struct flock lock;
 
+	if (arb_os_hooks && arb_os_hooks->lock)
+		return arb_os_hooks->lock(fd, byte);
 	return lock_call(fd, F_OFD_SETLK, F_WRLCK, byte, &lock);
 }
 
@@ -194,14 +270,20 @@ void arb_os_unlock(int fd, uint64_t byte)
 {
 	struct flock lock;
 
-	lock_call(fd, F_OFD_SETLK, F_UNLCK, byte, &lock);
+	if (arb_os_hooks && arb_os_hooks->unlock)
+		arb_os_hooks->unlock(fd, byte);
+	else
+		lock_call(fd, F_OFD_SETLK, F_UNLCK, byte, &lock);
 }
 
 int arb_os_is_locked(int fd, uint64_t byte)
 {
 	struct flock lock;
-	int result = lock_call(fd, F_OFD_GETLK, F_WRLCK, byte, &lock);
+	int result;
 
+	if (arb_os_hooks && arb_os_hooks->is_locked)
+		return arb_os_hooks->is_locked(fd, byte);
+	result = lock_call(fd, F_OFD_GETLK, F_WRLCK, byte, &lock);
 	return result < 0 ? result : lock.l_type != F_UNLCK;
 }
 
@@ -226,11 +308,15 @@ static void *map_page(int fd, int flags, int advice, int *error)
 
 void *arb_os_lock_page(int fd, int *error)
 {
+	if (arb_os_hooks && arb_os_hooks->lock_page)
+		return arb_os_hooks->lock_page(fd, error);
 	return map_page(fd, MAP_SHARED, MADV_DONTFORK, error);
 }
 
 void *arb_os_fork_page(int *error)
 {
+	if (arb_os_hooks && arb_os_hooks->fork_page)
+		return arb_os_hooks->fork_page(error);
 	return map_page(-1, MAP_PRIVATE | MAP_ANONYMOUS, MADV_WIPEONFORK, error);
 }
 
@@ -238,7 +324,9 @@ void arb_os_unmap(void *address, size_t size)
 {
 	int saved = errno;
 
-	if (address)
+	if (address && arb_os_hooks && arb_os_hooks->unmap)
+		arb_os_hooks->unmap(address, size);
+	else if (address)
 		munmap(address, size ? size : (size_t)sysconf(_SC_PAGESIZE));
 	errno = saved;
 }
@@ -274,6 +362,10 @@ void arb_os_identify(struct arb_os_identity *id)
 	unsigned long long start = 0;
 
 	memset(id, 0, sizeof(*id));
+	if (arb_os_hooks && arb_os_hooks->identify) {
+		arb_os_hooks->identify(id);
+		return;
+	}
 	id->pid = (uint32_t)getpid();
 	id->uid = (uint32_t)geteuid();
 	id->pid_ns = inode_of("/proc/self/ns/pid");

@@ -1,7 +1,8 @@
 /*
- * Everything the library asks of the kernel: clock, futex, byte-range locks, files, who we are. Each
- * function returns a value or -errno and leaves errno as it was; none is a cancellation point. Clock and
- * futex can be replaced by tests, so that a lost wake-up or an expired reservation is a unit test.
+ * Everything the library asks of the kernel: clock, futex, byte-range locks, files, threads, who we are. Each
+ * function returns a value or -errno and leaves errno as it was; none is a cancellation point. Each can be
+ * replaced by tests, so that a lost wake-up or an expired reservation is a unit test, and so that many
+ * clients can run on a simulated kernel in one process.
  */
 #ifndef ARB_OS_H
 #define ARB_OS_H
@@ -14,11 +15,46 @@
 
 #include "gpuarb/abi.h"
 
+struct arb_os_identity;
+
+/* What a file is: which one, how large. */
+struct arb_os_file {
+	dev_t dev;
+	ino_t ino;
+	uint64_t size;
+	bool regular;
+};
+
+/* Where an entry is NULL the kernel is asked. */
 struct arb_os_hooks {
 	uint64_t (*now_ns)(void);
+	uint64_t (*cpu_ns)(void);
 	int (*futex_wait)(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
 	int (*futex_wake)(arb_u32 *word);
 	int (*futex_wait_until)(arb_u32 *word, uint32_t value, uint64_t until_ns);
+	void (*park)(uint32_t *word, uint32_t value, uint64_t ns);
+	void (*unpark)(uint32_t *word);
+	void (*sleep_ns)(uint64_t ns);
+	void (*yield)(void);
+	int (*barrier)(bool announce);
+	int (*thread)(void *(*body)(void *argument), void *argument); /* asked by the preload */
+	int (*open)(const char *path, int flags);
+	void (*close)(int fd);
+	int (*lock)(int fd, uint64_t byte);
+	void (*unlock)(int fd, uint64_t byte);
+	int (*is_locked)(int fd, uint64_t byte);
+	void *(*lock_page)(int fd, int *error);
+	void *(*fork_page)(int *error);
+	void (*unmap)(void *address, size_t size);
+	int (*stat)(int fd, struct arb_os_file *file);
+	int (*read)(int fd, void *buffer, size_t size, uint64_t at);
+	void *(*map)(int fd, size_t size, bool writable, int *error);
+	int (*temporary)(const char *directory);
+	int (*allocate)(int fd, size_t size);
+	int (*mode)(int fd, mode_t mode);
+	int (*name)(int fd, const char *path);
+	bool (*exists)(const char *path);
+	void (*identify)(struct arb_os_identity *id);
 };
 
 /* NULL outside tests. */
@@ -36,6 +72,17 @@ static inline uint64_t arb_os_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec - (uint64_t)arb_os_clock_offset_ns;
 }
 
+/* CLOCK_MONOTONIC as this process sees it. */
+static inline uint64_t arb_os_local_ns(void)
+{
+	struct timespec ts;
+
+	if (__builtin_expect(arb_os_hooks != NULL, 0) && arb_os_hooks->now_ns)
+		return arb_os_hooks->now_ns();
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 /* Finds the time namespace's offset; a forked child may be in another one. -ENOTSUP: it cannot be known, and
  * times would not agree. */
 int arb_os_clock_init(void);
@@ -48,8 +95,17 @@ int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns);
 /* Adds one to the word and wakes everybody who sleeps on it: pairs WAKE. */
 void arb_os_wake(arb_u32 *word);
 
-/* A short sleep, for the bounded retries of rare paths. */
+/* The same on a word of this process alone, which the caller changes itself; 0 ns: for ever. */
+void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns);
+void arb_os_unpark(uint32_t *word);
+
+/* A short sleep. */
 void arb_os_sleep_ns(uint64_t ns);
+void arb_os_yield(void);
+/* The calling thread's CPU time; 0: not known. */
+uint64_t arb_os_cpu_ns(void);
+/* membarrier(): announce, then whenever other threads must have seen what this one wrote. */
+int arb_os_barrier(bool announce);
 
 int arb_os_open(const char *path, int flags);
 void arb_os_close(int fd);
@@ -58,6 +114,18 @@ int arb_os_lock(int fd, uint64_t byte);
 void arb_os_unlock(int fd, uint64_t byte);
 /* 1: another open file description holds the byte; 0: free; or -errno. */
 int arb_os_is_locked(int fd, uint64_t byte);
+
+int arb_os_stat(int fd, struct arb_os_file *file);
+/* How much was read, or -errno. */
+int arb_os_read(int fd, void *buffer, size_t size, uint64_t at);
+/* Shared with whoever maps it too. NULL: *error says why. */
+void *arb_os_map(int fd, size_t size, bool writable, int *error);
+/* A file without a name in this directory, room in it, and the name at last: -EEXIST if that is taken. */
+int arb_os_temporary(const char *directory);
+int arb_os_allocate(int fd, size_t size);
+int arb_os_mode(int fd, mode_t mode);
+int arb_os_name(int fd, const char *path);
+bool arb_os_exists(const char *path);
 
 /*
  * A page that holds `fd`'s locks for as long as it is mapped, whatever becomes of the descriptor: not

@@ -113,11 +113,10 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
  * A child forked while we hold the byte through a descriptor, before the page holds it, would keep a share
  * of the lock for as long as it lives. So fork() waits for a claim to end; one by a bare clone() does not.
  */
-static arb_u64 claiming; /* 1: somebody does. Not a mutex, which old libcs cannot try without libpthread. */
-
 static bool try_claiming(void)
 {
-	return arb_cas64_full(&claiming, 0, 1);
+	/* Not a mutex, which old libcs cannot try without libpthread. */
+	return arb_cas64_full(&arb_self.claiming, 0, 1);
 }
 
 static void before_fork(void)
@@ -129,7 +128,7 @@ static void before_fork(void)
 
 static void after_fork(void)
 {
-	arb_store64_release(&claiming, 0);
+	arb_store64_release(&arb_self.claiming, 0);
 }
 
 static pthread_once_t watched = PTHREAD_ONCE_INIT;

@@ -5,10 +5,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-struct act_gate act_gate;
-
-static struct act_thread shut;
-__thread struct act_thread *act_self = &shut;
+struct arb_process arb_own;
+__thread struct arb_thread arb_mine = {.self = &arb_own.nobody};
 
 static __thread struct {
 	const char *before, *after;
