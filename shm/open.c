@@ -65,7 +65,7 @@ static int open_control(struct gpuarb_client *c, const struct arb_create *create
 	return r;
 }
 
-/* Where there is none and we may not make one, our own settings do; garbage there is an error. */
+/* Where there is none and none can be made, our own settings do; garbage there is an error. */
 static int find_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
 {
 	struct arb_create create = {
@@ -75,7 +75,7 @@ static int find_control(struct gpuarb_client *c, const struct arb_config *config
 	if (r == -ENOENT)
 		r = open_control(c, &create, config, err);
 	c->have_control = r == 0;
-	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM ? 0 : r;
+	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM || r == -ENOSPC || r == -EDQUOT ? 0 : r;
 }
 
 /* Both segments. */

@@ -137,7 +137,7 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 
 	cr_assert(mkdtemp(place));
 	snprintf(before, sizeof(before), "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place, place);
-	expect("", "--policy Fair --dry-run true", 0, "GPUARB_POLICY=Fair");
+	expect(before, "--policy Fair --dry-run true", 0, "GPUARB_POLICY=Fair");
 	snprintf(command, sizeof(command), "--sim --policy fair -- %s/simload -n 10", t_build());
 	expect(before, command, 0, "");
 	expect(before, "--policy FAIR true", 0, "");
@@ -148,24 +148,86 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 	cr_assert_eq(system(command), 0);
 }
 
-/* On a file system of its own, too small. */
-Test(run, no_room_for_the_segments_is_said_before)
+/*
+ * Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of its
+ * own and without rights that stand above all of it.
+ */
+static int in_directory(const char *kind, const char *on_error, const char *command, char *output, size_t size)
 {
-	char command[768];
+	size_t state = arb_segment_size(
+		ARB_SLOTS_DEFAULT, arb_segment_accounts_for(ARB_SLOTS_DEFAULT), ARB_EVENTS);
 	int r;
 
-	snprintf(command, sizeof(command),
-		"unshare -rm sh -c 'mount -t tmpfs -o size=64k none /mnt 2>/dev/null || exit 77; "
-		"GPUARB_CONF=/dev/null %s/gpuarb-run --dir /mnt/gpuarb true 2>&1 | "
-		"grep -q \"no room in /mnt/gpuarb: the segments of a GPU take .* and 64 KiB are free\"' "
-		"2>/dev/null",
-		t_build());
-	r = WEXITSTATUS(system(command));
+	/* Not among the others, whose quotes it would end. */
+	setenv("COMMAND", command, 1);
+	r = t_shell(output, size,
+		"KIND=%s TIGHT=%zu GPUARB_ON_ERROR=%s GPUARB_CONF=/dev/null B=%s unshare -rm sh -c '"
+		"w=$(mktemp -d /dev/shm/gpuarb-run-XXXXXX); trap \"umount $w; rm -r $w $w-sim\" EXIT; mkdir $w-sim; "
+		"[ $KIND = full ] && room=64k || room=64m; [ $KIND = tight ] && room=$TIGHT; "
+		"mount -t tmpfs -o size=$room none $w 2>/dev/null || exit 77; export d=$w/gpuarb GPUSIM_DIR=$w-sim; "
+		"[ $KIND = read-only ] && mount -o remount,ro $w; [ $KIND = forbidden ] && chmod 555 $w; "
+		"setpriv --inh-caps=-all --bounding-set=-all sh -c \"$COMMAND\"'",
+		kind, state + 65536, on_error, t_build());
 	if (r == 77 || (r != 0 && system("unshare -rm true 2>/dev/null") != 0)) {
-		printf("skipped: no room: file systems cannot be mounted here\n");
+		printf("skipped: directories alike: file systems cannot be mounted here\n");
 		cr_skip_test("file systems cannot be mounted here");
 	}
-	cr_assert_eq(r, 0);
+	return r;
+}
+
+static const char *const kinds[] = {"full", "read-only", "forbidden"};
+
+/* What each of them gives, with its own words for the reason. */
+static void expect_alike(const char *on_error, const char *command, int status, const char *sentence)
+{
+	static const char *const reasons[] = {"No space left on device", "Read-only file system", "Permission denied"};
+	static const char *const before[] = {"no room in ", "Read-only file system", "Permission denied"};
+	char out[8192];
+
+	for (unsigned i = 0; i < 3; i++) {
+		int r = in_directory(kinds[i], on_error, command, out, sizeof(out));
+
+		cr_assert_eq(r, status, "%s, %s, %s: %d: %s", kinds[i], on_error, command, r, out);
+		cr_assert(strstr(out, reasons[i]) || strstr(out, before[i]), "%s, %s: %s", kinds[i], command, out);
+		cr_assert(strstr(out, sentence), "%s, %s, %s: %s", kinds[i], on_error, command, out);
+		cr_assert_eq(strstr(out, "\"completed\":20") != NULL, status == 0, "%s, %s: %s", kinds[i], command,
+			out);
+	}
+}
+
+#define LOAD "$B/simload -n 20 -k 10"
+#define ALONE "the process keeps its own limits, as if it were alone\n"
+
+Test(run, a_full_a_read_only_and_a_forbidden_directory_are_alike, .timeout = 120)
+{
+	expect_alike("open", "$B/gpuarb-run --sim --core 50 --dir $d -- " LOAD, 0, ALONE);
+	expect_alike("closed", "$B/gpuarb-run --sim --core 50 --dir $d -- " LOAD, 1,
+		"; nothing is started (on_error = closed)\n");
+	expect_alike("open", "$B/gpuarb-run --sim --mem 1Gi --gpu auto --dir $d -- " LOAD, 0,
+		": no memory of it is promised (on_error = open)\n");
+	expect_alike("open", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 0,
+		": the program runs without a lease (on_error = open)\n");
+	expect_alike("closed", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 1, "nothing is started");
+	expect_alike("open",
+		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d " LOAD, 0,
+		ALONE);
+	expect_alike("closed",
+		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d " LOAD, 1,
+		"the GPU is refused (on_error = closed)");
+}
+
+/* As one that may not be made: a client goes by its own settings then, and is among the others. */
+Test(run, there_may_be_no_room_for_the_control_segment, .timeout = 60)
+{
+	char out[8192];
+
+	cr_assert_eq(in_directory("tight", "closed",
+			     "LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d "
+			     LOAD "; ls $d/state $d/control",
+			     out, sizeof(out)),
+		0, "%s", out);
+	cr_assert(strstr(out, "/state:\nGPU-") && !strstr(out, "/control:\nGPU-"), "%s", out);
+	cr_assert(!strstr(out, "preload: ") && strstr(out, "\"completed\":20"), "%s", out);
 }
 
 Test(run, mistakes_get_a_sentence)

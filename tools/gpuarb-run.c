@@ -242,7 +242,7 @@ int main(int argc, char **argv)
 		simulate(&o);
 	if (o.gpu)
 		o.gpu = run_check_gpu(&o);
-	run_check_room(&o);
+	run_check_directory(&o);
 	find_place(&o, name);
 	run_check_account(&o, name);
 	if (o.policy)

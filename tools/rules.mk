@@ -16,7 +16,7 @@ $(BUILD)/gpuarb-set $(BUILD)/gpuarb-watchdog $(BUILD)/gpuarb-run: $(BUILD)/obj/t
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 PACKAGES += libjansson-dev
-$(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container)
+$(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)
 $(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,conf_edit conf_save set_class set_show)
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a

@@ -31,8 +31,13 @@ const char *run_check_gpu(const struct run_options *o);
 void run_check_policy(const struct run_options *o);
 /* Programs of this account that run already may have asked for other limits: says which count. */
 void run_check_account(const struct run_options *o, const char *account);
-/* The first program on a GPU makes its segments. */
-void run_check_room(const struct run_options *o);
+
+/* run_directory.c: a directory of segments that is full, read-only or forbidden. on_error = closed: nothing is
+ * started, with a sentence. */
+void run_check_directory(const struct run_options *o);
+/* Later, where one of them came up: under on_error = open says that, and `then`. False: it is another error. */
+struct gpuarb_error;
+bool run_without_segment(const struct gpuarb_error *err, const char *then);
 
 /* run_container.c: the mounts, as flags of docker and podman. */
 void run_container(const struct run_options *o, const char *library);

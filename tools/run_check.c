@@ -1,9 +1,7 @@
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "gpuarb/control.h"
 
@@ -119,47 +117,4 @@ void run_check_account(const struct run_options *o, const char *account)
 	n = gpuarb_control_list(o->dir, names, GPUS_MOST, &err);
 	for (int i = 0; i < n && i < GPUS_MOST; i++)
 		compare_account(o, names[i], account);
-}
-
-/* The file system that a directory is, or would be, on. */
-static int room_at(const char *dir, struct statvfs *fs)
-{
-	char path[PATH_MAX], *slash;
-
-	snprintf(path, sizeof(path), "%s", dir);
-	while (statvfs(path, fs) != 0) {
-		slash = strrchr(path, '/');
-		if (errno != ENOENT || !slash || slash == path)
-			return -errno;
-		*slash = '\0';
-	}
-	return 0;
-}
-
-void run_check_room(const struct run_options *o)
-{
-	const char *dir = arb_control_dir(o->dir);
-	char names[1][ARB_UUID_BYTES], needed[32], there[32];
-	struct gpuarb_error err = {0};
-	struct arb_config config;
-	unsigned long long free_bytes, bytes;
-	uint32_t slots;
-	struct statvfs fs;
-
-	/* With one GPU there mostly is but one; and what is there needs no more room. */
-	if (gpuarb_control_list(dir, names, 1, &err) != 0 || room_at(dir, &fs) < 0)
-		return;
-	if (arb_config_load(&config, NULL, false, &err) < 0)
-		die("%s", err.text);
-	slots = (uint32_t)config.value[ARB_KEY_SLOTS];
-	arb_config_free(&config);
-	bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
-		sizeof(struct arb_control);
-	free_bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
-	if (free_bytes < bytes)
-		die("no room in %s: the segments of a GPU take %s and %s are free; make room, or have fewer "
-		    "slots "
-		    "(GPUARB_SLOTS, %u now)",
-			dir, cli_bytes(bytes, needed, sizeof(needed)),
-			cli_bytes(free_bytes, there, sizeof(there)), slots);
 }

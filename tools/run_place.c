@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "config.h"
 #include "gpus.h"
+#include "run.h"
 
 #define POLL_MS 100
 
@@ -33,7 +34,7 @@ static int by_name(const void *a, const void *b)
 
 static int as_driver[GPUS_MOST]; /* all[] is in the order of names; here, in the driver's */
 
-static void find_all(const struct run_place *p, bool automatic)
+static void find_all(struct run_place *p, bool automatic)
 {
 	static struct gpu list[GPUS_MOST];
 	int n = gpus_visible(p->libraries, automatic ? NULL : p->gpu, list);
@@ -43,8 +44,11 @@ static void find_all(const struct run_place *p, bool automatic)
 
 		*c = (struct candidate){.gpu = list[i], .fd = -1};
 		if (gpuarb_promiser_open(p->dir, list[i].uuid, list[i].bytes, &c->promiser, &c->err) < 0) {
-			fprintf(stderr, "%s: %s: no memory of it is promised\n",
-				program_invocation_short_name, c->err.text);
+			if (!run_without_segment(&c->err, "no memory of it is promised"))
+				fprintf(stderr, "%s: %s: no memory of it is promised\n",
+					program_invocation_short_name, c->err.text);
+			if (!*p->unpromised)
+				memcpy(p->unpromised, list[i].uuid, sizeof(p->unpromised));
 			continue;
 		}
 		nall++;
@@ -184,7 +188,10 @@ void run_place(struct run_place *p)
 	if (!automatic && (!promise.bytes || p->only_look))
 		return;
 	find_all(p, automatic);
-	if (!nall && automatic)
+	/* Nobody's promises can be read: the first one is as good as any. */
+	if (!nall && automatic && *p->unpromised)
+		snprintf(p->chosen, sizeof(p->chosen), "%s", p->unpromised);
+	else if (!nall && automatic)
 		die("--gpu auto: no GPU is to be seen here");
 	while (nall && (r = automatic ? try_auto(p, &promise, &err) : try_given(p, &promise, &err)) < 0) {
 		if (r != -ENOSPC || p->wait_s < 0)

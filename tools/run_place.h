@@ -14,6 +14,7 @@ struct run_place {
 	double wait_s;   /* < 0: do not */
 	bool only_look;  /* promise nothing */
 	char chosen[64]; /* out: the UUID, if it was to be chosen */
+	char unpromised[64]; /* a GPU whose segment cannot be had */
 };
 
 /* Promises, or says why not and ends. Descriptors that hold promises are left open for the program. */

@@ -1,0 +1,123 @@
+/* Can the segments be had where they are, or would be made? If not, on_error says what follows. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "gpuarb/control.h"
+
+#include "cli.h"
+#include "config.h"
+#include "control.h"
+#include "run.h"
+#include "segment.h"
+
+/* The state segment that the program will use, where that can be told and it is there. */
+static bool there_is(const struct run_options *o, const char *dir, char path[PATH_MAX], struct gpuarb_error *err)
+{
+	char names[1][ARB_UUID_BYTES];
+	bool named = o->gpu && arb_segment_name_ok(o->gpu);
+	int n = gpuarb_control_list(dir, names, 1, err);
+
+	snprintf(path, PATH_MAX, "%s/state/%s", dir, named ? o->gpu : names[0]);
+	return n > 0 && (named || n == 1) && access(path, F_OK) == 0;
+}
+
+/* The part of a path that is there. */
+static void nearest(char *path)
+{
+	char *slash;
+
+	while (access(path, F_OK) != 0 && errno == ENOENT && (slash = strrchr(path, '/')) != NULL)
+		slash[slash == path] = '\0';
+}
+
+static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
+{
+	unsigned long long bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
+				   sizeof(struct arb_control);
+	char path[PATH_MAX], needed[32], free_text[32];
+	unsigned long long free_bytes;
+	struct statvfs fs;
+
+	snprintf(path, sizeof(path), "%s/state", dir);
+	nearest(path);
+	if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0 || statvfs(path, &fs) != 0) {
+		err->code = -errno;
+		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s", path, strerror(errno));
+		return err->code;
+	}
+	free_bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
+	if (free_bytes >= bytes)
+		return 0;
+	err->code = -ENOSPC;
+	snprintf(err->text, sizeof(err->text),
+		"no room in %.200s: the segments of a GPU take %s and %s are free; make room, or have fewer slots "
+		"(GPUARB_SLOTS, %u now)",
+		dir, cli_bytes(bytes, needed, sizeof(needed)), cli_bytes(free_bytes, free_text, sizeof(free_text)),
+		slots);
+	return err->code;
+}
+
+/* 0, or what is in the way. */
+static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error *err)
+{
+	const char *dir = arb_control_dir(o->dir);
+	char path[PATH_MAX];
+
+	err->code = 0;
+	if (there_is(o, dir, path, err)) {
+		if (faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0)
+			return 0;
+		err->code = -errno;
+		snprintf(err->text, sizeof(err->text), "cannot open %.300s: %s", path, strerror(errno));
+		return err->code;
+	}
+	return err->code < 0 ? err->code : make_at(dir, slots, err);
+}
+
+static bool is_closed(uint32_t *slots)
+{
+	struct gpuarb_error err;
+	struct arb_config config;
+	bool closed;
+
+	if (arb_config_load(&config, NULL, false, &err) < 0)
+		die("%s", err.text);
+	closed = config.value[ARB_KEY_ON_ERROR] == 1;
+	*slots = (uint32_t)config.value[ARB_KEY_SLOTS];
+	arb_config_free(&config);
+	return closed;
+}
+
+void run_check_directory(const struct run_options *o)
+{
+	struct gpuarb_error err;
+	uint32_t slots;
+
+	/* The program itself says it when it goes on without, when it comes to a GPU. */
+	if (is_closed(&slots) && !o->container_flags && look(o, slots, &err) < 0)
+		die("%s; nothing is started (on_error = closed)", err.text);
+}
+
+bool run_without_segment(const struct gpuarb_error *err, const char *then)
+{
+	uint32_t slots;
+
+	switch (err->code) {
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EROFS:
+	case -EACCES:
+	case -EPERM:
+		if (is_closed(&slots))
+			die("%s; nothing is started (on_error = closed)", err->text);
+		fprintf(stderr, "%s: %s: %s (on_error = open)\n", program_invocation_short_name, err->text, then);
+		return true;
+	default:
+		return false;
+	}
+}
