@@ -1,6 +1,7 @@
 # gpuarb: everything is built into build/. Each folder adds its part in its own rules.mk:
 #   ALL     files that `make` builds          CHECK    targets that `make check` runs
-#   BENCH   files that `make bench` runs      PACKAGES Debian packages that build and check need
+#   BENCH   files that `make bench` runs      HEADERS  of libraries, looked for before anything is compiled
+#   PACKAGES Debian packages that building, the demo and the benchmarks need; CHECK_PACKAGES: what the tests need besides
 #   DEADLINES  check-x=900: seconds that a part of `make check` may take, if DEADLINE is too short for it
 # `make help` lists the targets.
 
@@ -24,18 +25,23 @@ ALL      :=
 CHECK    :=
 BENCH    :=
 DEADLINES :=
+HEADERS  :=
 PACKAGES := gcc libc6-dev make
+CHECK_PACKAGES :=
 
 .DEFAULT_GOAL := all
-.PHONY: all check demo bench deps clean help
+.PHONY: all check demo bench deps deps-check clean help
 
 RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/rules.mk test/top.mk test/preload.mk test/admission.mk bench/rules.mk)
 include $(RULES)
 
 all: $(ALL) ## build everything into build/
 
-deps: ## install the Debian packages that are missing
+deps: ## install the Debian packages that building and the demo need
 	@test/install-deps.sh $(sort $(PACKAGES))
+
+deps-check: ## install the Debian packages that the tests need, too
+	@test/install-deps.sh $(sort $(PACKAGES) $(CHECK_PACKAGES))
 
 # A test begins with an environment of its own, whatever that of its caller says about gpuarb and the GPU. (Only tests:
 # packages are built below fakeroot, which is a preload.)
@@ -46,7 +52,7 @@ endif
 # Seconds for each part of the check, and more for those that need it: check-asan=900.
 DEADLINE  ?= 300
 check: ## install what is missing, build, run the tests (DEADLINE=300: seconds for each part)
-	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory all $(BUILD)/test/deadline
 	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" test/run-checks.sh $(BUILD) $(CHECK)
 
@@ -67,8 +73,13 @@ clean: ## remove build/
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile $(RULES) | sed -E 's/:.*## /\t/' | sort | expand -t 20
 
+# Looked for once.
+$(BUILD)/have-headers: test/have-headers.sh
+	@CC="$(CC)" CPPFLAGS="$(CPPFLAGS)" test/have-headers.sh $(sort $(HEADERS))
+	@mkdir -p $(@D) && touch $@
+
 # One rule compiles every object; the folder structure is kept below build/obj.
-$(BUILD)/obj/%.o: %.c $(RULES) Makefile
+$(BUILD)/obj/%.o: %.c $(RULES) Makefile | $(BUILD)/have-headers
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@

@@ -1,5 +1,6 @@
 # Benchmarks: build/bench_<name> [--json] [--case NAME]; one source a benchmark, report.c for all.
 PACKAGES += libjansson-dev
+HEADERS  += jansson.h
 
 BENCH_SRC := $(wildcard bench/bench_*.c)
 BENCH_BIN := $(BENCH_SRC:bench/%.c=$(BUILD)/%)

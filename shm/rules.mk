@@ -1,5 +1,6 @@
 # libgpuarb: the segments and the protocols over them.
 PACKAGES += libatomic-ops-dev libinih-dev
+HEADERS  += atomic_ops.h ini.h
 
 SHM_SRC := $(wildcard shm/*.c)
 SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)

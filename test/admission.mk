@@ -2,7 +2,7 @@
 
 # The Python module, which has nothing to build.
 CHECK    += check-python
-PACKAGES += python3
+CHECK_PACKAGES += python3
 .PHONY: check-python
 check-python: $(BUILD)/libgpuarb.so $(BUILD)/gpuarb-set ## leases from Python
 	@python3 test/python_admission.py $(BUILD)

@@ -1,35 +1,49 @@
-#!/bin/sh
-# Installs the Debian packages named on the command line that are not there yet.
+#!/bin/bash
+# Installs the Debian packages named on the command line that are not there yet, and shows what apt does: on a terminal
+# as one line, else as apt says it.
 set -u
-missing=
+missing=()
 for p in "$@"; do
 	case "$(dpkg-query -W -f='${Status}' "$p" 2>/dev/null)" in
 	*"ok installed"*) ;;
-	*) missing="$missing $p" ;;
+	*) missing+=("$p") ;;
 	esac
 done
-[ -z "$missing" ] && exit 0
+[ ${#missing[@]} = 0 ] && exit 0
 if ! command -v apt-get >/dev/null; then
-	echo "These Debian packages (or your system's equivalent) are needed:$missing" >&2
+	echo "These Debian packages (or your system's equivalent) are needed: ${missing[*]}" >&2
 	exit 1
 fi
-sudo=
+sudo=()
 if [ "$(id -u)" != 0 ]; then
-	sudo=sudo
+	sudo=(sudo)
 	if ! command -v sudo >/dev/null; then
-		echo "Ask an administrator to run: apt-get install$missing" >&2
+		echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
 		exit 1
 	fi
+	# A question for a password would not be seen behind the line that shows how far it is.
+	sudo -v || exit 1
 fi
-echo "Installing$missing"
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-# shellcheck disable=SC2086
-install() { DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends $missing >"$log" 2>&1; }
-if ! install; then
-	$sudo apt-get update >"$log" 2>&1 && install || {
-		tail -n 5 "$log" >&2
-		echo "apt-get could not install$missing" >&2
-		exit 1
-	}
+# apt WORD...: what it says goes to the log, and as it comes to whoever watches
+apt() {
+	if [ -t 1 ]; then
+		"$(dirname "$0")/progress.sh" "" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@"
+	else
+		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" 2>&1 | tee "$log" |
+			grep --line-buffered -E '^(Hit|Get|Err|Need to get|Setting up|[EW]:)'
+		return "${PIPESTATUS[0]}"
+	fi
+}
+echo "Installing ${missing[*]}"
+# The lists of a machine that was made just now are empty; those of an old one name packages that are gone.
+if ! apt-get install --simulate --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+	apt update || { echo "apt-get update failed: see above" >&2; exit 1; }
 fi
+apt install -y --no-install-recommends "${missing[@]}" ||
+	{ apt update && apt install -y --no-install-recommends "${missing[@]}"; } || {
+	[ -t 1 ] || tail -n 5 "$log" >&2
+	echo "apt-get could not install ${missing[*]}" >&2
+	exit 1
+}

@@ -2,7 +2,7 @@
 PRELOAD_TEST := $(BUILD)/test/preload
 RECORD       := $(PRELOAD_TEST)/record
 CHECK        += check-preload
-PACKAGES     += perl-base strace musl-tools
+CHECK_PACKAGES += perl-base strace musl-tools
 
 $(PRELOAD_TEST)/preload_%.inc: test/preload_gen.pl include/cuda_abi/calls.def
 	@mkdir -p $(@D)
@@ -95,7 +95,7 @@ AARCH64_RUN = qemu-aarch64-static -L /usr/aarch64-linux-gnu
 check-aarch64: $(ALL) ## the preload on another machine: every entry point by every way, and limits, with a cross compiler and qemu
 	@test/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 	@test/foreign-packages.sh arm64 $(BUILD)/aarch64/packages libinih-dev libatomic-ops-dev
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" HEADERS="atomic_ops.h ini.h" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
 	@test/preload_loads.sh $(BUILD)/aarch64/libgpuarb-preload.so symbols
 	@test/preload_foreign.sh $(BUILD) $(BUILD)/aarch64 $(AARCH64_RUN)
 

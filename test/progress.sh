@@ -1,12 +1,12 @@
 #!/bin/bash
 # progress.sh WHAT COMMAND...: runs it and keeps its output to itself, unless it fails. On a terminal one line shows
-# how far it is.
+# how far it is. WHAT is said before; it may be empty.
 set -u
 what=$1
 shift
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-echo "$what"
+[ -z "$what" ] || echo "$what"
 "$@" >"$log" 2>&1 &
 job=$!
 trap 'kill $job 2>/dev/null; exit 130' INT TERM
@@ -21,6 +21,6 @@ wait $job
 status=$?
 if [ $status != 0 ]; then
 	tail -n 30 "$log" >&2
-	echo "$what: failed with status $status; what it said last is above" >&2
+	echo "${what:-$*}: failed with status $status; what it said last is above" >&2
 fi
 exit $status

@@ -25,7 +25,7 @@ check-tree: ## headers compile alone, includes go downwards, no file has grown t
 # Each part by itself, with Criterion: tables, a clock and a futex by hand.
 UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
 CHECK      += check-unit
-PACKAGES   += libcriterion-dev
+CHECK_PACKAGES += libcriterion-dev
 
 $(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
 
@@ -65,7 +65,7 @@ check-stress: ## the same for longer: make check-stress SECONDS=300
 # Several processes, with Criterion.
 MULTI_TESTS := multi_process multi_files multi_directory
 CHECK       += check-multi
-PACKAGES    += libcriterion-dev
+CHECK_PACKAGES += libcriterion-dev
 
 $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
@@ -171,7 +171,7 @@ check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/l
 # Two containers and one GPU: plain namespaces, and podman where it is installed.
 .PHONY: check-namespaces
 CHECK    += check-namespaces
-PACKAGES += util-linux mount
+CHECK_PACKAGES += util-linux mount
 check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## two containers share a GPU: limits, a kill, the viewer on the host
 	@test/containers.sh $(BUILD) || test/skipped.sh $$?
 	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test/skipped.sh $$?; fi
@@ -179,20 +179,20 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 # What shells offer, and that man pages know every option.
 .PHONY: check-completion
 CHECK    += check-completion
-PACKAGES += man-db
+CHECK_PACKAGES += man-db
 check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
 	@test/completion.sh $(BUILD)
 
 # The README's commands, as they stand there.
 .PHONY: check-readme
 CHECK    += check-readme
-PACKAGES += python3
+CHECK_PACKAGES += python3
 check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## run the README's commands on the simulated GPU
 	@test/readme.sh $(BUILD)
 
 # The demo on a terminal.
 .PHONY: check-demo
 CHECK    += check-demo
-PACKAGES += tmux
+CHECK_PACKAGES += tmux
 check-demo: $(DEMO_NEEDS) ## the demo on a terminal: the live screen, the table, nothing left behind
 	@test/demo.sh $(BUILD) || test/skipped.sh $$?

@@ -22,7 +22,8 @@ SIM_CUDART := cudart_core cudart_copy cudart_default cudart_device cudart_graph 
 
 ALL      += $(SIM)/libcudart.so.13
 ALL      += $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report $(SIM)/abi-checked
-PACKAGES += perl-base libcriterion-dev
+PACKAGES += perl-base
+CHECK_PACKAGES += libcriterion-dev
 CHECK    += check-sim
 
 # The real one calls itself directly, whoever else defines its names.

@@ -22,9 +22,10 @@ cd "$deb/gpuarb-$version"
 cp -r tools/deploy/debian debian
 sed -e "s/@VERSION@/$version/" -e "s/@DATE@/$date/" debian/changelog.in >debian/changelog
 rm debian/changelog.in
+echo "Building the packages (a minute or two; the log is $build/deb/build.log)..."
 # What the calling make was told is not meant for this build.
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS WERROR V BUILD OPT CFLAGS CPPFLAGS LDFLAGS DESTDIR PREFIX
-if ! DEB_BUILD_OPTIONS="parallel=$(nproc)" dpkg-buildpackage --unsigned-source --unsigned-changes --build=binary >"$deb/build.log" 2>&1; then
+if ! DEB_BUILD_OPTIONS="parallel=$(nproc) noautodbgsym" dpkg-buildpackage --unsigned-source --unsigned-changes --build=binary >"$deb/build.log" 2>&1; then
 	tail -n 20 "$deb/build.log" >&2
 	echo "deb: the build failed; all of it is in $deb/build.log" >&2
 	exit 1

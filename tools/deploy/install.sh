@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 what=${1:-}
 : "${BUILD:=build}" "${VERSION:?}" "${DESTDIR:=}" "${PREFIX:=/usr/local}" "${LIBDIR:=$PREFIX/lib}" "${SYSCONFDIR:=/etc}"
-: "${UNITDIR:=$PREFIX/lib/systemd/system}" "${ZSHDIR:=$PREFIX/share/zsh/site-functions}" "${PYTHONDIR:=$PREFIX/lib/python3/dist-packages}"
+: "${UNITDIR:=$PREFIX/lib/systemd/system}" "${ZSHDIR:=$PREFIX/share/zsh/site-functions}" "${PYTHONDIR:=}"
 case "$PREFIX$LIBDIR$SYSCONFDIR" in
 *[!A-Za-z0-9/._+-]*)
 	echo "install: PREFIX, LIBDIR and SYSCONFDIR may hold letters, digits and / . _ + - only" >&2
@@ -59,6 +59,26 @@ link() {
 	esac
 }
 
+# Where the module goes: to the directories below PREFIX in which this machine's Pythons look, that of the system and
+# the one that `python3` starts. A Python that looks nowhere below /usr/local gets it in a directory of its own, unless a
+# package or an image is made (DESTDIR).
+python_places() {
+	if [ -n "$PYTHONDIR" ]; then
+		echo "$PYTHONDIR"
+		return
+	fi
+	for python in /usr/bin/python3 "$(command -v python3 || :)"; do
+		[ -n "$python" ] && [ -x "$python" ] || continue
+		looked=$("$python" -c 'import site; print("\n".join(site.getsitepackages() + [site.getusersitepackages()]))' 2>/dev/null) || continue
+		place=$(echo "$looked" | grep "^$PREFIX/lib/" | head -n 1) || :
+		if [ -z "$place" ] && [ -z "$DESTDIR" ] && [ "$PREFIX" = /usr/local ]; then
+			place=$(echo "$looked" | head -n 1)
+			[ -w "$place" ] || place=
+		fi
+		echo "$place"
+	done | sort -u | grep . || echo "$PREFIX/lib/python3/dist-packages"
+}
+
 everything() {
 	for tool in tools/gpuarb-*.c; do
 		tool=$(basename "$tool" .c)
@@ -72,7 +92,9 @@ everything() {
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done
 	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
-	put 644 tools/python/gpuarb.py "$PYTHONDIR/gpuarb.py"
+	for place in $(python_places); do
+		put 644 tools/python/gpuarb.py "$place/gpuarb.py"
+	done
 	put 644 tools/python/gpuarb.py "$PKGLIB/python/gpuarb.py"
 
 	# One file for all tools; each shell looks for it under its own names.

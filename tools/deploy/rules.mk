@@ -4,8 +4,8 @@ LIBDIR     ?= $(PREFIX)/lib
 SYSCONFDIR ?= /etc
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
 ZSHDIR     ?= $(PREFIX)/share/zsh/site-functions
-# Where `python3 -c "import sys; print(sys.path)"` finds it.
-PYTHONDIR  ?= $(PREFIX)/lib/python3/dist-packages
+# Empty: where the python3 of this machine looks (tools/deploy/install.sh).
+PYTHONDIR  ?=
 DESTDIR    ?=
 # One place says it: what `--version` prints.
 VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
@@ -28,11 +28,16 @@ uninstall: ## remove what `make install` with the same PREFIX and DESTDIR put th
 
 # Cheap enough for every check: files, places, links, programs that build against it.
 CHECK    += check-install
-PACKAGES += pkg-config
+CHECK_PACKAGES += pkg-config
 
 .PHONY: check-install
 check-install: $(PRODUCT) ## install into an empty directory, build against it, take it away again
 	@CC="$(CC)" test/deploy/install.sh $(BUILD)
+
+CHECK += check-first
+.PHONY: check-first
+check-first: $(PRODUCT) ## what a new user does first: packages, missing libraries, make install in a copy of this system
+	@test/deploy/first.sh $(BUILD)
 
 CHECK += check-systemd
 .PHONY: check-systemd
@@ -59,12 +64,16 @@ check-containers: $(TRIAL) deps-containers ## an unmodified image under two limi
 
 .PHONY: deb check-deb deps-deb
 deps-deb:
-	@test/install-deps.sh dpkg-dev debhelper dh-python python3 lintian fakeroot pkg-config libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev
+	@test/install-deps.sh $(sort $(PACKAGES) build-essential dpkg-dev debhelper dh-python python3 fakeroot pkg-config)
 
 deb: deps-deb ## build the Debian packages gpuarb, libgpuarb1, libgpuarb-dev, python3-gpuarb into build/deb
 	@tools/deploy/deb.sh $(BUILD) $(VERSION)
 
-check-deb: deb ## lintian, and install, use and remove them in a copy of this system
+.PHONY: deps-lintian
+deps-lintian:
+	@test/install-deps.sh lintian
+
+check-deb: deb deps-lintian ## lintian, and install, use and remove them in a copy of this system
 	@test/deploy/deb.sh $(BUILD)
 
 .PHONY: check-prometheus deps-prometheus
@@ -75,7 +84,7 @@ check-prometheus: $(TRIAL) deps-prometheus ## the metrics, scraped by a real nod
 	@test/deploy/prometheus.sh $(BUILD)
 
 CHECK    += check-kubernetes
-PACKAGES += python3-yaml
+CHECK_PACKAGES += python3-yaml
 .PHONY: check-kubernetes check-k8s
 check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged without a cluster
 	@test/deploy/kubernetes.sh $(BUILD)
