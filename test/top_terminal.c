@@ -278,6 +278,21 @@ Test(terminal, a_segment_that_goes_and_comes_back)
 	wait_for("status 0");
 }
 
+static void expect_table(const char *before)
+{
+	start(120, 24, before, "");
+	wait_for("status 0");
+	cr_assert(shows("ACCOUNT") && shows("web ") && shows("batch "), "%s", screen);
+	cr_assert_not(shows("\033") || shows("quit"), "%s", screen);
+	ask_tmux("kill-server");
+}
+
+Test(terminal, one_without_a_screen_gets_the_plain_table)
+{
+	expect_table("env TERM=dumb");
+	expect_table("env -u TERM");
+}
+
 Test(terminal, a_terminal_that_nobody_knows)
 {
 	start(120, 24, "env TERM=no-such-terminal", "");

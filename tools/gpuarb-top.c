@@ -321,8 +321,8 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Shows who uses the GPUs that gpuarb shares, how much, and why not more.\v"
-		"Without an option from the first group: a live screen; '?' there lists the keys. It only "
-		"looks, "
+		"Without an option from the first group: a live screen; '?' there lists the keys. On a "
+		"terminal that has no screen (TERM=dumb): as with --once. It only looks, "
 		"except for limits that are changed with its keys by somebody who may.\n\n"
 		"Exit status: 0 done, 1 failed, 2 usage.",
 		NULL, NULL, NULL};
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
 	} else if (o.history && !o.json) {
 		look(true);
 		print_history(&o);
-	} else if (o.once || o.batch || o.json || o.prom) {
+	} else if (o.once || o.batch || o.json || o.prom || top_screen_is_plain()) {
 		print_all(&o);
 	} else {
 		show_screen(&o);

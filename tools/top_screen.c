@@ -12,6 +12,9 @@
 #include "top_draw.h"
 #include "top_words.h"
 
+/* Last: it makes macros of words such as lines. */
+#include <term.h>
+
 static attr_t looks[TOP_STYLES];
 static short pairs[TOP_STYLES];
 
@@ -207,6 +210,21 @@ static void run(struct top_source *s, struct top_ui *ui, const struct top_screen
 			break;
 		}
 	}
+}
+
+bool top_screen_is_plain(void)
+{
+	const char *type = getenv("TERM"), *move;
+	int known = 0;
+
+	if (!isatty(STDOUT_FILENO))
+		return false;
+	if (!type || !*type)
+		return true;
+	if (setupterm(type, STDOUT_FILENO, &known) != OK)
+		return known == 0 && strcmp(type, "dumb") == 0;
+	move = tigetstr("cup");
+	return !move || move == (char *)-1;
 }
 
 const char *top_screen_run(struct top_source *s, struct top_ui *ui, const struct top_screen *how)

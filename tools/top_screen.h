@@ -12,6 +12,8 @@ struct top_screen {
 	bool utf8, colour, mouse;
 };
 
+/* Is there a terminal that can only print line after line, as TERM=dumb? */
+bool top_screen_is_plain(void);
 /* Until the user quits. NULL; or a sentence: why there is no screen. */
 const char *top_screen_run(struct top_source *source, struct top_ui *ui, const struct top_screen *how);
 
