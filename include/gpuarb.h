@@ -76,8 +76,8 @@ struct gpuarb_lease {
 /*
  * A lease on the GPU for one task. gpu: its UUID as in the segment's name; NULL: GPUARB_GPU in the
  * environment, else the only GPU that has a segment. request NULL: a task of the class "default". Errors:
- * -ENODEV which GPU is not known, -ENOENT there is no such class, -EALREADY this lease is held, -ECANCELED,
- * -EINVAL, and those of joining the segment.
+ * -ENODEV which GPU is not known, or there is none of that name, -ENOENT there is no such class, -EALREADY
+ * this lease is held, -ECANCELED, -EINVAL, and those of joining the segment.
  */
 GPUARB_PUBLIC int gpuarb_acquire(
 	const char *gpu, const struct gpuarb_request *request, struct gpuarb_lease *lease);

@@ -19,6 +19,9 @@
 #include "shared.h"
 #include "slot.h"
 
+/* A driver that nobody uses takes a second to answer; one that hangs is not waited for. */
+#define KNOWS_NS 2000000000ull
+
 static const struct arb_shared_table *table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
@@ -128,6 +131,26 @@ static struct gpuarb_client *known(const char *gpu)
 	return NULL;
 }
 
+/*
+ * Where nobody has used the GPU yet a client makes its segment: for a GPU that is there, not for a slip of
+ * the pen. Where no driver can be asked, a name that looks like one is believed.
+ */
+static int exists(const char *gpu)
+{
+	if (arb_segment_exists(arb_control_dir(NULL), gpu))
+		return 0;
+	if (!arb_segment_name_is_uuid(gpu))
+		return arb_fail(&last, -ENODEV,
+			"there is no GPU '%.80s': it has no segment in %s/state, and is no UUID of a GPU "
+			"(see nvidia-smi -L)",
+			gpu, arb_control_dir(NULL));
+	if (arb_nvml_knows(gpu, KNOWS_NS) == 0)
+		return arb_fail(&last, -ENODEV,
+			"there is no GPU '%.80s': the driver knows none with this UUID (see nvidia-smi -L)",
+			gpu);
+	return 0;
+}
+
 /* The slow way: the first call for this GPU, in this process. */
 static int join(const char *gpu, struct gpuarb_client **client)
 {
@@ -138,9 +161,12 @@ static int join(const char *gpu, struct gpuarb_client **client)
 	pthread_mutex_lock(&finding);
 	*client = known(gpu);
 	if (!*client) {
-		r = nclients < ARB_SHARED_GPUS
-			    ? table->client(gpu, client, &last)
-			    : arb_fail(&last, -EMFILE, "more than %d GPUs in one process", ARB_SHARED_GPUS);
+		r = exists(gpu);
+		if (r == 0)
+			r = nclients < ARB_SHARED_GPUS
+				    ? table->client(gpu, client, &last)
+				    : arb_fail(&last, -EMFILE, "more than %d GPUs in one process",
+					      ARB_SHARED_GPUS);
 		if (r == 0) {
 			strncpy(clients[nclients].gpu, gpu, sizeof(clients[0].gpu) - 1);
 			clients[nclients].client = *client;

@@ -15,6 +15,8 @@
 #define STACK_BYTES (256u * 1024)
 /* A driver that is not there yet may come. */
 #define AGAIN_NS 10000000000ull
+/* What NVML returns for a UUID that no GPU has. */
+#define NOT_FOUND 6
 
 /* What is used of NVML, as its header declares it. */
 struct utilization {
@@ -30,7 +32,8 @@ static struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked, answered;
 static bool prepared, running, pending;
-static char question[ARB_UUID_BYTES];
+static int (*question)(const char *gpu);
+static char about[ARB_UUID_BYTES];
 static int answer;
 
 int arb_nvml_thread(const char *name, void *(*run)(void *argument), void *argument)
@@ -77,7 +80,7 @@ static bool load(void)
 	return nvml.utilization != NULL;
 }
 
-static int ask(const char *gpu)
+static int usage_of(const char *gpu)
 {
 	struct utilization rates = {0, 0};
 	void *device = NULL;
@@ -88,9 +91,21 @@ static int ask(const char *gpu)
 	return (int)rates.gpu * 100;
 }
 
+static int knows(const char *gpu)
+{
+	void *device = NULL;
+	int r;
+
+	if (!load())
+		return -1;
+	r = nvml.by_uuid(gpu, &device);
+	return r == 0 ? 1 : r == NOT_FOUND ? 0 : -1;
+}
+
 static void *serve(void *argument)
 {
 	char gpu[ARB_UUID_BYTES];
+	int (*asks)(const char *gpu);
 
 	(void)argument;
 	pthread_mutex_lock(&mutex);
@@ -99,9 +114,10 @@ static void *serve(void *argument)
 
 		while (!pending)
 			pthread_cond_wait(&asked, &mutex);
-		memcpy(gpu, question, sizeof(gpu));
+		memcpy(gpu, about, sizeof(gpu));
+		asks = question;
 		pthread_mutex_unlock(&mutex);
-		said = ask(gpu);
+		said = asks(gpu);
 		pthread_mutex_lock(&mutex);
 		answer = said;
 		pending = false;
@@ -148,14 +164,15 @@ static bool prepare(void)
 	return running;
 }
 
-int arb_nvml_usage(const char *gpu, uint64_t patience_ns)
+static int ask(int (*what)(const char *gpu), const char *gpu, uint64_t patience_ns)
 {
 	struct timespec until;
 	int saved = errno, result = -1;
 
 	pthread_mutex_lock(&mutex);
 	if (prepare() && !pending) {
-		strncpy(question, gpu, sizeof(question) - 1);
+		strncpy(about, gpu, sizeof(about) - 1);
+		question = what;
 		pending = true;
 		pthread_cond_signal(&asked);
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -173,4 +190,14 @@ int arb_nvml_usage(const char *gpu, uint64_t patience_ns)
 	pthread_mutex_unlock(&mutex);
 	errno = saved;
 	return result;
+}
+
+int arb_nvml_usage(const char *gpu, uint64_t patience_ns)
+{
+	return ask(usage_of, gpu, patience_ns);
+}
+
+int arb_nvml_knows(const char *gpu, uint64_t patience_ns)
+{
+	return ask(knows, gpu, patience_ns);
 }

@@ -1,9 +1,12 @@
 #include "segment.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "atomic.h"
 #include "error.h"
@@ -81,6 +84,18 @@ bool arb_segment_name_ok(const char *gpu)
 	       strspn(gpu, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
 }
 
+bool arb_segment_name_is_uuid(const char *gpu)
+{
+	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+
+	if ((strncmp(gpu, "GPU-", 4) != 0 && strncmp(gpu, "MIG-", 4) != 0) || strlen(gpu) != 4 + strlen(form))
+		return false;
+	for (size_t i = 0; form[i]; i++)
+		if (form[i] == '-' ? gpu[4 + i] != '-' : !isxdigit((unsigned char)gpu[4 + i]))
+			return false;
+	return true;
+}
+
 static size_t slots_at(void)
 {
 	return sizeof(struct arb_state_header);
@@ -127,6 +142,17 @@ static int path_of(
 		return arb_fail(
 			err, -ENAMETOOLONG, "the path of the segment directory is too long: %.80s...", dir);
 	return 0;
+}
+
+bool arb_segment_exists(const char *dir, const char *gpu)
+{
+	char path[PATH_MAX];
+	int saved = errno;
+	bool there = path_of(path, sizeof(path), dir, "state", gpu, NULL) == 0 &&
+		     (access(path, F_OK) == 0 || errno != ENOENT);
+
+	errno = saved;
+	return there;
 }
 
 struct state_plan {

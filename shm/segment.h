@@ -58,6 +58,10 @@ struct arb_control_map {
 
 /* Can this be the name of a file in our directories? */
 bool arb_segment_name_ok(const char *gpu);
+/* Is it a whole UUID, as the driver writes it: GPU- or MIG-, then 8-4-4-4-12 hexadecimal digits? */
+bool arb_segment_name_is_uuid(const char *gpu);
+/* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
+bool arb_segment_exists(const char *dir, const char *gpu);
 
 /* Attaches to the state segment; with `create` it is made if it does not exist. Read-only if !writable. */
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,

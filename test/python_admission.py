@@ -82,6 +82,27 @@ class Admission(unittest.TestCase):
         self.assertEqual(caught.exception.errno, errno.ENOENT)
         self.assertIn("nonsense", str(caught.exception))
 
+    def test_a_gpu_that_is_not_there_is_an_error_and_makes_nothing(self):
+        for gpu in "GPU-nope", "nope", "0":
+            before = os.listdir(os.path.join(DIR, "state"))
+            with self.assertRaises(gpuarb.Error) as caught:
+                gpuarb.lease(gpu=gpu).acquire()
+            self.assertEqual(caught.exception.errno, errno.ENODEV)
+            self.assertIn("there is no GPU '%s': it has no segment" % gpu, str(caught.exception))
+            with self.assertRaises(gpuarb.Error):
+                gpuarb.hint(input_ms=10000, gpu=gpu)
+            self.assertEqual(os.listdir(os.path.join(DIR, "state")), before)
+
+    def test_a_gpu_that_the_driver_does_not_know_is_an_error(self):
+        unknown = "GPU-0000000f-0000-0000-0000-000000000000"
+        program = "import gpuarb; gpuarb.lease(gpu=%r).acquire()" % unknown
+        done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=60,
+                              env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "sim"),
+                                       PYTHONPATH=sys.path[0], GPUSIM_DIR=DIR + "/sim"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("the driver knows none with this UUID", done.stderr)
+        self.assertNotIn(unknown, os.listdir(os.path.join(DIR, "state")))
+
     def test_a_name_that_is_no_gpu_is_an_error(self):
         with self.assertRaises(gpuarb.Error):
             gpuarb.lease(gpu="../x").acquire()

@@ -73,7 +73,7 @@ int main(void)
 		t_dir_make(&dir, "");
 		setenv("GPUARB_DIR", dir.path, 1);
 		setenv("GPUARB_CONF", dir.conf, 1);
-		setenv("GPUARB_GPU", T_GPU, 1);
+		setenv("GPUARB_GPU", "GPU-00000000-0000-0000-0000-000000000001", 1);
 		T_CHECK(t_wait(t_spawn(parent, (void *)(uintptr_t)us, 60)) == 0, "after %u us", us);
 		t_dir_remove(&dir);
 	}

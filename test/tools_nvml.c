@@ -80,6 +80,58 @@ Test(nvml, what_fails_for_one_gpu_is_left_out)
 	expect("memory", "gpuarb-node --list", 0, "0\t" FIRST "\t0\tFailing GPU\n");
 }
 
+static void nothing_is_made(const char *after)
+{
+	char command[PATH_MAX + 64];
+
+	snprintf(command, sizeof(command), "find %s -type f ! -name '*.conf'", dir.path);
+	cr_assert_eq(t_shell(out, sizeof(out), "%s", command), 0);
+	cr_assert_str_empty(out, "%s: %s", after, out);
+}
+
+#define NOBODY "GPU-0000000f-0000-0000-0000-000000000000"
+
+static void refused(const char *fails, const char *tool, const char *gpu, const char *sentence)
+{
+	char command[128], whole[160];
+
+	snprintf(command, sizeof(command), "%s --gpu '%s'", tool, gpu);
+	snprintf(whole, sizeof(whole), sentence, gpu);
+	expect(fails, command, 1, whole);
+	nothing_is_made(command);
+}
+
+/* A segment for a GPU that is not there would be found by everybody who names none. */
+Test(nvml, a_gpu_that_is_not_there_is_refused_and_nothing_is_made)
+{
+	static const char *const tools[] = {
+		"gpuarb-node", "gpuarb-node --gpu 0", "gpuarb-cdi", "gpuarb-cdi --output spec.json"};
+	static const char *const gpus[] = {"nope", "GPU-nope", "7", "", NOBODY};
+
+	for (unsigned k = 0; k < sizeof(gpus) / sizeof(*gpus); k++)
+		for (unsigned i = 0; i < sizeof(tools) / sizeof(*tools); i++)
+			refused("", tools[i], gpus[k], "there is no GPU '%s'; the driver knows 2");
+	/* Without a driver to ask only a whole UUID is believed. */
+	for (unsigned k = 0; strcmp(gpus[k], NOBODY) != 0; k++) {
+		refused("init", "gpuarb-node", gpus[k], "there is no GPU '%s': without a driver to ask");
+		refused("init", "gpuarb-cdi", gpus[k], "there is no GPU '%s': without a driver to ask");
+	}
+	expect("", "gpuarb-set --gpu " NOBODY " window_ms=200", 1, "the driver knows none with this UUID");
+	nothing_is_made("gpuarb-set");
+	expect("init", "gpuarb-node --gpu " NOBODY, 0, NOBODY ": ready");
+	/* What has a segment may be made anew, wherever its GPU is now. */
+	expect("", "gpuarb-node --replace --gpu " NOBODY, 0, NOBODY ": ready");
+}
+
+Test(nvml, a_gpu_is_found_by_number_and_beginning)
+{
+	expect("", "gpuarb-node --gpu 1", 0, SECOND " (GPU 1): ready");
+	expect("", "gpuarb-node --gpu GPU-00000001", 0, FIRST " (GPU 0): ready");
+	expect("", "gpuarb-cdi --percents 50 --gpu 1", 0, "\"CUDA_VISIBLE_DEVICES=" SECOND "\"");
+	cr_assert(strstr(out, "\"1-50\"") && strstr(out, "\"" SECOND "-50\""), "%s", out);
+	cr_assert_null(strstr(out, FIRST), "%s", out);
+}
+
 Test(nvml, numbers_need_a_driver_that_answers)
 {
 	static const char *const commands[] = {"gpuarb-set --gpu 0 --show",
@@ -89,7 +141,7 @@ Test(nvml, numbers_need_a_driver_that_answers)
 		expect("init", commands[i], 1, "GPU 0: numbers are the driver's, and there is none to ask");
 	expect("", "gpuarb-top --gpu 2 --once -i 100", 1,
 		"there is no GPU 2; the driver knows 2, counted from 0\n");
-	expect("", "gpuarb-node", 0, SECOND ": ready");
+	expect("", "gpuarb-node", 0, SECOND " (GPU 1): ready");
 	expect("", "gpuarb-set --gpu 1 --show", 0, SECOND "\n");
 }
 

@@ -98,7 +98,7 @@ Test(options, what_is_typed_wrong_ends_with_2)
 		{"gpuarb-watchdog", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-node", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-cdi", "--percents 0", "--percents cannot be '0'"},
-		{"gpuarb-cdi", "--gpu GPU-a --library relative.so", "must be given with its full path"},
+		{"gpuarb-cdi", "--gpu GPU-00000000-0000-0000-0000-00000000000a --library relative.so", "must be given with its full path"},
 	};
 
 	for (unsigned t = 0; t < TOOLS; t++) {

@@ -1,37 +1,25 @@
 #include "cli_gpu.h"
 
-#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpuarb/control.h"
 
 #include "cli.h"
 #include "control.h"
-#include "nvml.h"
+#include "nvml_child.h"
 #include "segment.h"
 
-#define GPUS_MOST 64
+/* For a number beside a name, nobody waits longer than this. */
+#define NUMBER_MS 2000
 
 static struct nvml_gpu known[NVML_GPUS_MOST];
 
 static bool is_uuid(const char *text)
 {
 	return strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0;
-}
-
-/* In full, as the driver writes it: only then it cannot be half of another's name. */
-static bool is_whole_uuid(const char *text)
-{
-	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-
-	if (!is_uuid(text) || strlen(text) != 4 + strlen(form))
-		return false;
-	for (size_t i = 0; form[i]; i++)
-		if (form[i] == '-' ? text[4 + i] != '-' : !isxdigit((unsigned char)text[4 + i]))
-			return false;
-	return true;
 }
 
 /* Limits may have been set before anybody used it. */
@@ -60,19 +48,33 @@ static const char *by_number(const char *wanted)
 	return uuid;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+int cli_gpu_all(const char *dir, char names[CLI_GPUS_MOST][ARB_UUID_BYTES])
+{
+	struct gpuarb_error err = {0};
+	int n = gpuarb_control_list(dir, names, CLI_GPUS_MOST, &err);
+
+	if (n < 0)
+		die("%s", err.text);
+	n = n > CLI_GPUS_MOST ? CLI_GPUS_MOST : n;
+	qsort(names, (size_t)n, sizeof(names[0]), by_name);
+	return n;
+}
+
 const char *cli_gpu(const char *dir, const char *wanted)
 {
-	static char names[GPUS_MOST][ARB_UUID_BYTES];
-	struct gpuarb_error err = {0};
+	static char names[CLI_GPUS_MOST][ARB_UUID_BYTES];
 	const char *found = NULL;
 	int n, matches = 0;
 
 	if (wanted && *wanted >= '0' && *wanted <= '9')
 		return by_number(wanted);
-	n = gpuarb_control_list(dir, names, GPUS_MOST, &err);
-	if (n < 0)
-		die("%s", err.text);
-	for (int i = 0; i < n && i < GPUS_MOST; i++) {
+	n = cli_gpu_all(dir, names);
+	for (int i = 0; i < n; i++) {
 		if (wanted && strcmp(names[i], wanted) == 0)
 			return names[i];
 		if (!wanted || strncmp(names[i], wanted, strlen(wanted)) == 0) {
@@ -87,15 +89,21 @@ const char *cli_gpu(const char *dir, const char *wanted)
 			wanted ? " and begin with " : "", wanted ? wanted : "", found);
 	if (!wanted)
 		die("no GPU has a segment yet; name one with --gpu");
-	if (!is_whole_uuid(wanted) && !has_settings(dir, wanted))
+	if (has_settings(dir, wanted))
+		return wanted;
+	if (!arb_segment_name_is_uuid(wanted))
 		die("there is no GPU '%.70s': a GPU is named by its number or UUID (see nvidia-smi -L), or "
 		    "by "
 		    "the beginning of one that has a segment",
 			wanted);
+	if (!cli_gpu_known(wanted, &n) && n >= 0)
+		die("there is no GPU '%.70s': it has no segment, and the driver knows none with this UUID "
+		    "(see nvidia-smi -L)",
+			wanted);
 	return wanted;
 }
 
-const char *cli_gpu_known(const char *wanted, int *count)
+static const struct nvml_gpu *find(const char *wanted, int *count)
 {
 	const char *why;
 
@@ -104,6 +112,51 @@ const char *cli_gpu_known(const char *wanted, int *count)
 	for (int i = 0; i < *count && i < NVML_GPUS_MOST; i++)
 		if (strcmp(known[i].index, wanted) == 0 ||
 			(is_uuid(wanted) && strncmp(known[i].uuid, wanted, strlen(wanted)) == 0))
-			return known[i].uuid;
+			return &known[i];
 	return NULL;
+}
+
+const char *cli_gpu_known(const char *wanted, int *count)
+{
+	const struct nvml_gpu *gpu = find(wanted, count);
+
+	return gpu ? gpu->uuid : NULL;
+}
+
+struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted)
+{
+	struct nvml_gpu gpu = {.index = ""};
+	const struct nvml_gpu *driver;
+	int count;
+
+	driver = find(wanted, &count);
+	if (driver)
+		return *driver;
+	if (!arb_segment_name_ok(wanted) || !arb_segment_exists(arb_control_dir(dir), wanted)) {
+		if (count >= 0)
+			die("there is no GPU '%.70s'; the driver knows %d, by number and UUID: see "
+			    "gpuarb-node "
+			    "--list",
+				wanted, count);
+		if (!arb_segment_name_is_uuid(wanted))
+			die("there is no GPU '%.70s': without a driver to ask, a GPU is named by its whole "
+			    "UUID",
+				wanted);
+	}
+	snprintf(gpu.uuid, sizeof(gpu.uuid), "%s", wanted);
+	return gpu;
+}
+
+const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT])
+{
+	static struct nvml_gpu list[NVML_GPUS_MOST];
+	static int count = -1;
+
+	if (count < 0)
+		count = nvml_child_list(list, NUMBER_MS);
+	snprintf(to, CLI_GPU_TEXT, "%s", uuid);
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i].uuid, uuid) == 0)
+			snprintf(to, CLI_GPU_TEXT, "%s (GPU %s)", uuid, list[i].index);
+	return to;
 }

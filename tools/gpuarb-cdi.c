@@ -18,10 +18,10 @@
 #include "gpuarb/control.h"
 
 #include "cli.h"
+#include "cli_gpu.h"
 #include "config.h"
 #include "control.h"
 #include "nvml.h"
-#include "segment.h"
 
 #define KIND "gpuarb.dev/gpu"
 /* Where things are inside the container, whatever they are called outside. */
@@ -30,6 +30,8 @@
 
 struct options {
 	const char *dir, *library, *output, *account, *group;
+	const char *wanted[NVML_GPUS_MOST];
+	int nwanted;
 	struct nvml_gpu gpus[NVML_GPUS_MOST];
 	int ngpus;
 	bool percent[101];
@@ -228,15 +230,17 @@ static void percents(struct options *o, char *text)
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(OUTPUT), "FILE", 0,
 		"Write there (default: standard output); engines read /etc/cdi and /run/cdi", 0},
-	{CLI_OPTION(PERCENTS), "LIST", 0, "Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)",
-		0},
+	{CLI_OPTION(PERCENTS), "LIST", 0,
+		"Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)", 0},
 	{CLI_OPTION(GPU), "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
 	CLI_OPTION_DIR(0),
-	{CLI_OPTION(LIBRARY), "FILE", 0, "The preloaded library on this machine (default: the one installed)", 0},
-	{CLI_OPTION(LD_SO_PRELOAD), NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
-	{CLI_OPTION(ACCOUNT), "NAME", 0, "Account of the containers (default: @container, one for each of them)",
+	{CLI_OPTION(LIBRARY), "FILE", 0, "The preloaded library on this machine (default: the one installed)",
 		0},
-	{CLI_OPTION(GROUP), "GROUP", 0, "Give containers this group, so that they may join without being root", 0},
+	{CLI_OPTION(LD_SO_PRELOAD), NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
+	{CLI_OPTION(ACCOUNT), "NAME", 0,
+		"Account of the containers (default: @container, one for each of them)", 0},
+	{CLI_OPTION(GROUP), "GROUP", 0,
+		"Give containers this group, so that they may join without being root", 0},
 	{0},
 };
 
@@ -252,11 +256,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		percents(o, text);
 		return 0;
 	case OPT_GPU:
-		if (!arb_segment_name_ok(text))
-			argp_error(state, "'%s' cannot be a GPU's name", text);
-		if (o->ngpus == NVML_GPUS_MOST)
+		if (o->nwanted == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
-		snprintf(o->gpus[o->ngpus++].uuid, sizeof(o->gpus[0].uuid), "%s", text);
+		o->wanted[o->nwanted++] = text;
 		return 0;
 	case OPT_LIBRARY:
 		o->library = text;
@@ -291,7 +293,9 @@ int main(int argc, char **argv)
 
 	memset(o.percent + 1, true, 100);
 	cli_parse(&parser, argc, argv, 0, &o);
-	if (!o.ngpus) {
+	for (; o.ngpus < o.nwanted; o.ngpus++)
+		o.gpus[o.ngpus] = cli_gpu_must_exist(o.dir, o.wanted[o.ngpus]);
+	if (!o.nwanted) {
 		o.ngpus = nvml_list(o.gpus, &why);
 		if (o.ngpus < 0)
 			die("%s; name the GPUs with --gpu", why);

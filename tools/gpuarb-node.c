@@ -16,6 +16,7 @@
 #include "gpuarb/control.h"
 
 #include "cli.h"
+#include "cli_gpu.h"
 #include "config.h"
 #include "control.h"
 #include "nvml.h"
@@ -24,8 +25,10 @@
 
 struct options {
 	const char *dir;
-	const char *gpu[NVML_GPUS_MOST];
-	int gpus;
+	const char *wanted[NVML_GPUS_MOST];
+	int nwanted;
+	struct nvml_gpu gpus[NVML_GPUS_MOST];
+	int ngpus;
 	bool list, replace;
 };
 
@@ -59,8 +62,8 @@ static void make_way(const char *dir, const char *gpu, const char *why)
 }
 
 /* The state segment first, as clients do: who sees settings sees what they are for. */
-static int make_both(
-	const char *dir, const char *gpu, const struct arb_config *config, struct gpuarb_error *err)
+static int make_both(const char *dir, const char *gpu, const char *name, const struct arb_config *config,
+	struct gpuarb_error *err)
 {
 	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
 		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
@@ -77,7 +80,7 @@ static int make_both(
 		create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
 		r = arb_control_map_open(&control, dir, gpu, false, &create, first, err);
 		if (r == 0) {
-			printf("%s: ready, %u slots\n", gpu, state.nslots);
+			printf("%s: ready, %u slots\n", name, state.nslots);
 			arb_control_map_close(&control);
 		}
 		arb_segment_close(&state);
@@ -86,14 +89,18 @@ static int make_both(
 	return r;
 }
 
-static void make(const struct options *o, const char *dir, const char *gpu, const struct arb_config *config)
+static void make(
+	const struct options *o, const char *dir, const struct nvml_gpu *gpu, const struct arb_config *config)
 {
 	struct gpuarb_error err = {0};
-	int r = make_both(dir, gpu, config, &err);
+	char name[CLI_GPU_TEXT];
+	int r;
 
+	snprintf(name, sizeof(name), *gpu->index ? "%.63s (GPU %s)" : "%.63s", gpu->uuid, gpu->index);
+	r = make_both(dir, gpu->uuid, name, config, &err);
 	if (r == -EPROTO && o->replace) {
-		make_way(dir, gpu, err.text);
-		r = make_both(dir, gpu, config, &err);
+		make_way(dir, gpu->uuid, err.text);
+		r = make_both(dir, gpu->uuid, name, config, &err);
 	}
 	if (r < 0)
 		die("%s", err.text);
@@ -113,9 +120,9 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 	switch (key) {
 	case OPT_GPU:
-		if (o->gpus == NVML_GPUS_MOST)
+		if (o->nwanted == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
-		o->gpu[o->gpus++] = text;
+		o->wanted[o->nwanted++] = text;
 		return 0;
 	case OPT_REPLACE:
 		o->replace = true;
@@ -126,6 +133,22 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	default:
 		return cli_option(key, text, state, &o->dir, NULL);
 	}
+}
+
+/* All of them are found before anything is made for the first. */
+static void find_gpus(struct options *o)
+{
+	const char *why;
+
+	for (; o->ngpus < o->nwanted; o->ngpus++)
+		o->gpus[o->ngpus] = cli_gpu_must_exist(o->dir, o->wanted[o->ngpus]);
+	if (o->nwanted)
+		return;
+	o->ngpus = nvml_list(o->gpus, &why);
+	if (o->ngpus < 0)
+		die("%s", why);
+	if (o->ngpus == 0)
+		die("NVML finds no GPU");
 }
 
 int main(int argc, char **argv)
@@ -139,32 +162,22 @@ int main(int argc, char **argv)
 		"stays as it is.\n\n"
 		"Exit status: 0 done, 1 failed, 2 usage.",
 		NULL, NULL, NULL};
-	static struct nvml_gpu gpus[NVML_GPUS_MOST];
-	struct options o = {0};
+	static struct options o;
 	struct arb_config config;
 	struct gpuarb_error err = {0};
-	const char *why;
-	int n;
 
 	cli_parse(&parser, argc, argv, 0, &o);
-	if (o.list || !o.gpus) {
-		n = nvml_list(gpus, &why);
-		if (n < 0)
-			die("%s", why);
-		if (n == 0)
-			die("NVML finds no GPU");
-		for (int i = 0; i < n && o.list; i++)
-			printf("%s\t%s\t%llu\t%s\n", gpus[i].index, gpus[i].uuid,
-				(unsigned long long)gpus[i].memory_bytes, gpus[i].name);
-		if (o.list)
-			return 0;
-		for (; o.gpus < n; o.gpus++)
-			o.gpu[o.gpus] = gpus[o.gpus].uuid;
+	find_gpus(&o);
+	if (o.list) {
+		for (int i = 0; i < o.ngpus; i++)
+			printf("%s\t%s\t%llu\t%s\n", o.gpus[i].index, o.gpus[i].uuid,
+				(unsigned long long)o.gpus[i].memory_bytes, o.gpus[i].name);
+		return 0;
 	}
 	if (arb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
-	for (int i = 0; i < o.gpus; i++)
-		make(&o, arb_control_dir(o.dir), o.gpu[i], &config);
+	for (int i = 0; i < o.ngpus; i++)
+		make(&o, arb_control_dir(o.dir), &o.gpus[i], &config);
 	arb_config_free(&config);
 	return 0;
 }

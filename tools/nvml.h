@@ -1,10 +1,12 @@
-/* The GPUs of this machine, as NVML names them. The only place where a tool meets NVML. */
+/* The GPUs of this machine, as NVML names and sees them. The only place where a tool meets NVML. */
 #ifndef TOOLS_NVML_H
 #define TOOLS_NVML_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define NVML_GPUS_MOST 64
+#define NVML_GPUS_MOST      64
+#define NVML_PROCESSES_MOST 128
 
 struct nvml_gpu {
 	char index[24]; /* "0", or "0:1" for the second instance of a divided GPU */
@@ -13,10 +15,33 @@ struct nvml_gpu {
 	uint64_t memory_bytes; /* 0: not known */
 };
 
+#define NVML_BYTES_UNKNOWN UINT64_MAX
+
+struct nvml_process {
+	uint32_t pid; /* of the host, whatever namespace we are in */
+	uint64_t bytes;
+};
+
+/* What is on a GPU, clients or not. */
+struct nvml_use {
+	bool memory_known, utilisation_known, processes_known;
+	uint64_t total, used; /* bytes; without what the driver keeps for itself, where it tells that apart */
+	unsigned utilisation_pct;
+	unsigned nprocesses; /* with a context of any kind; there may be more than are listed */
+	struct nvml_process processes[NVML_PROCESSES_MOST];
+};
+
+/* Loads and starts NVML. NULL, or what is missing. */
+const char *nvml_start(void);
+void nvml_stop(void);
+
 /*
- * Fills `gpus` up to NVML_GPUS_MOST and returns how many there are: an instance of a divided GPU counts, the
- * GPU that it is a part of does not. Negative: *why says what is missing.
+ * Fills `gpus`, and `uses` if it is not NULL, up to NVML_GPUS_MOST, and returns how many there are: an
+ * instance of a divided GPU counts, the GPU that it is a part of does not. Negative: NVML does not say.
  */
+int nvml_read(struct nvml_gpu *gpus, struct nvml_use *uses);
+
+/* All three at once. Negative: *why says what is missing. */
 int nvml_list(struct nvml_gpu *gpus, const char **why);
 
 #endif

@@ -6,14 +6,13 @@ $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 
 # gpuarb-top: the parts that need no terminal are tested by themselves.
 TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table pages draw json prom)
-$(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names top_screen nvml cli_gpu)
+$(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names top_screen)
 $(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a -lncursesw -ltinfo
 PACKAGES += libncurses-dev libjansson-dev
 HEADERS  += ncurses.h jansson.h
 
-$(BUILD)/gpuarb-cdi $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/nvml.o
-# Those that are told which GPU.
-$(BUILD)/gpuarb-set $(BUILD)/gpuarb-watchdog $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/cli_gpu.o $(BUILD)/obj/tools/nvml.o
+# All are told which GPU.
+$(TOOLS): $(patsubst %,$(BUILD)/obj/tools/%.o,cli_gpu nvml nvml_child)
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 $(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)

@@ -2,64 +2,14 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define AGAIN_NS 10000000000ull
-
-static void answer(int fd)
-{
-	static struct nvml_gpu list[NVML_GPUS_MOST];
-	const char *why;
-	int null = open("/dev/null", O_RDWR), n;
-
-	/* Drivers print what they like. */
-	dup2(null, STDOUT_FILENO);
-	dup2(null, STDERR_FILENO);
-	n = nvml_list(list, &why);
-	if (n > 0 && write(fd, list, (size_t)n * sizeof(list[0])) < 0)
-		_exit(1);
-	_exit(0);
-}
-
-int top_names_ask(struct nvml_gpu list[NVML_GPUS_MOST], int most_ms)
-{
-	size_t got = 0, room = NVML_GPUS_MOST * sizeof(list[0]);
-	struct pollfd ready = {.events = POLLIN};
-	int ends[2];
-	pid_t child;
-
-	if (pipe2(ends, O_CLOEXEC) != 0)
-		return 0;
-	child = fork();
-	if (child == 0)
-		answer(ends[1]);
-	close(ends[1]);
-	ready.fd = ends[0];
-	while (child > 0 && got < room && poll(&ready, 1, most_ms) > 0) {
-		ssize_t n = read(ends[0], (char *)list + got, room - got);
-
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	close(ends[0]);
-	if (child > 0) {
-		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
-	}
-	for (size_t i = 0; i < got / sizeof(list[0]); i++)
-		list[i].uuid[sizeof(list[i].uuid) - 1] = list[i].name[sizeof(list[i].name) - 1] = '\0';
-	return (int)(got / sizeof(list[0]));
-}
 
 static size_t read_file(const char *pid, const char *name, char *text, size_t size)
 {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "nvml_child.h"
 #include "top_names.h"
 #include "top_words.h"
 
@@ -161,7 +162,7 @@ unsigned top_source_look(struct top_source *s, struct gpuarb_error *err)
 	err->text[0] = '\0';
 	err->code = 0;
 	if (s->names_ms) {
-		s->nnames = top_names_ask(s->names, s->names_ms);
+		s->nnames = nvml_child_list(s->names, s->names_ms);
 		s->names_ms = 0;
 	}
 	if (!s->listed_ns || !s->ngpus || now - s->listed_ns >= LIST_EVERY_NS) {

@@ -31,15 +31,15 @@ for tool in run set top watchdog node cdi; do
 	[ -s /usr/share/bash-completion/completions/gpuarb-$tool ] || echo "gpuarb-$tool has no completion"
 done
 gpuarb-run --dry-run -- true | grep -qE '^LD_PRELOAD=(/usr/lib/gpuarb|/usr/bin/\.\./lib/gpuarb)/libgpuarb-preload.so' || echo "gpuarb-run does not find its library"
-gpuarb-node --gpu GPU-deb >/packages/log || echo "gpuarb-node fails"
-[ "$(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)" = "660 gpuarb" ] || echo "a new segment is $(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-deb)"
+gpuarb-node --gpu GPU-00000000-0000-0000-0000-0000000000db >/packages/log || echo "gpuarb-node fails"
+[ "$(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-00000000-0000-0000-0000-0000000000db)" = "660 gpuarb" ] || echo "a new segment is $(stat -c '%a %G' /dev/shm/gpuarb/state/GPU-00000000-0000-0000-0000-0000000000db)"
 printf '#include <gpuarb.h>\n#include <stdio.h>\nint main(void) { struct gpuarb_status s; int r = gpuarb_status(0, &s); printf("%%d %%u", r, s.high_water); return 0; }\n' >/packages/p.c
 cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
 [ "$(/packages/p)" = "0 85" ] || echo "a program with libgpuarb1 says $(/packages/p)"
-/usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-deb")' || echo "the Python module does not work"
+/usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-00000000-0000-0000-0000-0000000000db")' || echo "the Python module does not work"
 [ -s /usr/share/man/man3/gpuarb.3.gz ] || echo "the library has no man page"
 dpkg -i /packages/*.deb >/packages/log 2>&1 || echo "they cannot be installed over themselves"
-[ -s /dev/shm/gpuarb/state/GPU-deb ] || echo "an upgrade has removed a segment"
+[ -s /dev/shm/gpuarb/state/GPU-00000000-0000-0000-0000-0000000000db ] || echo "an upgrade has removed a segment"
 dpkg --purge gpuarb python3-gpuarb libgpuarb-dev libgpuarb1 >/packages/log 2>&1 || echo "they cannot be removed: $(tail -n 5 /packages/log)"
 left=$(find /etc /usr /var -xdev -name '*gpuarb*' -newer /packages/begin)
 [ -z "$left" ] || echo "what stays: $left"

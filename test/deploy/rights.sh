@@ -16,7 +16,7 @@ cp "$build"/gpuarb-{set,top,watchdog,node} "$build/libgpuarb-preload.so" "$build
 cp -r "$build/sim" "$shm/sim"
 export GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_DIR="$shm/gpu" HOME=/
 unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG
-gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
+gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0 own=GPU-00000000-0000-0000-0000-00000000000a
 
 # The directories as systemd-tmpfiles makes them, with the group's number in place of its name.
 members=61000 admins=61009
@@ -83,13 +83,13 @@ may_not member set_it "$no_set"
 chmod 644 "$GPUARB_DIR/control/$gpu"
 
 # A member makes the segment of a GPU that has none; it is the group's. Nobody removes another's.
-member "$shm/gpuarb-node" --gpu GPU-own >/dev/null 2>&1
-[ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/GPU-own" 2>&1)" = "660 61001:$members" ] || say "a member's segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/GPU-own" 2>&1)"
-setter rm -f "$GPUARB_DIR/state/GPU-own" 2>/dev/null
-[ -e "$GPUARB_DIR/state/GPU-own" ] || say "a member has removed another's segment"
+member "$shm/gpuarb-node" --gpu $own >/dev/null 2>&1
+[ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)" = "660 61001:$members" ] || say "a member's segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)"
+setter rm -f "$GPUARB_DIR/state/$own" 2>/dev/null
+[ -e "$GPUARB_DIR/state/$own" ] || say "a member has removed another's segment"
 stranger touch "$GPUARB_DIR/state/GPU-mine" 2>/dev/null && say "a stranger makes files in the state directory"
 member touch "$GPUARB_DIR/control/GPU-mine" 2>/dev/null && say "a member makes files in the control directory"
-rm -f "$GPUARB_DIR/state/GPU-own"
+rm -f "$GPUARB_DIR/state/$own"
 
 # A container: root, but the control directory is mounted read-only.
 container() {
