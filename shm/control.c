@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpuarb/control.h"
 
@@ -17,6 +18,7 @@
 #include "error.h"
 #include "os.h"
 #include "reclaim.h"
+#include "rights.h"
 #include "segment.h"
 #include "settings.h"
 #include "slot.h"
@@ -155,8 +157,8 @@ static int open_for_writing(
 	free(first);
 	if (r == -EACCES || r == -EPERM || r == -EROFS)
 		arb_fail(err, r,
-			"limits of %s cannot be changed: only who may write %s/control may do that (%s)", gpu,
-			dir, strerror(-r));
+			"limits of %s cannot be changed: only who may write %s/control may do that (%s)%s", gpu,
+			dir, strerror(-r), geteuid() == 0 ? "" : "; 'sudo gpuarb-set' does");
 	return r;
 }
 
@@ -296,7 +298,7 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 
 int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t most, struct gpuarb_error *err)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], hint[256];
 	int saved = errno, count = 0;
 	struct dirent *entry;
 	DIR *d;
@@ -307,7 +309,9 @@ int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t mo
 		int code = -errno;
 
 		errno = saved;
-		return code == -ENOENT ? 0 : arb_fail(err, code, "cannot list %s: %s", path, strerror(-code));
+		return code == -ENOENT ? 0
+				       : arb_fail(err, code, "cannot list %s: %s%s", path, strerror(-code),
+						 arb_rights_hint(path, code, hint, sizeof(hint)));
 	}
 	while ((entry = readdir(d)) != NULL) {
 		if (!arb_segment_name_ok(entry->d_name))

@@ -12,6 +12,16 @@
 
 #include "error.h"
 #include "os.h"
+#include "rights.h"
+
+/* What cannot be done and, where it is forbidden, what mends that. */
+static int fail_at(struct gpuarb_error *err, int code, const char *what, const char *path)
+{
+	char hint[256];
+
+	return arb_fail(err, code, "cannot %s %s: %s%s", what, path, strerror(-code),
+		arb_rights_hint(path, code, hint, sizeof(hint)));
+}
 
 /* A directory that others may write to gets the sticky bit, so that nobody removes another's segment. */
 static mode_t directory_mode(mode_t file_mode)
@@ -47,14 +57,14 @@ static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuar
 	snprintf(temporary, sizeof(temporary), "%s.new-%ld-%llx", path, (long)getpid(),
 		(unsigned long long)arb_os_now_ns());
 	if (mkdir(temporary, 0700) != 0)
-		return arb_fail(err, -errno, "cannot make the directory %s: %s", path, strerror(errno));
+		return fail_at(err, -errno, "make the directory", path);
 	if (gid != (gid_t)-1 && chown(temporary, (uid_t)-1, gid) != 0)
 		r = arb_fail(
 			err, -errno, "cannot give %s to group %u: %s", path, (unsigned)gid, strerror(errno));
 	else if (chmod(temporary, mode) != 0)
 		r = arb_fail(err, -errno, "cannot set the mode of %s: %s", path, strerror(errno));
 	else if ((r = place_directory(temporary, path)) < 0 && r != -EEXIST && r != -ENOTEMPTY)
-		arb_fail(err, r, "cannot make the directory %s: %s", path, strerror(-r));
+		fail_at(err, r, "make the directory", path);
 	if (r < 0)
 		rmdir(temporary);
 	return r == -EEXIST || r == -ENOTEMPTY ? 0 : r;
@@ -109,12 +119,10 @@ static int create_by_name(const struct arb_file_plan *plan, struct gpuarb_error 
 		(unsigned long long)arb_os_now_ns());
 	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+		return fail_at(err, -errno, "create", plan->path);
 	r = fill(fd, plan, err);
 	if (r == 0 && link(temporary, plan->path) != 0)
-		r = errno == EEXIST
-			    ? -EEXIST
-			    : arb_fail(err, -errno, "cannot create %s: %s", plan->path, strerror(errno));
+		r = errno == EEXIST ? -EEXIST : fail_at(err, -errno, "create", plan->path);
 	unlink(temporary);
 	close(fd);
 	return r;
@@ -133,11 +141,11 @@ int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err)
 		if (r == -ENOENT || r == -EOPNOTSUPP)
 			r = create_by_name(plan, err);
 		else if (r < 0 && r != -EEXIST && (!err || err->code != r))
-			arb_fail(err, r, "cannot create %s: %s", plan->path, strerror(-r));
+			fail_at(err, r, "create", plan->path);
 	} else if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -ENOSYS) {
 		r = create_by_name(plan, err);
 	} else {
-		r = arb_fail(err, fd, "cannot create %s: %s", plan->path, strerror(-fd));
+		r = fail_at(err, fd, "create", plan->path);
 	}
 	errno = saved;
 	return r;
@@ -155,7 +163,7 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	char header[512] __attribute__((aligned(4096))) = {0};
 
 	if (fd < 0)
-		return arb_fail(err, fd, "cannot open %s: %s", file->path, strerror(-fd));
+		return fail_at(err, fd, "open", file->path);
 	r = arb_os_stat(fd, &st);
 	if (r < 0) {
 		arb_fail(err, r, "cannot look at %s: %s", file->path, strerror(-r));

@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "config.h"
 #include "control.h"
+#include "rights.h"
 #include "run.h"
 #include "segment.h"
 
@@ -39,7 +40,7 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 {
 	unsigned long long bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
 				   sizeof(struct arb_control);
-	char path[PATH_MAX], needed[32], free_text[32];
+	char path[PATH_MAX], needed[32], free_text[32], hint[256];
 	unsigned long long free_bytes;
 	struct statvfs fs;
 
@@ -47,7 +48,8 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 	nearest(path);
 	if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0 || statvfs(path, &fs) != 0) {
 		err->code = -errno;
-		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s", path, strerror(errno));
+		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s%s", path, strerror(-err->code),
+			arb_rights_hint(path, err->code, hint, sizeof(hint)));
 		return err->code;
 	}
 	free_bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
@@ -66,14 +68,15 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error *err)
 {
 	const char *dir = arb_control_dir(o->dir);
-	char path[PATH_MAX];
+	char path[PATH_MAX], hint[256];
 
 	err->code = 0;
 	if (there_is(o, dir, path, err)) {
 		if (faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0)
 			return 0;
 		err->code = -errno;
-		snprintf(err->text, sizeof(err->text), "cannot open %.300s: %s", path, strerror(errno));
+		snprintf(err->text, sizeof(err->text), "cannot open %.200s: %s%s", path, strerror(-err->code),
+			arb_rights_hint(path, err->code, hint, sizeof(hint)));
 		return err->code;
 	}
 	return err->code < 0 ? err->code : make_at(dir, slots, err);

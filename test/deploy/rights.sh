@@ -12,7 +12,7 @@ tried=0
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
 trap 'rm -rf "$shm"' EXIT
 # Other users may not be able to look into the directory of the build.
-cp "$build"/gpuarb-{set,top,watchdog,node} "$build/libgpuarb-preload.so" "$build/simload" "$shm/"
+cp "$build"/gpuarb-{set,top,watchdog,node,run,cdi} "$build/libgpuarb-preload.so" "$build/simload" "$shm/"
 cp -r "$build/sim" "$shm/sim"
 export GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_DIR="$shm/gpu" HOME=/
 unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG
@@ -64,6 +64,33 @@ may_not stranger join "$no_join"
 may_not stranger look 'Permission denied'
 may_not stranger set_it "$no_set"
 may_not stranger clean 'Permission denied'
+
+# Whoever is not in the group is told the one command that mends it, by every tool and by the preload in a program.
+printf 'root:x:0:\ngpuarb:x:%s:\n' $members >"$shm/group"
+# shellcheck disable=SC2016
+named() { unshare --mount --propagation private sh -c 'mount --bind "$0" /etc/group && exec "$@"' "$shm/group" setpriv --reuid=61002 --regid=61002 --clear-groups "$@"; }
+run() { "$@" "$shm/gpuarb-run" --sim -- "$shm/simload" --kernel-us=50 --launches=50; }
+run_closed() { GPUARB_ON_ERROR=closed run "$@"; }
+run_mem() { "$@" "$shm/gpuarb-run" --sim --mem 1Gi -- "$shm/simload" --kernel-us=50 --launches=50; }
+run_class() { "$@" env GPUARB_GPU="$gpu" "$shm/gpuarb-run" --sim --class default -- "$shm/simload" --kernel-us=50 --launches=50; }
+make_it() { "$@" "$shm/gpuarb-node" --gpu "$gpu"; }
+told="members of the group gpuarb may: 'sudo adduser \\\$USER gpuarb', then log in again"
+if named true 2>/dev/null; then
+	for what in join look clean run run_closed run_mem run_class make_it; do
+		tried=$((tried + 1))
+		$what named >"$shm/out" 2>&1
+		grep -q "$told" "$shm/out" || say "who is not in the group may not $what and is told: $(cat "$shm/out")"
+	done
+	set_it named >"$shm/out" 2>&1
+	grep -q "'sudo gpuarb-set' does" "$shm/out" || say "who may not set is told: $(cat "$shm/out")"
+	# Made by a user, before anybody set the machine up.
+	chown 61001:61001 "$GPUARB_DIR/state/$gpu" && chmod 600 "$GPUARB_DIR/state/$gpu"
+	look named >"$shm/out" 2>&1
+	grep -q "'sudo gpuarb-node' gives it to the group gpuarb" "$shm/out" || say "of another user's segment one is told: $(cat "$shm/out")"
+	chown 0:$members "$GPUARB_DIR/state/$gpu" && chmod 660 "$GPUARB_DIR/state/$gpu"
+else
+	echo "rights: what who is not in the group is told was not tried, mount namespaces are forbidden here"
+fi
 
 # Everybody may look: segment_mode = 0664. (Of a segment that is there already, chmod does it.)
 chmod 664 "$GPUARB_DIR/state/$gpu"
