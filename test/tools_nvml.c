@@ -1,7 +1,9 @@
 /* What the tools say, and still do, when NVML fails them. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpuarb/control.h"
 #include "multi.h"
@@ -132,6 +134,98 @@ Test(nvml, a_gpu_is_found_by_number_and_beginning)
 	cr_assert_null(strstr(out, FIRST), "%s", out);
 }
 
+static struct gpuarb_client *client_on(const char *gpu, const char *account)
+{
+	struct gpuarb_options o = t_options(&dir, account);
+	struct gpuarb_client *c;
+	struct gpuarb_error err = {0};
+
+	o.gpu = gpu;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	return c;
+}
+
+static void expect_core(const char *gpu, const char *account, const char *value)
+{
+	struct gpuarb_error err = {0};
+	char text[64] = "";
+	int r = gpuarb_control_get(dir.path, gpu, account, "core", text, sizeof(text), &err);
+
+	cr_assert_eq(r, value ? 0 : -ENOENT, "%s of %s on %s: %d %s", text, account, gpu, r, err.text);
+	if (value)
+		cr_assert_str_eq(text, value);
+}
+
+#define BOTH FIRST " (GPU 0), " SECOND " (GPU 1)"
+
+Test(nvml, an_account_is_found_on_whichever_gpu_it_is)
+{
+	struct gpuarb_client *small, *both[2];
+	char arguments[64];
+
+	small = client_on(SECOND, "small");
+	both[0] = client_on(FIRST, "both");
+	both[1] = client_on(SECOND, "both");
+	expect("", "gpuarb-set --account small core=50", 0, "");
+	expect_core(SECOND, "small", "50");
+	expect_core(FIRST, "small", NULL);
+	expect("", "gpuarb-set --account both core=50", 1,
+		"the account 'both' is on 2 GPUs: " BOTH "; name one with --gpu, or all GPUs with --gpu all");
+	expect_core(FIRST, "both", NULL);
+	expect("", "gpuarb-set --account nosuch core=50", 1,
+		"the account 'nosuch' is on none of the 2 GPUs that have a segment: " BOTH);
+	expect("", "gpuarb-set window_ms=200", 1,
+		"2 GPUs have a segment: " BOTH "; name one with --gpu, or all");
+	snprintf(arguments, sizeof(arguments), "gpuarb-set --pid %d core=30", (int)getpid());
+	expect("", arguments, 1, "is on 2 GPUs: " BOTH);
+	/* When it has ended, its limits still say where it was. */
+	gpuarb_client_close(small);
+	expect("", "gpuarb-set --account small core=40", 0, "");
+	expect_core(SECOND, "small", "40");
+	/* Without a driver the UUIDs are all there is to say. */
+	expect("init", "gpuarb-set --account both core=50", 1, "on 2 GPUs: " FIRST ", " SECOND ";");
+	gpuarb_client_close(both[0]);
+	gpuarb_client_close(both[1]);
+}
+
+Test(nvml, all_gpus_are_changed_together_or_none)
+{
+	struct gpuarb_client *a = client_on(FIRST, "a"), *b = client_on(SECOND, "b");
+	char command[64];
+
+	expect("", "gpuarb-node --gpu all", 0, SECOND " (GPU 1): ready");
+	expect("", "gpuarb-cdi --gpu all --percents 5", 0, "\"1-5\"");
+	expect("", "gpuarb-watchdog --gpu all --once", 0, "");
+	expect("", "gpuarb-top --gpu all --json", 0, SECOND);
+	expect("", "gpuarb-set --gpu all --account web core=50", 0, "");
+	expect_core(FIRST, "web", "50");
+	expect_core(SECOND, "web", "50");
+	expect("", "gpuarb-set --gpu all --all core=20", 0, "");
+	expect_core(FIRST, "a", "20");
+	expect_core(FIRST, "b", NULL);
+	expect_core(SECOND, "b", "20");
+	expect("", "gpuarb-set --gpu all --class asr priority=90", 0, "");
+	expect("", "gpuarb-set --gpu all low_water=70 --save", 0, "");
+	snprintf(command, sizeof(command), "gpuarb-set --gpu all --pid %d core=25", (int)getpid());
+	expect("", command, 0, "");
+	expect_core(FIRST, "a", "25");
+	expect_core(SECOND, "b", "25");
+	/* The second one refuses: what was changed on the first is taken back. */
+	expect("", "gpuarb-set --gpu 1 high_water=95 low_water=90", 0, "");
+	expect("", "gpuarb-set --gpu all high_water=80", 1,
+		"low_water (90) must not be above high_water (80)");
+	expect("", "gpuarb-set --gpu 0 --show", 0, "high_water = 85");
+	expect("", "gpuarb-set --gpu 1 --no-class asr", 0, "");
+	expect("", "gpuarb-set --gpu all --no-class asr", 1, "asr");
+	expect("", "gpuarb-set --gpu 0 --show", 0, "class asr: priority=90");
+	/* To look, all of them do without a name. */
+	expect("", "gpuarb-set --show", 0, FIRST " (GPU 0)\n");
+	cr_assert(strstr(out, SECOND " (GPU 1)\n"), "%s", out);
+	expect("", "gpuarb-set --show --account web", 0, SECOND " (GPU 1)\n  account web: core=50\n");
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
 Test(nvml, numbers_need_a_driver_that_answers)
 {
 	static const char *const commands[] = {"gpuarb-set --gpu 0 --show",
@@ -142,7 +236,8 @@ Test(nvml, numbers_need_a_driver_that_answers)
 	expect("", "gpuarb-top --gpu 2 --once -i 100", 1,
 		"there is no GPU 2; the driver knows 2, counted from 0\n");
 	expect("", "gpuarb-node", 0, SECOND " (GPU 1): ready");
-	expect("", "gpuarb-set --gpu 1 --show", 0, SECOND "\n");
+	expect("", "gpuarb-set --gpu 1 --show", 0, SECOND " (GPU 1)\n");
+	expect("init", "gpuarb-set --gpu " SECOND " --show", 0, SECOND "\n");
 }
 
 /* A viewer has other things to show than the GPU's name, and does not wait for it for long. */

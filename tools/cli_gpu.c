@@ -53,6 +53,11 @@ static int by_name(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
+bool cli_gpu_is_all(const char *wanted)
+{
+	return strcmp(wanted, "all") == 0;
+}
+
 int cli_gpu_all(const char *dir, char names[CLI_GPUS_MOST][ARB_UUID_BYTES])
 {
 	struct gpuarb_error err = {0};

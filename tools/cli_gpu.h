@@ -2,6 +2,7 @@
 #ifndef TOOLS_CLI_GPU_H
 #define TOOLS_CLI_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpuarb/abi.h"
@@ -15,6 +16,9 @@
  * or NULL, the only one that has a segment. Ends with a sentence if it is none, or not one alone.
  */
 const char *cli_gpu(const char *dir, const char *wanted);
+
+/* Is it --gpu all? */
+bool cli_gpu_is_all(const char *wanted);
 
 /* The GPUs that have a segment, in the order of their names; how many. Ends with a sentence if nobody may
  * look. */

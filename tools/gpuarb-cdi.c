@@ -232,7 +232,10 @@ static const struct argp_option option_table[] = {
 		"Write there (default: standard output); engines read /etc/cdi and /run/cdi", 0},
 	{CLI_OPTION(PERCENTS), "LIST", 0,
 		"Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)", 0},
-	{CLI_OPTION(GPU), "UUID", 0, "This GPU; may be repeated (default: all that NVML finds)", 0},
+	{CLI_OPTION(GPU), "GPU", 0,
+		"This GPU, by its number, its UUID or the beginning of that; may be repeated (default: all "
+		"that NVML finds)",
+		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(LIBRARY), "FILE", 0, "The preloaded library on this machine (default: the one installed)",
 		0},
@@ -256,6 +259,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		percents(o, text);
 		return 0;
 	case OPT_GPU:
+		if (cli_gpu_is_all(text))
+			return 0;
 		if (o->nwanted == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		o->wanted[o->nwanted++] = text;

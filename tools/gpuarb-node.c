@@ -107,7 +107,10 @@ static void make(
 }
 
 static const struct argp_option option_table[] = {
-	{CLI_OPTION(GPU), "UUID", 0, "This GPU alone; may be repeated (default: all that NVML finds)", 0},
+	{CLI_OPTION(GPU), "GPU", 0,
+		"This GPU alone, by its number, its UUID or the beginning of that; may be repeated (default: "
+		"all that NVML finds)",
+		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(REPLACE), NULL, 0, "Replace segments of another version that nobody uses any more", 0},
 	{CLI_OPTION(LIST), NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
@@ -120,6 +123,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 	switch (key) {
 	case OPT_GPU:
+		if (cli_gpu_is_all(text))
+			return 0;
 		if (o->nwanted == NVML_GPUS_MOST)
 			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
 		o->wanted[o->nwanted++] = text;

@@ -5,19 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "gpuarb/control.h"
 
 #include "cli.h"
-#include "cli_gpu.h"
 #include "conf_save.h"
 #include "config.h"
 #include "set_class.h"
 #include "set_show.h"
+#include "set_where.h"
 
 #define CHANGES_MOST 64
-#define TARGETS_MOST ARB_SLOTS_MAX
 
 struct options {
 	const char *dir, *gpu, *account, *task_class;
@@ -28,91 +26,6 @@ struct options {
 	char *keys[CHANGES_MOST], *values[CHANGES_MOST];
 	size_t count;
 };
-
-/* The names of the accounts that the changes are for; one NULL for a setting of the GPU. */
-struct targets {
-	char names[TARGETS_MOST][ARB_NAME_BYTES];
-	size_t count;
-};
-
-static void look(const struct options *o, const char *gpu, struct gpuarb_picture *picture)
-{
-	struct gpuarb_error err = {0};
-	struct gpuarb_view *view;
-	int r;
-
-	if (gpuarb_view_open(o->dir, gpu, &view, &err) < 0)
-		die("%s", err.text);
-	r = gpuarb_view_read(view, picture);
-	gpuarb_view_close(view);
-	if (r < 0)
-		die("the segment of %s cannot be read: %s", gpu, strerror(-r));
-}
-
-/* The number that a process has in its own PID namespace, and how many namespaces deep that is. */
-static long inner_pid(long pid, int *depth)
-{
-	char path[64], line[256];
-	long inner = 0;
-	FILE *file;
-
-	*depth = 0;
-	snprintf(path, sizeof(path), "/proc/%ld/status", pid);
-	file = fopen(path, "re");
-	while (file && fgets(line, sizeof(line), file))
-		if (strncmp(line, "NSpid:", 6) == 0)
-			for (char *at = strtok(line + 6, "\t \n"); at; at = strtok(NULL, "\t \n")) {
-				inner = strtol(at, NULL, 10);
-				(*depth)++;
-			}
-	if (file)
-		fclose(file);
-	return inner;
-}
-
-/* A client knows its number in its own namespace, where it may be 1 like many others; we are told ours. */
-static bool is_process(const struct gpuarb_view_client *client, long pid)
-{
-	char path[64];
-	struct stat st;
-	int depth;
-
-	if (inner_pid(pid, &depth) != (long)client->pid)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%ld/ns/pid", pid);
-	/* Of other people's processes it is not told; but where there is one number only, it is our own. */
-	if (stat(path, &st) != 0 && (depth != 1 || stat("/proc/self/ns/pid", &st) != 0))
-		return false;
-	return st.st_ino == client->pid_ns;
-}
-
-static void find_targets(const struct options *o, const char *gpu, struct targets *t)
-{
-	static struct gpuarb_picture picture;
-
-	t->count = 0;
-	if (o->account) {
-		snprintf(t->names[t->count++], ARB_NAME_BYTES, "%s", o->account);
-		return;
-	}
-	if (!o->all && !o->pid)
-		return;
-	look(o, gpu, &picture);
-	if (o->all)
-		for (unsigned i = 0; i < picture.naccounts && t->count < TARGETS_MOST; i++)
-			memcpy(t->names[t->count++], picture.accounts[i].name, ARB_NAME_BYTES);
-	for (unsigned i = 0; o->pid && i < picture.nclients; i++)
-		if (is_process(&picture.clients[i], o->pid) &&
-			picture.clients[i].account < picture.naccounts) {
-			memcpy(t->names[0], picture.accounts[picture.clients[i].account].name,
-				ARB_NAME_BYTES);
-			t->count = 1;
-		}
-	if (!t->count && o->all)
-		die("nobody uses %s now; name an account with --account", gpu);
-	if (!t->count)
-		die("process %ld is no client of %s", o->pid, gpu);
-}
 
 /* A mistake in what was typed is found before anything is looked at, made or changed. */
 static void check(const struct options *o, const char *name, const char *value)
@@ -140,67 +53,159 @@ static void check(const struct options *o, const char *name, const char *value)
 		die_usage("%s", err.text);
 }
 
-/* Each key for each account, or once for the GPU. */
-static struct gpuarb_change *list_changes(const struct options *o, const struct targets *t, size_t *count)
+/* What is to be done on one GPU, and what takes it back. */
+struct work {
+	const char *gpu;
+	size_t naccounts; /* 0: settings of the GPU */
+	char accounts[SET_TARGETS_MOST][ARB_NAME_BYTES];
+	size_t count;
+	struct gpuarb_change *changes, *before;
+	char (*values)[64]; /* of `before` */
+};
+
+static struct set_who who_of(const struct options *o)
 {
-	size_t most = o->count * (t->count ? t->count : 1), n = 0;
-	struct gpuarb_change *changes = calloc(most, sizeof(*changes));
-
-	if (!changes)
-		die("out of memory");
-	for (size_t i = 0; i < o->count; i++) {
-		const char *value = *o->values[i] ? o->values[i] : NULL;
-
-		if (!t->count)
-			changes[n++] = (struct gpuarb_change){NULL, o->keys[i], value};
-		for (size_t k = 0; k < t->count; k++)
-			changes[n++] = (struct gpuarb_change){t->names[k], o->keys[i], value};
-	}
-	*count = n;
-	return changes;
+	return (struct set_who){o->account, o->pid, o->all};
 }
 
-static void change(const struct options *o, const char *gpu, const struct targets *t)
+static void *must(void *made)
 {
-	struct gpuarb_error err = {0};
-	struct conf_save *save = NULL;
-	struct gpuarb_change *changes;
-	size_t count;
+	if (!made)
+		die("out of memory");
+	return made;
+}
 
-	changes = list_changes(o, t, &count);
-	if (o->save)
-		save = conf_save_prepare(changes, count);
-	if (gpuarb_control_change(o->dir, gpu, changes, count, &err) < 0) {
+/* Each key for each account, or once for the GPU. */
+static void plan(const struct options *o, struct work *w)
+{
+	size_t most = o->count * (w->naccounts ? w->naccounts : 1);
+	struct gpuarb_error err;
+
+	w->changes = must(calloc(most, sizeof(*w->changes)));
+	w->before = must(calloc(most, sizeof(*w->before)));
+	w->values = must(calloc(most, sizeof(*w->values)));
+	for (size_t i = 0; i < o->count; i++)
+		for (size_t k = 0; k < w->naccounts || !k; k++) {
+			const char *account = w->naccounts ? w->accounts[k] : NULL;
+			size_t n = w->count++;
+			bool set = gpuarb_control_get(o->dir, w->gpu, account, o->keys[i], w->values[n],
+					   sizeof(w->values[n]), &err) == 0;
+
+			w->changes[n] = (struct gpuarb_change){
+				account, o->keys[i], *o->values[i] ? o->values[i] : NULL};
+			w->before[n] =
+				(struct gpuarb_change){account, o->keys[i], set ? w->values[n] : NULL};
+		}
+}
+
+/* Whose limits on which GPUs; those on which none of them is have nothing to do. */
+static size_t find_work(const struct options *o, const struct set_gpus *gpus, struct work *list)
+{
+	struct set_who who = who_of(o);
+	size_t n = 0;
+
+	for (int i = 0; i < gpus->count; i++) {
+		struct work *w = &list[n];
+
+		*w = (struct work){.gpu = gpus->names[i]};
+		if (o->account || o->pid || o->all)
+			w->naccounts = set_where_accounts(o->dir, w->gpu, &who, w->accounts);
+		if (w->naccounts || !(o->pid || o->all)) {
+			plan(o, w);
+			n++;
+		}
+	}
+	if (n)
+		return n;
+	if (o->all)
+		die("nobody uses %s now; name an account with --account",
+			gpus->count > 1 ? "a GPU" : gpus->names[0]);
+	die("process %ld is no client of %s", o->pid, gpus->count > 1 ? "any GPU" : gpus->names[0]);
+}
+
+/* What goes to arbiter.conf, where a limit is not one of a GPU: each of them once. */
+static struct conf_save *prepare_save(const struct work *list, size_t n)
+{
+	struct gpuarb_change *all;
+	size_t count = 0;
+	struct conf_save *save;
+
+	for (size_t i = 0; i < n; i++)
+		count += list[i].count;
+	all = must(calloc(count, sizeof(*all)));
+	count = 0;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < list[i].count; k++) {
+			const struct gpuarb_change *c = &list[i].changes[k];
+			size_t at = 0;
+
+			while (at < count && (strcmp(all[at].key, c->key) != 0 ||
+						     strcmp(all[at].account ? all[at].account : "",
+							     c->account ? c->account : "") != 0))
+				at++;
+			all[at] = *c;
+			count += at == count;
+		}
+	save = conf_save_prepare(all, count);
+	free(all);
+	return save;
+}
+
+/* On all of the GPUs or on none: each is one change; if one of them fails, those before it are taken back. */
+static void change(const struct options *o, const struct set_gpus *gpus)
+{
+	struct work *list = must(calloc((size_t)gpus->count, sizeof(*list)));
+	size_t n = find_work(o, gpus, list);
+	struct conf_save *save = o->save ? prepare_save(list, n) : NULL;
+	struct gpuarb_error err = {0}, ignored;
+
+	for (size_t i = 0; i < n; i++) {
+		if (gpuarb_control_change(o->dir, list[i].gpu, list[i].changes, list[i].count, &err) == 0)
+			continue;
+		while (i-- > 0)
+			gpuarb_control_change(
+				o->dir, list[i].gpu, list[i].before, list[i].count, &ignored);
 		if (save)
 			conf_save_abandon(save);
 		die("%s", err.text);
 	}
 	if (save)
 		conf_save_finish(save);
-	free(changes);
+	for (size_t i = 0; i < n; i++) {
+		free(list[i].changes);
+		free(list[i].before);
+		free(list[i].values);
+	}
+	free(list);
 }
 
-static void show(const struct options *o, const char *gpu, struct targets *t)
+static void show(const struct options *o, const struct set_gpus *gpus)
 {
-	const char *account = NULL;
+	static char names[SET_TARGETS_MOST][ARB_NAME_BYTES];
+	struct set_who who = {o->account, o->pid, false};
+	bool one = o->account || o->pid, any = false;
 
-	if (o->account || o->pid) {
-		find_targets(o, gpu, t);
-		account = t->names[0];
+	for (int i = 0; i < gpus->count; i++) {
+		if (one && !set_where_accounts(o->dir, gpus->names[i], &who, names))
+			continue;
+		any |= set_show(o->dir, gpus->names[i], one ? names[0] : NULL, gpus->count > 1);
+		if (!one)
+			set_class_show(o->dir, gpus->names[i]);
 	}
 	/* After a change there may be nothing left of it: that was the wish. */
-	if (!set_show(o->dir, gpu, account) && account && !o->count)
-		die("there is no account '%s' on %s: no limit is set for it and no process is in it; --show without "
-		    "--account lists those that there are",
-			account, gpu);
-	if (!account)
-		set_class_show(o->dir, gpu);
+	if (any || o->count || !one)
+		return;
+	if (o->pid)
+		die("process %ld is no client of %s", o->pid, gpus->count > 1 ? "any GPU" : gpus->names[0]);
+	die("there is no account '%s' on %s: no limit is set for it and no process is in it; --show without "
+	    "--account lists those that there are",
+		o->account, gpus->count > 1 ? "any GPU" : gpus->names[0]);
 }
 
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(GPU), "GPU", 0,
-		"The GPU, by its number, its UUID or the beginning of that (default: the only one that has a "
-		"segment)",
+		"The GPU, by its number, its UUID or the beginning of that, or all (default: the only one that "
+		"has a segment, or the one that the account or process is on)",
 		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(ACCOUNT), "NAME", 0, "Limits of this account; it need not exist yet", 0},
@@ -286,9 +291,9 @@ int main(int argc, char **argv)
 		"  gpuarb-set --class asr priority=90 max_wait_ms=8000\n\n"
 		"Exit status: 0 done, 1 failed and nothing changed, 2 usage.",
 		NULL, NULL, NULL};
-	static struct targets targets;
+	static struct set_gpus gpus;
 	struct options o = {0};
-	const char *gpu;
+	struct set_who who;
 
 	cli_parse(&parser, argc, argv, 0, &o);
 	if (o.explain) {
@@ -299,14 +304,13 @@ int main(int argc, char **argv)
 		set_class_check(o.task_class, o.keys, o.values, o.count);
 	for (size_t i = 0; i < o.count && !o.task_class; i++)
 		check(&o, o.keys[i], o.values[i]);
-	gpu = cli_gpu(o.dir, o.gpu);
-	if (o.task_class) {
-		set_class(o.dir, gpu, o.task_class, o.keys, o.values, o.count, o.save);
-	} else if (o.count) {
-		find_targets(&o, gpu, &targets);
-		change(&o, gpu, &targets);
-	}
+	who = who_of(&o);
+	set_where(o.dir, o.gpu, &who, !o.count && !o.without, &gpus);
+	if (o.task_class)
+		set_class(o.dir, &gpus, o.task_class, o.keys, o.values, o.count, o.save);
+	else if (o.count)
+		change(&o, &gpus);
 	if (o.show)
-		show(&o, gpu, &targets);
+		show(&o, &gpus);
 	return 0;
 }

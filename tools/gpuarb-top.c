@@ -226,7 +226,7 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(HISTORY), NULL, 0,
 		"Print what happened lately, also after everybody died; with --json as well", 1},
 	{NULL, 0, NULL, 0, "Which and how:", 2},
-	{CLI_OPTION(GPU), "GPU", 0, "This GPU alone, by its UUID or the beginning of it", 2},
+	{CLI_OPTION(GPU), "GPU", 0, "This GPU alone, by its number, its UUID or the beginning of that (default: all)", 2},
 	CLI_OPTION_DIR(2),
 	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
 	{CLI_OPTION(COUNT), "N", 0, "End --batch after so many", 2},
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
 	cli_parse(&parser, argc, argv, 0, &o);
 	cli_dir_exists(o.dir);
 	source.dir = o.dir;
-	source.gpu = o.gpu ? cli_gpu(o.dir, o.gpu) : NULL;
+	source.gpu = o.gpu && !cli_gpu_is_all(o.gpu) ? cli_gpu(o.dir, o.gpu) : NULL;
 	/* Who asks for an answer at once does not want to wait for a driver that hangs. */
 	source.names_ms = o.history || o.explain ? 0 : (o.json || o.prom) && !o.batch ? 300 : 2000;
 	if (o.explain) {

@@ -49,12 +49,13 @@ static void on_signal(int signal)
 static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
 {
 	struct round *r = argument;
-	char command[16], account[ARB_NAME_BYTES], freed[32];
+	char command[16], account[ARB_NAME_BYTES], freed[32], gpu[CLI_GPU_TEXT];
 
 	r->reclaimed++;
 	if (r->quiet)
 		return;
-	printf("%s: slot %u reclaimed: pid %u (%s) of account %s%s; it had used %.3f s; freed %s\n", r->gpu,
+	printf("%s: slot %u reclaimed: pid %u (%s) of account %s%s; it had used %.3f s; freed %s\n",
+		cli_gpu_text(r->gpu, gpu),
 		what->slot, what->pid, cli_safe(what->command, command, sizeof(command)),
 		cli_safe(what->account, account, sizeof(account)), what->was_running ? ", while it ran" : "",
 		(double)what->used_ns / 1e9, cli_bytes(what->freed_bytes, freed, sizeof(freed)));
@@ -63,20 +64,20 @@ static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
 static void say_repaired(void *argument, const char *sentence)
 {
 	struct round *r = argument;
-	char safe[256];
+	char safe[256], gpu[CLI_GPU_TEXT];
 
 	r->repaired++;
-	printf("%s: repaired: %s\n", r->gpu, cli_safe(sentence, safe, sizeof(safe)));
+	printf("%s: repaired: %s\n", cli_gpu_text(r->gpu, gpu), cli_safe(sentence, safe, sizeof(safe)));
 }
 
 /* Kept until the round is over: what was wrong a second ago and still is need not be said again. */
 static void complain(struct round *r, const char *what, const char *sentence)
 {
 	size_t used = strlen(r->text);
-	char safe[512];
+	char safe[512], gpu[CLI_GPU_TEXT];
 
 	snprintf(r->text + used, sizeof(r->text) - used, "%s: %s: %s%s\n", program_invocation_short_name,
-		r->gpu, what, cli_safe(sentence, safe, sizeof(safe)));
+		cli_gpu_text(r->gpu, gpu), what, cli_safe(sentence, safe, sizeof(safe)));
 }
 
 static void say_violation(void *argument, const char *sentence)
@@ -175,7 +176,7 @@ int main(int argc, char **argv)
 	cli_parse(&parser, argc, argv, 0, &o);
 	cli_dir_exists(o.dir);
 	if (o.gpu)
-		o.gpu = cli_gpu(o.dir, o.gpu);
+		o.gpu = cli_gpu_is_all(o.gpu) ? NULL : cli_gpu(o.dir, o.gpu);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	/* Admission goes by the GPU's utilisation; while we run, clients leave it to us to sample it. */

@@ -16,7 +16,7 @@ $(TOOLS): $(patsubst %,$(BUILD)/obj/tools/%.o,cli_gpu nvml nvml_child)
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 $(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)
-$(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,conf_edit conf_save set_class set_show)
+$(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,conf_edit conf_save set_class set_show set_where)
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/cli.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"

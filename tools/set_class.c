@@ -13,6 +13,8 @@
 #include "control.h"
 #include "settings.h"
 
+#define FIELDS_MOST 16
+
 void set_class_check(const char *name, char *const *keys, char *const *values, size_t count)
 {
 	struct arb_class_rules rules = arb_class_default;
@@ -32,27 +34,56 @@ void set_class_check(const char *name, char *const *keys, char *const *values, s
 	}
 }
 
-void set_class(const char *dir, const char *gpu, const char *name, char *const *keys, char *const *values,
-	size_t count, bool save)
+/* A class as it was on one GPU: all of its settings, or that there was none. */
+struct before {
+	char values[FIELDS_MOST][64];
+	struct gpuarb_class_change changes[FIELDS_MOST];
+	size_t count;
+};
+
+static void remember(const char *dir, const char *gpu, const char *name, struct before *b)
+{
+	struct gpuarb_error err;
+
+	b->count = 0;
+	for (unsigned k = 0; k < FIELDS_MOST && arb_class_key(k); k++)
+		if (gpuarb_control_class(
+			    dir, gpu, name, arb_class_key(k), b->values[k], sizeof(b->values[k]), &err) == 0)
+			b->changes[b->count++] =
+				(struct gpuarb_class_change){name, arb_class_key(k), b->values[k]};
+	if (!b->count)
+		b->changes[b->count++] = (struct gpuarb_class_change){name, NULL, NULL};
+}
+
+void set_class(const char *dir, const struct set_gpus *gpus, const char *name, char *const *keys,
+	char *const *values, size_t count, bool save)
 {
 	struct gpuarb_class_change *changes = calloc(count + 1, sizeof(*changes));
+	struct before *before = calloc((size_t)gpus->count, sizeof(*before));
 	struct conf_save *file = NULL;
-	struct gpuarb_error err = {0};
+	struct gpuarb_error err = {0}, ignored;
 
-	if (!changes)
+	if (!changes || !before)
 		die("out of memory");
 	changes[0] = (struct gpuarb_class_change){name, NULL, NULL};
 	for (size_t i = 0; i < count; i++)
 		changes[i] = (struct gpuarb_class_change){name, keys[i], *values[i] ? values[i] : NULL};
 	if (save)
 		file = conf_save_prepare_classes(changes, count ? count : 1);
-	if (gpuarb_control_change_classes(dir, gpu, changes, count ? count : 1, &err) < 0) {
+	for (int i = 0; i < gpus->count; i++) {
+		remember(dir, gpus->names[i], name, &before[i]);
+		if (gpuarb_control_change_classes(dir, gpus->names[i], changes, count ? count : 1, &err) == 0)
+			continue;
+		while (i-- > 0)
+			gpuarb_control_change_classes(
+				dir, gpus->names[i], before[i].changes, before[i].count, &ignored);
 		if (file)
 			conf_save_abandon(file);
 		die("%s", err.text);
 	}
 	if (file)
 		conf_save_finish(file);
+	free(before);
 	free(changes);
 }
 

@@ -6,6 +6,7 @@
 #include "gpuarb/control.h"
 
 #include "cli.h"
+#include "cli_gpu.h"
 #include "config.h"
 #include "control.h"
 #include "segment.h"
@@ -65,21 +66,21 @@ static unsigned show_in_force(const char *dir, const char *gpu, const char *acco
 	return shown;
 }
 
-bool set_show(const char *dir, const char *gpu, const char *account)
+bool set_show(const char *dir, const char *gpu, const char *account, bool several)
 {
 	struct arb_control_map map;
 	struct gpuarb_error err = {0};
 	int64_t value[ARB_KEY_COUNT];
 	uint64_t epoch;
-	char text[64];
+	char text[64], name[CLI_GPU_TEXT];
 	unsigned shown;
 
 	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, &err) < 0)
 		die("%s", err.text);
 	if (arb_settings_read(map.control, value, &epoch) < 0)
 		die("the settings of %s change all the time", gpu);
-	if (!account)
-		printf("%s\n", gpu);
+	if (!account || several)
+		printf("%s\n", cli_gpu_text(gpu, name));
 	for (int key = 0; key < ARB_KEY_COUNT && !account; key++)
 		if (arb_keys[key].scope == ARB_SCOPE_GPU) {
 			arb_config_format((enum arb_key)key, value[key], text, sizeof(text));
