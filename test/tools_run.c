@@ -41,6 +41,11 @@ Test(run, it_becomes_the_program)
 	expect("", "-- echo --core 5", 0, "--core 5\n");
 	expect("", "no-such-program-here", 127, "cannot run no-such-program-here: No such file");
 	expect("", "/etc/passwd", 126, "cannot run /etc/passwd: Permission denied");
+	expect("P=$(mktemp -d); trap 'rm -r $P' EXIT; echo x >$P/no-program; PATH=$P:$PATH", "no-program",
+		126, "Permission denied");
+	/* A directory that cannot be searched; root can search each. */
+	expect("P=$(mktemp -d); trap 'rm -r $P' EXIT; chmod 0 $P; PATH=$P:$PATH", "no-such-program-here", 127,
+		"No such file");
 }
 
 Test(run, what_was_preloaded_stays)

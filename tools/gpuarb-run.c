@@ -215,6 +215,26 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	}
 }
 
+/*
+ * Whether a directory of PATH has it. execvp says "permission denied" of a program that is nowhere, if one of
+ * the directories cannot be searched.
+ */
+static bool is_on_path(const char *program)
+{
+	const char *path = getenv("PATH");
+	char file[PATH_MAX];
+
+	if (strchr(program, '/') || !path)
+		return true;
+	for (size_t n; *path; path += n + (path[n] == ':')) {
+		n = strcspn(path, ":");
+		snprintf(file, sizeof(file), "%.*s%s%s", (int)n, path, n ? "/" : "", program);
+		if (access(file, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&run_class_options, 0, NULL, 0}, {0}};
@@ -230,6 +250,7 @@ int main(int argc, char **argv)
 		children, NULL, NULL};
 	struct run_options o = {.wait_s = -1};
 	const char *name, *library;
+	int e;
 
 	cli_parse(&parser, argc, argv, ARGP_IN_ORDER, &o);
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
@@ -260,7 +281,7 @@ int main(int argc, char **argv)
 	if (o.dry_run)
 		return print_all();
 	execvp(o.program[0], o.program);
-	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, o.program[0],
-		strerror(errno));
-	return errno == ENOENT ? 127 : 126;
+	e = errno == EACCES && !is_on_path(o.program[0]) ? ENOENT : errno;
+	fprintf(stderr, "%s: cannot run %s: %s\n", program_invocation_short_name, o.program[0], strerror(e));
+	return e == ENOENT ? 127 : 126;
 }
