@@ -176,7 +176,7 @@ static unsigned run(const struct host_case *cases, const char *only, unsigned *f
 			++*failed;
 		}
 		if (status == T_SKIP)
-			printf("host: skipped here: %s\n", c->name);
+			printf("host: skipped: %s: not permitted here\n", c->name);
 		t_dir_remove(&arb);
 		t_dir_remove(&sim);
 	}

@@ -6,17 +6,17 @@ set -u
 build=$(readlink -f "$1")
 if [ "${2:-}" != inside ]; then
 	if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
-		echo "secure: skipped, because it needs root and a mount namespace"
+		echo "secure: skipped: it needs root and a mount namespace"
 		exit 0
 	fi
 	exec unshare -m "$0" "$build" inside
 fi
 work=$(mktemp -d /var/tmp/gpuarb-secure-XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
-mount --make-rprivate / 2>/dev/null || { echo "secure: skipped, mounts cannot be made private here"; exit 0; }
-mount -t tmpfs tmpfs /dev/shm || { echo "secure: skipped, no tmpfs can be mounted here"; exit 0; }
+mount --make-rprivate / 2>/dev/null || { echo "secure: skipped: mounts cannot be made private here"; exit 0; }
+mount -t tmpfs tmpfs /dev/shm || { echo "secure: skipped: no tmpfs can be mounted here"; exit 0; }
 case $(findmnt -no OPTIONS -T "$work" 2>/dev/null) in *nosuid*)
-	echo "secure: skipped, $work is mounted nosuid"
+	echo "secure: skipped: $work is mounted nosuid"
 	exit 0
 	;;
 esac
@@ -29,7 +29,7 @@ chown 65534 "$work/program" && chmod 4755 "$work/program"
 chmod 755 "$work/lib" "$work/lib"/*
 # An /etc with nothing else in it: the machine's own is not touched.
 cp /etc/ld.so.cache "$work/" 2>/dev/null
-mount -t tmpfs -o mode=755 tmpfs /etc || { echo "secure: skipped, /etc cannot be covered here"; exit 0; }
+mount -t tmpfs -o mode=755 tmpfs /etc || { echo "secure: skipped: /etc cannot be covered here"; exit 0; }
 [ ! -e "$work/ld.so.cache" ] || cp "$work/ld.so.cache" /etc/
 echo "$work/lib/libgpuarb-preload.so" >/etc/ld.so.preload
 

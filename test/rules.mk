@@ -38,7 +38,7 @@ $(BUILD)/test/unit_weight: $(BUILD)/obj/preload/weight.o
 
 .PHONY: check-unit
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
-	@for t in $(UNIT_TESTS); do echo "$$t"; $(BUILD)/test/$$t -j2 --timeout 60 || exit 1; done
+	@for t in $(UNIT_TESTS); do echo "$$t"; $(BUILD)/test/$$t -j2 || exit 1; done
 
 # What random and hostile processes do to it: many at once, killed, stopped, and a segment full of garbage.
 STRESS_SECONDS ?= 12
@@ -74,7 +74,7 @@ $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $
 
 .PHONY: check-multi
 check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
-	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 --timeout 120 || exit 1; done
+	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 || exit 1; done
 	@$(BUILD)/test/multi_namespaces || test $$? = 77
 
 # Kill a client at every instruction of every operation. It steps through x86 code.

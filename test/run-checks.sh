@@ -6,9 +6,12 @@
 #   DEADLINE=600                     seconds for each target
 #   DEADLINES="check-asan=900 ..."   more, for those that need it
 set -u
+MAKEFLAGS=${MAKEFLAGS:-}
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 shift
+# make -n, whose first word are the options of one letter, shows what would be done.
+case "${MAKEFLAGS%% *}" in -* | *=*) ;; *n*) echo "make $*"; exit 0 ;; esac
 logs=$build/check
 mkdir -p "$logs" && rm -f "$logs"/*.log || exit 1
 export CHECK_SKIPPED="$logs/skipped"

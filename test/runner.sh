@@ -153,6 +153,11 @@ probe probe >"$work/other-env" 2>&1
 has other-env '^LD_PRELOAD=libm'
 has other-env '^GPUARB_DIR=/nope$'
 
+# make -n makes nothing, and keeps what the last check said.
+MAKEFLAGS=n MAKE=false test/run-checks.sh "$work/build" passes >"$work/dry" || say "make -n: $?"
+has dry '^make passes$'
+[ -e "$work/build/check/hangs.log" ] || say "make -n has removed the logs"
+
 # Wrong arguments.
 for wrong in '' '10 name' '0 name true' 'x name true' '-z 1 name true'; do
 	# shellcheck disable=SC2086
