@@ -39,7 +39,7 @@ bool memory_refused(struct arb_device *device, uint64_t bytes)
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 
 	if (client)
-		gpuarb_client_mem_refused(client, bytes);
+		gpuarb_client_mem_refused(client, bytes, NULL);
 	return false;
 }
 

@@ -130,7 +130,7 @@ static uint32_t decide(struct arb_task *t)
 	}
 	if (__builtin_expect(!u.fresh, 0))
 		do_without_sample(t, &u);
-	else if (__builtin_expect(arb_usage_settle(seg, &u), 0) && !u.high)
+	else if (__builtin_expect(arb_usage_settle(seg, &u, t->now_ns), 0) && !u.high)
 		arb_sampler_wake_waiters(seg);
 	t->high = u.high;
 	return look_again(t);
@@ -227,7 +227,7 @@ static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
 
 	if (t->queued_inside)
 		/* In the queue of the running set, where the class is our priority. */
-		r = arb_client_wait_until(c, NULL, t->until_ns);
+		r = arb_client_wait_until(c, NULL, t->until_ns, true);
 	else
 		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, next_look_ns(t, reason));
 	if (r == -ETIMEDOUT && !t->queued_inside)
@@ -261,13 +261,21 @@ uint32_t arb_admission_reason(uint32_t reason)
 
 static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *lease, int result)
 {
-	struct arb_slot *s = arb_client_slot(t->c);
+	struct gpuarb_client *c = t->c;
+	struct arb_slot *s = arb_client_slot(c);
+	const struct arb_event_copy event = {
+		.kind = result == GPUARB_SKIP ? ARB_EVENT_LEASE_SKIPPED : ARB_EVENT_LEASE_TIMEOUT,
+		.slot = c->me.slot,
+		.account = c->account,
+		.a = (t->me.want & ((1u << ARB_WANT_CLASS_BITS) - 1)) - 1,
+		.b = t->now_ns - t->began_ns,
+		.why = reason};
 
 	arb_store64(&s->adm_refused, arb_load64(&s->adm_refused) + 1);
 	lease->reason = arb_admission_reason(reason);
-	if (result == GPUARB_TIMEOUT && !t->queued_inside)
-		arb_events_write(&t->c->seg, ARB_EVENT_WAIT_TIMEOUT, t->c->me.slot, t->c->account,
-			t->now_ns - t->began_ns, reason);
+	arb_lock_take(&c->guard->lock);
+	arb_events_repeat(&c->seg, result == GPUARB_SKIP ? &c->skipped : &c->timeouts, &event);
+	arb_lock_give(&c->guard->lock);
 	return result;
 }
 

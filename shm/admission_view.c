@@ -66,6 +66,7 @@ void arb_admission_picture(const struct arb_segment *seg, const struct arb_contr
 		c->pass = classes[i].pass;
 		c->max_wait_ms = classes[i].max_wait_ms;
 		c->queue_limit = classes[i].queue_limit;
+		c->index = i;
 	}
 	a->queue_len = count_waiting(seg, a);
 	for (uint32_t i = arb_admission_next(seg, seg->header->adm_leased, 0); i != ARB_NONE;

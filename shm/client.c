@@ -25,6 +25,7 @@
 #include "settings.h"
 #include "slot.h"
 #include "text.h"
+#include "told.h"
 #include "wait.h"
 
 #define MS 1000000ull
@@ -39,12 +40,22 @@ bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
 	return more;
 }
 
+/* Of one who is just joining it is a change only for those who are there already. */
+static bool has_members(const struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+
+	return arb_account_read(&c->seg, c->account, &acct) == 0 &&
+	       arb_bits_count(acct.attached, c->seg.nwords) > 1;
+}
+
 /* Which limits are in force: an administrator's, else the strictest that a member of the account asks for. */
 static void read_limits(struct gpuarb_client *c)
 {
 	struct arb_account *acct = &c->seg.accounts[c->account];
 	struct arb_asked asked = arb_account_asked(&c->seg, c->account);
-	uint32_t old = c->terms.limit_ppm;
+	uint32_t old = c->terms.limit_ppm, shown = arb_load32(&acct->limit_ppm);
+	uint64_t shown_mem = arb_load64(&acct->mem_limit);
 	struct arb_config_limit set = {.set = 0};
 
 	if (c->have_control)
@@ -57,11 +68,15 @@ static void read_limits(struct gpuarb_client *c)
 	arb_client_show_priority(c);
 	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
 	arb_store64(&acct->mem_limit, c->mem_limit);
-	if (old && old != c->terms.limit_ppm) {
+	/* The first member that finds a change says so, for all of them. */
+	if (shown && shown != c->terms.limit_ppm && (old || has_members(c)))
 		arb_events_write(
-			&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, old, c->terms.limit_ppm);
+			&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, shown, c->terms.limit_ppm);
+	if (shown_mem != c->mem_limit && (old || has_members(c)))
+		arb_events_write(&c->seg, ARB_EVENT_MEM_LIMIT_CHANGED, c->me.slot, c->account, shown_mem,
+			c->mem_limit);
+	if (old && old != c->terms.limit_ppm)
 		arb_add32_full(&c->seg.header->epoch, 1);
-	}
 }
 
 /*
@@ -117,6 +132,11 @@ int arb_client_roll(
 		arb_client_follow_account(c);
 		others = arb_account_sum(&c->seg, snap->win_number, c->account);
 		c->quota_sum = others + (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
+		arb_told_window(&c->seg, c->me.slot, snap->win_ms);
+		arb_told_auto(&c->seg, c->me.slot, c->rules.policy == ARB_POLICY_AUTO,
+			c->rules.policy == ARB_POLICY_AUTO
+				? arb_account_sum(&c->seg, snap->win_number, ARB_NONE)
+				: 0);
 		c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
 		c->turns = arb_policy_takes_turns(c->rules.policy, c->quota_sum);
 		c->move.choose = c->turns ? arb_turn_choose : NULL;
@@ -270,6 +290,9 @@ int arb_client_join(struct gpuarb_client *c)
 	c->kept = false;
 	c->strolled = ARB_NONE;
 	c->throttled_since = c->waiting_since = 0;
+	c->turn_from = 0;
+	c->turn_noted = false;
+	c->mem_refused = c->mem_driver = c->skipped = c->timeouts = (struct arb_repeat){0};
 	if (c->unbiased)
 		arb_store32(&c->guard->lock.revoked, 1);
 	else
@@ -279,6 +302,14 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_store32_release(&c->guard->joined, 1);
 	arb_check_debug(&c->seg);
 	return 0;
+}
+
+void arb_client_note_rest(struct gpuarb_client *c, bool now)
+{
+	arb_events_rest(&c->seg, &c->mem_refused, now);
+	arb_events_rest(&c->seg, &c->mem_driver, now);
+	arb_events_rest(&c->seg, &c->skipped, now);
+	arb_events_rest(&c->seg, &c->timeouts, now);
 }
 
 int arb_client_refresh(struct gpuarb_client *c)

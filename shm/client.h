@@ -9,9 +9,11 @@
 #include <stdint.h>
 
 #include "account.h"
+#include "events.h"
 #include "gpuarb/client.h"
 #include "lock.h"
 #include "os.h"
+#include "residency.h"
 #include "running.h"
 #include "sampler.h"
 #include "segment.h"
@@ -63,6 +65,8 @@ struct gpuarb_client {
 	uint64_t wait_left;  /* when the last of them was given up */
 	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
 	uint64_t turn_began; /* ticks; when the set was entered */
+	uint64_t turn_from;  /* ns; when its turn at the GPU's memory began; 0: it has none */
+	bool turn_noted;     /* there is an event of that, and none of its end yet */
 	uint64_t checked_ns;
 	bool kept;          /* it has left, and its place was kept */
 	uint64_t kept_busy; /* the busy clock then */
@@ -70,6 +74,8 @@ struct gpuarb_client {
 	uint64_t mem_limit;
 	uint64_t mem_held;         /* counted for this process, by its own books */
 	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */
+	enum arb_refusal refusal;  /* of the last reservation that was refused */
+	struct arb_repeat mem_refused, mem_driver; /* events that a program can repeat at will; under lock */
 	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
@@ -82,6 +88,7 @@ struct gpuarb_client {
 	bool tracked;           /* somebody else (the preload) enters and leaves the running set */
 	arb_u32 class_priority; /* of whoever waits or holds a lease; 0: nobody */
 	arb_u32 base_priority;  /* the account's */
+	struct arb_repeat skipped, timeouts; /* under guard->lock */
 	struct arb_busy looked;
 	uint64_t kicked_ns;
 	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
@@ -166,8 +173,12 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 }
 
 /* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the
- * lock. */
-int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns);
+ * lock. for_lease: whoever waits writes the event if it is in vain. */
+int arb_client_wait_until(
+	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease);
+
+/* Events that were held back because they repeat: those that are due, or all `now`. */
+void arb_client_note_rest(struct gpuarb_client *c, bool now);
 
 /* There may be room for one that waits for it. */
 void arb_client_memory_freed(struct gpuarb_client *c);
@@ -181,6 +192,16 @@ void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most);
 /* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process.
  */
 void arb_client_part(struct gpuarb_client *c);
+
+/* Where memory decides: what it decides by, and the turns at it, which begin when the set was entered and end
+ * before it is left. */
+static inline struct arb_residency arb_turn_residency(
+	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	return (struct arb_residency){&c->seg, &c->rules, snap, now_ns};
+}
+void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap);
+void arb_turn_end(struct gpuarb_client *c);
 
 /* The functions of struct arb_move. */
 arb_choose_fn arb_turn_choose;

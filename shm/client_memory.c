@@ -147,8 +147,10 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 	int r;
 
 	*dead = false;
+	c->refusal = ARB_REFUSAL_SINGLE;
 	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
 		return own && bytes <= c->mem_most ? -EAGAIN : -ENOMEM;
+	c->refusal = ARB_REFUSAL_QUOTA;
 	r = count(c, bytes, most);
 	if (r == -ENOMEM) {
 		*dead = !reclaim_members(c);
@@ -174,8 +176,12 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 	bool dead;
 	int r;
 
-	if (bytes > INT64_MAX)
+	if (bytes > INT64_MAX) {
+		arb_lock_take(&c->guard->lock);
+		c->refusal = ARB_REFUSAL_SIZE;
+		arb_lock_give(&c->guard->lock);
 		return -ENOMEM;
+	}
 	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
 	do {
@@ -202,21 +208,13 @@ void gpuarb_client_mem_settled(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->lock);
 }
 
-void gpuarb_client_mem_refused(struct gpuarb_client *c, uint64_t bytes)
-{
-	arb_lock_take(&c->guard->lock);
-	if (arb_load32(&c->guard->joined))
-		arb_events_write(&c->seg, ARB_EVENT_MEM_REFUSED, c->me.slot, c->account, bytes, c->mem_limit);
-	arb_lock_give(&c->guard->lock);
-}
-
 int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 {
 	int r = gpuarb_client_mem_try(c, bytes, false);
 
 	if (r != -ENOMEM && r != -EAGAIN)
 		return r;
-	gpuarb_client_mem_refused(c, bytes);
+	gpuarb_client_mem_refused(c, bytes, NULL);
 	return -ENOMEM;
 }
 

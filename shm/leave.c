@@ -28,6 +28,7 @@ static void leave_for_good(struct gpuarb_client *c)
 	void *page = c->lock_page;
 	int r;
 
+	arb_client_note_rest(c, true);
 	arb_sampler_stop(&c->sampler);
 	arb_store64(&c->guard->birth, 0);
 	arb_store32(&c->guard->joined, 0);

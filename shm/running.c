@@ -172,6 +172,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			r = arb_running_settle(me, s);
 			if (r < 0)
 				return r;
+			move->returned |= r == 1;
 			continue;
 		}
 		if (s->running[word] & bit) {
@@ -271,6 +272,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 			r = arb_running_settle(me, s);
 			if (r < 0)
 				return r;
+			move->returned |= r == 1;
 			if (r)
 				return 0;
 			continue; /* an eviction that was being tried, and was given up: we still run */

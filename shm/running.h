@@ -59,6 +59,7 @@ struct arb_move {
 	bool steady;      /* out: nobody has changed the record from enter to leave */
 	uint32_t reason;  /* out: why it was refused */
 	bool kept;        /* out: it has left and keeps its place, as one who waits for it */
+	bool returned;    /* out: it had been evicted; for the caller to clear */
 	uint64_t busy;    /* out: the busy clock when it did so, or entered after it */
 	uint32_t next;    /* out: who was chosen and must be woken, or ARB_NONE */
 };

@@ -47,11 +47,11 @@ uint64_t arb_segment_fingerprint(void)
 		AT(arb_event, check), sizeof(struct arb_promise), AT(arb_promise, name),
 		AT(arb_state_header, mem_physical), sizeof(struct arb_state_header),
 		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
-		AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT, ARB_SAMPLE_TIME_SHIFT,
-		ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want), AT(arb_slot, adm_since_ns),
-		AT(arb_state_header, adm_sample), AT(arb_state_header, adm_boost_until_ns),
-		AT(arb_state_header, adm_wake), AT(arb_state_header, adm_waiting),
-		AT(arb_state_header, adm_leased)};
+		AT(arb_state_header, told_window_ms), AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT,
+		ARB_SAMPLE_TIME_SHIFT, ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want),
+		AT(arb_slot, adm_since_ns), AT(arb_state_header, adm_sample),
+		AT(arb_state_header, adm_boost_until_ns), AT(arb_state_header, adm_wake),
+		AT(arb_state_header, adm_waiting), AT(arb_state_header, adm_leased)};
 
 	return mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));
 }

@@ -25,13 +25,6 @@
 /* How far an account may go beyond its scaled quota at a time, while nobody else is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
 
-/* Where memory decides, it decides by this. */
-static struct arb_residency residency(
-	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
-{
-	return (struct arb_residency){&c->seg, &c->rules, snap, now_ns};
-}
-
 static struct arb_order order_at(const struct gpuarb_client *c, uint64_t now_ns)
 {
 	return (struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
@@ -43,7 +36,7 @@ uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t n
 	struct arb_order order = order_at(c, now_ns);
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = residency(c, snap, now_ns);
+		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
 
 		return arb_residency_choose(&r);
 	}
@@ -112,7 +105,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	if (!within_quota(c, snap, c->outstanding))
 		return ARB_REASON_QUOTA;
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = residency(c, snap, now_ns);
+		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
 
 		return arb_residency_admit(&r, c->me.slot);
 	}
@@ -177,11 +170,11 @@ static void prepare_to_wait(struct gpuarb_client *c)
 	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait_from);
 }
 
-static void begin_turn(struct gpuarb_client *c, const struct arb_snap *snap)
+/* Said by whoever comes back after others took it for hung. */
+static void note_return(struct gpuarb_client *c)
 {
-	struct arb_residency r = residency(c, snap, c->move.now / ARB_TICKS_PER_NS);
-
-	c->turn_fresh |= arb_residency_enter(&r, c->me.slot);
+	c->move.returned = false;
+	arb_events_write(&c->seg, ARB_EVENT_RETURNED, c->me.slot, c->account, 0, 0);
 }
 
 /* `runs`: it is on the GPU already, whatever quota and policy say. */
@@ -213,6 +206,8 @@ static int enter(
 		r = arb_running_enter(&c->me, move, snap);
 		move->admit = admit;
 		wake_next(c, move);
+		if (__builtin_expect(move->returned, 0))
+			note_return(c);
 		if (__builtin_expect(r == 0, 1)) {
 			struct arb_slot *s = arb_client_slot(c);
 
@@ -222,7 +217,7 @@ static int enter(
 				c->turn_began = move->now;
 			c->kept = false;
 			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
-				begin_turn(c, snap);
+				arb_turn_begin(c, snap);
 			arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			arb_store32(&s->gate, 1);
 			mark_active(c);
@@ -281,16 +276,6 @@ int arb_client_enter_now(struct gpuarb_client *c)
 	return r;
 }
 
-/* Without work, but with its turn not over, it may come back at once: what is on the GPU stays there. */
-static void end_turn(struct gpuarb_client *c)
-{
-	struct arb_snap snap;
-	struct arb_residency r = residency(c, &snap, arb_os_now_ns());
-	bool keep = arb_running_read(&c->seg, &snap) == 0 && !arb_residency_over(&r, c->me.slot);
-
-	arb_residency_leave(&r, c->me.slot, keep);
-}
-
 static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint64_t length = arb_policy_turn(c->rules.policy, c->rules.slice_ticks, snap->win_ticks);
@@ -298,7 +283,7 @@ static bool turn_over(const struct gpuarb_client *c, const struct arb_snap *snap
 	uint32_t next;
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = residency(c, snap, now_ns);
+		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
 
 		return arb_residency_over(&r, c->me.slot);
 	}
@@ -350,12 +335,14 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	/* First: nobody here may launch when the place is no longer ours. */
 	arb_store32(&arb_client_slot(c)->gate, 0);
 	if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
-		end_turn(c);
+		arb_turn_end(c);
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
 		move->keep_ns = may_keep(c, keep_ns);
 		r = arb_running_leave(&c->me, move, &snap);
+		if (__builtin_expect(move->returned, 0))
+			note_return(c);
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
 			r = move->kept;
@@ -414,7 +401,7 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	struct arb_order order = order_at(c, now_ns);
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = residency(c, snap, now_ns);
+		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
 
 		order = arb_residency_order(&r);
 	}
@@ -433,7 +420,7 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	return end < 50 * MS ? end : 50 * MS;
 }
 
-static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
+static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns, bool for_lease)
 {
 	struct arb_snap snap;
 	struct arb_move *move = arb_client_move(c, 0);
@@ -446,8 +433,8 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns)
 	note_reason(c, ARB_REASON_NONE, &snap);
 	arb_store32(&arb_client_slot(c)->reason, reason);
 	c->wait_left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
-	/* A short wait is one of many, one right behind the other. */
-	if (result != -ETIMEDOUT || waited_ns >= EVENT_NS)
+	/* A short wait is one of many, one right behind the other; a lease has an event of its own. */
+	if (!for_lease && (result != -ETIMEDOUT || waited_ns >= EVENT_NS))
 		arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
 	return result;
 }
@@ -462,7 +449,8 @@ static int enter_or_queue(
 	return r < 0 ? r : enter(c, work, true, false, snap);
 }
 
-int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns)
+int arb_client_wait_until(
+	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	uint64_t began = 0, now, look_ns;
@@ -487,8 +475,8 @@ int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *wor
 		if (!began)
 			began = now;
 		if (now >= until_ns || arb_load32(&c->cancels) != cancels) {
-			r = give_up(
-				c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT, now - began);
+			r = give_up(c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT,
+				now - began, for_lease);
 			break;
 		}
 		look_ns = now + sleep_time(c, &snap, now);
@@ -506,7 +494,7 @@ int arb_client_wait_until(struct gpuarb_client *c, const struct gpuarb_work *wor
 	}
 	/* Whatever went wrong, places must not be kept for one who has stopped waiting. */
 	if (r < 0 && c->waiting_since && arb_load32(&c->guard->joined))
-		give_up(c, r, arb_os_now_ns() - c->waiting_since);
+		give_up(c, r, arb_os_now_ns() - c->waiting_since, for_lease);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -516,7 +504,7 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 	uint64_t now = arb_os_now_ns();
 
 	return arb_client_wait_until(
-		c, work, max_wait_ns < UINT64_MAX - now ? now + max_wait_ns : UINT64_MAX);
+		c, work, max_wait_ns < UINT64_MAX - now ? now + max_wait_ns : UINT64_MAX, false);
 }
 
 void gpuarb_client_cancel(struct gpuarb_client *c)
@@ -548,6 +536,7 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
 	if (now - c->checked_ns >= STALE_CHECK_NS) {
 		c->checked_ns = now;
+		arb_client_note_rest(c, false);
 		arb_client_find_control(c);
 		arb_client_stroll(c);
 		if (arb_slot_alive(&c->seg, c->me.slot) == -ESTALE)

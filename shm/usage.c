@@ -4,6 +4,7 @@
 #include "os.h"
 #include "running.h"
 #include "segment.h"
+#include "told.h"
 
 #define TRIES 1000
 /* Between reading the clock and reading the word somebody else, with a later clock, may have written it. */
@@ -75,14 +76,23 @@ struct arb_usage arb_usage_read(
 		arb_load64(&seg->header->adm_boost_until_ns), now_ns);
 }
 
-bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u)
+static void tell(struct arb_segment *seg, bool high, unsigned hundredths, struct arb_usage_lines lines,
+	uint64_t now_ns)
+{
+	arb_told_pressure(seg, high, hundredths, high ? lines.high : lines.low, now_ns);
+}
+
+bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u, uint64_t now_ns)
 {
 	uint64_t next = (u->word & ~(uint64_t)ARB_SAMPLE_HIGH) | (u->high ? ARB_SAMPLE_HIGH : 0);
 
 	if (next == u->word || !u->fresh)
 		return false;
 	/* Lost: there is a new sample, or somebody else has done it. */
-	return arb_cas64_full(&seg->header->adm_sample, u->word, next);
+	if (!arb_cas64_full(&seg->header->adm_sample, u->word, next))
+		return false;
+	tell(seg, u->high, u->hundredths, u->lines, now_ns);
+	return true;
 }
 
 bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *rules, unsigned hundredths,
@@ -99,8 +109,10 @@ bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *ru
 			arb_usage_read(seg, rules, arb_os_now_ns()).sampled)
 			return false;
 		if (arb_cas64_full(&seg->header->adm_sample, old.word,
-			    arb_usage_pack(hundredths, source, high, now_ns)))
+			    arb_usage_pack(hundredths, source, high, now_ns))) {
+			tell(seg, high, hundredths, old.lines, now_ns);
 			return (was || !old.fresh) && !high;
+		}
 	}
 	return false;
 }

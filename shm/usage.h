@@ -53,7 +53,7 @@ struct arb_usage arb_usage_judge(
 struct arb_usage arb_usage_read(
 	const struct arb_segment *seg, const struct arb_usage_rules *rules, uint64_t now_ns);
 /* Notes the state that `u` came to, so that the next one starts from there. True if it was another before. */
-bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u);
+bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u, uint64_t now_ns);
 
 /* By the holder of the sampler's byte. True if the pressure is over with it. */
 bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *rules, unsigned hundredths,

@@ -374,7 +374,7 @@ int gpuarb_view_events(struct gpuarb_view *v, uint64_t *position, struct gpuarb_
 	for (; *position < end && n < most; (*position)++)
 		if (arb_events_read(&v->seg, *position, &e) == 0)
 			events[n++] = (struct gpuarb_event){e.position, e.time_ns, arb_events_name(e.kind),
-				e.kind, e.slot, e.generation, e.account, e.a, e.b};
+				e.kind, e.slot, e.generation, e.account, e.a, e.b, e.c, e.why, e.times};
 	return (int)n;
 }
 

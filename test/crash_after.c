@@ -87,7 +87,7 @@ void after_event(struct world *w)
 		if (arb_events_read(seg, i, &event) < 0)
 			lost++;
 		else if (event.kind == ARB_EVENT_NONE ||
-			 (event.kind == ARB_EVENT_TAIL && (event.a != 1 || event.b != 2)))
+			 (event.kind == ARB_EVENT_WINDOW && (event.a != 1 || event.b != 2)))
 			world_wrong(w, "an event that was half written is shown");
 	if (lost > 1)
 		world_wrong(w, "%llu events were lost by one death", (unsigned long long)lost);

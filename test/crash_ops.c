@@ -189,7 +189,7 @@ static void sweep(struct world *w)
 
 static void write_event(struct world *w)
 {
-	arb_events_write(&w->v->seg, ARB_EVENT_TAIL, w->v->me.slot, w->v->account, 1, 2);
+	arb_events_write(&w->v->seg, ARB_EVENT_WINDOW, w->v->me.slot, w->v->account, 1, 2);
 }
 
 static void become_admin(struct world *w)

@@ -163,7 +163,7 @@ static void *own_slot(void *argument)
 		arb_store64(&seg.slots[me.slot].heartbeat_ns, arb_os_now_ns());
 		T_CHECK(transition(&me, account, arb_running_leave) == 0, "leaving");
 		T_CHECK(arb_account_mem(&me, account, -100, 0) == 0, "releasing");
-		arb_events_write(&seg, ARB_EVENT_TAIL, me.slot, account, i, 0);
+		arb_events_write(&seg, ARB_EVENT_WINDOW, me.slot, account, i, 0);
 		if (i % 100 == 99) {
 			part(&me, page);
 			account = join(&me, &page, i % 3 ? "odd" : "even");

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <locale.h>
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -272,8 +273,8 @@ Test(screens, words_for_each_state)
 			"50 + batch "
 			"40 + nightly-report-of-the-statistics-group 30."},
 		{"web", "Memory: 3.0G in use of a quota of 4.0G (as its program asked), at most 3.8G so far"},
-		{"web", "Memory: 3.00s ago it was refused 2.0G, which would have gone over its quota of "
-			"4.0G"},
+		{"web", "Memory: 3.00s ago it was refused 2.0G of memory: its quota is 4.0G, of which 3.0G "
+			"were in use"},
 		{"web", "pid 4000 python3 in container 4f1e2d3c4b5a: running"},
 		{"web", "seen: 1200 kernel launches"},
 		{"web", "may go past gpuarb: 2 export tables handed out"},
@@ -342,8 +343,13 @@ Test(screens, words_for_each_event)
 	char words[256], seen[ARB_EVENT_COUNT][256];
 
 	for (unsigned kind = 0; kind < ARB_EVENT_COUNT + 3; kind++) {
-		struct top_event e = {
-			.e = {.kind = kind, .name = "strange", .a = UINT64_MAX, .b = UINT64_MAX}};
+		struct top_event e = {.e = {.kind = kind,
+					      .name = "strange",
+					      .a = UINT64_MAX,
+					      .b = UINT64_MAX,
+					      .c = UINT64_MAX,
+					      .why = UINT_MAX,
+					      .times = UINT_MAX}};
 
 		top_words_event(busy, &e, words, sizeof(words));
 		cr_assert(*words);

@@ -214,7 +214,10 @@ Test(top, words)
 	cr_assert(strstr(out, "  Limit: 10 percent of the GPU's time, as its program asked"), "%s", out);
 	cr_assert(strstr(out, "it owes 2"), "%s", out);
 	cr_assert(strstr(out, "It may go on in 2."), "24 windows or so: %s", out);
-	cr_assert(strstr(out, "was refused 1.0G, which would have gone over its quota of 1.0G"), "%s", out);
+	cr_assert(
+		strstr(out,
+			" ago it was refused 1.0G of memory: its quota is 1.0G, of which 300M were in use."),
+		"%s", out);
 	cr_assert(strstr(out, "seen: none of its calls yet"), "this one does not call CUDA: %s", out);
 	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &set, 1, &err), 0, "%s", err.text);
 	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &later, 1, &err), 0, "%s", err.text);
@@ -236,7 +239,9 @@ Test(top, history_outlives_everybody)
 	gpuarb_client_close(a);
 	expect("--history", 0, " web joined: pid ");
 	cr_assert(strstr(out, " web throttled: its quota is used up until "), "%s", out);
-	cr_assert(strstr(out, " web was refused 1.0G of memory: its quota is 1.0G\n"), "%s", out);
+	cr_assert(strstr(out,
+			  " web was refused 1.0G of memory: its quota is 1.0G, of which 300M were in use\n"),
+		"%s", out);
 	cr_assert(strstr(out, " other left; it had used 0 and freed 0B\n"), "%s", out);
 	expect("--history --filter WEB", 0, " web left; it had used 2");
 	cr_assert_null(strstr(out, "other"), "%s", out);

@@ -154,7 +154,10 @@ void w_event(struct top_gpu *g, unsigned kind, const char *account, unsigned slo
 		.slot = slot,
 		.generation = 7,
 		.a = a,
-		.b = b};
+		.b = b,
+		.c = kind == ARB_EVENT_MEM_REFUSED ? 3ull << 30 : 0,
+		.why = kind == ARB_EVENT_MEM_REFUSED ? ARB_REFUSAL_QUOTA : 0,
+		.times = 1};
 
 	top_gpu_event(g, &e, account);
 }

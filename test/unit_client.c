@@ -394,7 +394,7 @@ Test(client, what_others_may_give_back_refuses_nobody)
 	cr_assert_eq(picture.accounts[0].mem_peak, 1000, "%lu: what was needed, not what might have been",
 		(unsigned long)picture.accounts[0].mem_peak);
 	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 0, "nobody was refused for good yet");
-	gpuarb_client_mem_refused(b, 1);
+	cr_assert(gpuarb_client_mem_refused(b, 1, NULL));
 	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 1);
 	/* Garbage from elsewhere is gone with the owner's next call. */
 	arb_store64(&a->seg.slots[a->me.slot].mem_passing, UINT64_MAX);

@@ -196,13 +196,13 @@ Test(sample, moved_lines_take_hold_without_a_sample_and_are_remembered)
 	moved.low_pct = 90;
 	u = arb_usage_read(&u_seg, &moved, u_clock_ns + MS);
 	cr_assert_not(u.high);
-	cr_assert(arb_usage_settle(&u_seg, &u), "it was another state before");
+	cr_assert(arb_usage_settle(&u_seg, &u, u_clock_ns + MS), "it was another state before");
 	/* Between the lines that come now, the state is the one that was settled. */
 	moved.high_pct = 87;
 	moved.low_pct = 80;
 	cr_assert_not(arb_usage_read(&u_seg, &moved, u_clock_ns + 2 * MS).high);
 	u = arb_usage_read(&u_seg, &moved, u_clock_ns + 2 * MS);
-	cr_assert_not(arb_usage_settle(&u_seg, &u));
+	cr_assert_not(arb_usage_settle(&u_seg, &u, u_clock_ns + 2 * MS));
 }
 
 Test(sample, the_busy_clock_says_what_part_of_the_time_somebody_ran)

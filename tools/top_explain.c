@@ -178,14 +178,14 @@ static void say_lately(const struct story *s)
 {
 	uint64_t held = 0, times = 0, longest = 0;
 	const struct top_event *e, *refused = NULL;
-	char x[32], y[32], z[32];
+	char x[32], y[32], words[256];
 
 	for (uint64_t k = 0; (e = event_back(s->gpu, k)) != NULL; k++) {
 		uint64_t age = ago(s, e->e.time_ns);
 
 		if (!is_of(s, e))
 			continue;
-		if (e->e.kind == ARB_EVENT_MEM_REFUSED && !refused)
+		if ((e->e.kind == ARB_EVENT_MEM_REFUSED || e->e.kind == ARB_EVENT_MEM_DRIVER) && !refused)
 			refused = e;
 		if (age > LATELY_NS)
 			continue;
@@ -199,11 +199,9 @@ static void say_lately(const struct story *s)
 			top_text_time(longest, x, sizeof(x)), times, times == 1 ? "" : "s",
 			top_text_time(held, y, sizeof(y)));
 	if (refused)
-		fprintf(s->to,
-			"  Memory: %s ago it was refused %s, which would have gone over its quota of %s.\n",
+		fprintf(s->to, "  Memory: %s ago it %s.\n",
 			top_text_time(ago(s, refused->e.time_ns), x, sizeof(x)),
-			top_text_bytes(refused->e.a, y, sizeof(y)),
-			top_text_bytes(refused->e.b, z, sizeof(z)));
+			top_words_event(s->gpu, refused, words, sizeof(words)));
 }
 
 static bool held_back_lately(const struct story *s)

@@ -10,6 +10,9 @@
 /* What happened, as the end of a sentence that begins with the account's name. */
 char *top_words_event(const struct top_gpu *gpu, const struct top_event *event, char *to, size_t size);
 
+/* And the beginning: the account, or the GPU. */
+const char *top_words_subject(const struct top_event *event, char *to, size_t size);
+
 /* Where an account's limits come from. */
 struct top_origin {
 	bool core_set, mem_set; /* by an administrator; else the program asked for it, or nobody did */

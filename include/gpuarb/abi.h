@@ -290,22 +290,45 @@ struct arb_account {
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
 
+/* What happened. Written once for each, or where it repeats quickly once a second with the number of times.
+ */
 enum arb_event_kind {
 	ARB_EVENT_NONE = 0,
-	ARB_EVENT_JOINED,
-	ARB_EVENT_LEFT,
-	ARB_EVENT_RECLAIMED,     /* a: ticks it had used; b: bytes freed */
-	ARB_EVENT_THROTTLED,     /* a: ticks used in the window; b: until, ns */
-	ARB_EVENT_RESUMED,       /* a: ns it had waited */
-	ARB_EVENT_EVICTED,       /* a: ns without a heartbeat */
-	ARB_EVENT_RETURNED,      /* an evicted client came back */
-	ARB_EVENT_WAIT_TIMEOUT,  /* a: ns it had waited; b: enum arb_reason */
-	ARB_EVENT_LIMIT_CHANGED, /* a: old ppm; b: new ppm */
-	ARB_EVENT_MEM_REFUSED,   /* a: bytes wanted; b: its quota */
-	ARB_EVENT_WINDOW,        /* a: new length in ns */
-	ARB_EVENT_TAIL,          /* a: ticks billed after the gate closed */
-	ARB_EVENT_CORRUPT,       /* somebody found garbage; a: which check */
+	ARB_EVENT_JOINED,            /* a: pid; b: uid */
+	ARB_EVENT_LEFT,              /* a: ticks it had used; b: bytes freed */
+	ARB_EVENT_RECLAIMED,         /* a: ticks it had used; b: bytes freed */
+	ARB_EVENT_THROTTLED,         /* a: ticks used in the window; b: until, ns */
+	ARB_EVENT_RESUMED,           /* a: ns it had waited; b: enum arb_reason, why it does not run now */
+	ARB_EVENT_EVICTED,           /* a: ns without a heartbeat */
+	ARB_EVENT_RETURNED,          /* an evicted client came back */
+	ARB_EVENT_WAIT_TIMEOUT,      /* a: ns it had waited; b: enum arb_reason */
+	ARB_EVENT_LIMIT_CHANGED,     /* a: old ppm; b: new ppm */
+	ARB_EVENT_MEM_LIMIT_CHANGED, /* a: old bytes; b: new bytes; 0: none */
+	ARB_EVENT_MEM_REFUSED,       /* a: bytes wanted; b: the bound; c: counted; why: enum arb_refusal */
+	ARB_EVENT_MEM_DRIVER,        /* the driver refused. a: bytes wanted; b: quota; c: used */
+	ARB_EVENT_TURN_BEGAN,        /* at the GPU's memory. a: its bytes; b: ns it had waited */
+	ARB_EVENT_TURN_ENDED,        /* a: its bytes; b: ns; c: when, ns; why: enum arb_turn_end */
+	ARB_EVENT_PRESSURE,      /* a: hundredths of a percent; b: the line; why: 1 HIGH_PRESSURE, 0 NORMAL */
+	ARB_EVENT_LEASE_SKIPPED, /* a: class; why: enum arb_reason */
+	ARB_EVENT_LEASE_TIMEOUT, /* a: class; b: ns it had waited; why: enum arb_reason */
+	ARB_EVENT_AUTO,    /* the policy auto. a: limits added up, ppm; why: 1 one at a time, 0 all at once */
+	ARB_EVENT_WINDOW,  /* a: new length in ns; b: the old one */
+	ARB_EVENT_CORRUPT, /* somebody found garbage; a: which check */
 	ARB_EVENT_COUNT
+};
+
+/* What an allocation would have exceeded. */
+enum arb_refusal {
+	ARB_REFUSAL_NONE = 0,
+	ARB_REFUSAL_QUOTA,  /* the account's */
+	ARB_REFUSAL_SINGLE, /* what one client may have of the GPU: single_oversub is off */
+	ARB_REFUSAL_SIZE,   /* what can be counted */
+	ARB_REFUSAL_COUNT
+};
+
+enum arb_turn_end {
+	ARB_TURN_OVER, /* it was over, and others waited */
+	ARB_TURN_IDLE, /* it had no work for switch_idle_ms */
 };
 
 /*
@@ -316,12 +339,13 @@ enum arb_event_kind {
 struct arb_event {
 	arb_u64 seq;
 	arb_u64 time_ns;
-	arb_u64 what; /* kind | slot << 16 | generation << 32 */
-	arb_u64 account;
-	arb_u64 a, b;
+	arb_u64 what;    /* kind | slot << 16 | generation << 32 */
+	arb_u64 account; /* index | why << 16 | times << 32; the index ARB_EVENT_GPU: of the GPU as a whole */
+	arb_u64 a, b, c;
 	arb_u64 check;
-	arb_u64 pad;
 } __attribute__((aligned(ARB_LINE)));
+
+#define ARB_EVENT_GPU 0xffffu
 
 /*
  * A promise of memory, made by whoever starts a program: it counts while byte ARB_BYTE_PROMISE(i) is locked,
@@ -361,6 +385,12 @@ struct arb_state_header {
 	arb_u64 reclaimed;     /* slots cleaned after a death, ever */
 	arb_u64 mem_physical;  /* bytes of the GPU as the driver told a client, 0: nobody asked: a hint */
 	arb_u64 ticket;        /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
+
+	/* What the event ring says of the GPU as a whole, so that each change is written once: by whoever
+	 * changes the word (CAS). 0: nothing yet. A wrong one costs an event, or makes one too many. */
+	arb_u32 told_window_ms;
+	arb_u32 told_auto;     /* 1: all at once; 2: one at a time */
+	arb_u64 told_pressure; /* ns, its lowest bit: 1 HIGH_PRESSURE, 0 NORMAL */
 
 	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
 

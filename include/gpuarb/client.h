@@ -144,8 +144,38 @@ GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t 
  */
 GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
 GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
-/* The program has been refused so much. */
-GPUARB_API void gpuarb_client_mem_refused(struct gpuarb_client *client, uint64_t bytes);
+
+/* A process of the account, and what it holds. */
+struct gpuarb_holder {
+	unsigned pid;   /* in its own namespace */
+	bool self;      /* this process */
+	bool elsewhere; /* in another PID namespace than this process */
+	char command[16];
+	char container[64]; /* empty: in none */
+	uint64_t bytes;
+};
+
+#define GPUARB_HOLDERS 4
+
+/* Why there was no memory, for people. */
+struct gpuarb_refusal {
+	unsigned why;    /* enum arb_refusal */
+	uint64_t bytes;  /* that were wanted; 0: not known */
+	uint64_t bound;  /* that they would have exceeded; 0: none */
+	uint64_t used;   /* of it, before */
+	uint64_t others; /* what all other accounts hold on that GPU */
+	char account[64];
+	unsigned nholders;                           /* in all */
+	struct gpuarb_holder holder[GPUARB_HOLDERS]; /* those who use it, the largest first */
+};
+
+/* The program has been refused so much: writes the event. `what` may be NULL. False: this process is no
+ * client just now, and nothing is said. */
+GPUARB_API bool gpuarb_client_mem_refused(
+	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
+/* The same where the driver had no memory, although it had been reserved and is released again. */
+GPUARB_API bool gpuarb_client_mem_driver_refused(
+	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
 /* What the driver says that the GPU has; the setting physical_memory_mb stands above it. */
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */

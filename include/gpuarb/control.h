@@ -153,6 +153,7 @@ struct gpuarb_view_class {
 	bool pass; /* goes under pressure too */
 	unsigned max_wait_ms, queue_limit;
 	unsigned waiting;
+	unsigned index; /* by which events name it */
 };
 
 struct gpuarb_view_admission {
@@ -210,8 +211,11 @@ struct gpuarb_event {
 	uint64_t position;
 	uint64_t time_ns;
 	const char *name;
-	unsigned kind, slot, generation, account;
-	uint64_t a, b;
+	unsigned kind, slot, generation;
+	unsigned account; /* ARB_NONE: of the GPU as a whole */
+	uint64_t a, b, c;
+	unsigned why;   /* what these four mean is with enum arb_event_kind */
+	unsigned times; /* how often it happened, at least 1 */
 };
 
 /* The events from *position on (0: the oldest there is); moves *position on. Returns how many, up to `most`.
