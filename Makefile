@@ -32,7 +32,7 @@ CHECK_PACKAGES :=
 .DEFAULT_GOAL := all
 .PHONY: all check demo bench deps deps-check clean help
 
-RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/rules.mk test/top.mk test/preload.mk test/admission.mk bench/rules.mk)
+RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/world/rules.mk test/rules.mk test/top.mk test/preload.mk test/admission.mk bench/rules.mk)
 include $(RULES)
 
 all: $(ALL) ## build everything into build/

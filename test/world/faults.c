@@ -1,0 +1,146 @@
+#include "faults.h"
+
+#include <stdio.h>
+
+#include "gpuarb/control.h"
+#include "judge.h"
+
+struct faults faults;
+
+static struct {
+	uint64_t end_ns;
+	void (*followed)(struct world_process *dead);
+	unsigned told; /* processes whose end was told, as a number of the next */
+	bool done[4096];
+} plan;
+
+void faults_draw(bool polite)
+{
+	faults = (struct faults){0};
+	if (world_chance_below(&world.programs, 3) == 0)
+		return;
+	if (world_chance_below(&world.programs, 2))
+		faults.kills = 1 + world_chance_below(&world.programs, 60);
+	if (world_chance_below(&world.programs, 3) == 0)
+		faults.stops = 5 + world_chance_below(&world.programs, 100);
+	if (!polite && world_chance_below(&world.programs, 3) == 0)
+		faults.changes = 1 + world_chance_below(&world.programs, 30);
+}
+
+uint64_t faults_patience_ns(void)
+{
+	return (faults.kills || faults.stops ? 4 : 2) * WORLD_S;
+}
+
+static struct world_process *victim(void)
+{
+	for (int i = 0; i < 8; i++) {
+		struct world_process *p =
+			world.processes[world_chance_below(&world.programs, world.nprocesses)];
+
+		if (p->alive && p->script)
+			return p;
+	}
+	return NULL;
+}
+
+static void *killer(void *argument)
+{
+	struct world_process *p;
+
+	(void)argument;
+	for (;;) {
+		world_sleep(world_chance_exp(&world.programs, faults.kills * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		p = victim();
+		if (!p)
+			continue;
+		/* Wherever it sleeps, or a few points further in what it does next. */
+		if (world_chance_below(&world.programs, 4) == 0)
+			world_kill(p);
+		else
+			world_doom(p, 1 + (uint32_t)world_chance_below(&world.programs, 60));
+	}
+}
+
+static void *stopper(void *argument)
+{
+	struct world_process *p;
+
+	(void)argument;
+	for (;;) {
+		world_sleep(world_chance_exp(&world.programs, faults.stops * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		p = victim();
+		if (p && !p->stopped)
+			world_stop(p, world_chance_exp(&world.programs, 50 * WORLD_MS));
+	}
+}
+
+static void *changer(void *argument)
+{
+	static const char *const keys[] = {"core", "mem", "priority", "window_ms", "slice_ms", "grace_ms",
+		"policy", "billing", "carryover_percent", "borrow"};
+	static const char *const policies[] = {"concurrent", "exclusive", "auto", "fair"};
+
+	(void)argument;
+	for (;;) {
+		char account[24], value[32];
+		unsigned k = (unsigned)world_chance_below(&world.programs, 10);
+		struct gpuarb_change change = {k < 3 ? account : NULL, keys[k], value};
+		struct gpuarb_error err = {0};
+		uint64_t n = 1 + world_chance_below(&world.programs, 100);
+
+		world_sleep(world_chance_exp(&world.programs, faults.changes * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		snprintf(account, sizeof(account), "account%u",
+			(unsigned)world_chance_below(&world.programs, 4));
+		snprintf(value, sizeof(value), "%llu",
+			(unsigned long long)(k == 1 ? n * 20000 : k == 3 || k == 5 ? 10 + n : n));
+		if (k == 6)
+			snprintf(value, sizeof(value), "%s", policies[n % 4]);
+		if (k == 7)
+			snprintf(value, sizeof(value), "%s", n % 2 ? "weighted" : "full");
+		if (k == 9)
+			snprintf(value, sizeof(value), "%s", n % 2 ? "off" : "idle");
+		world_does("changes a setting", k, n);
+		if (gpuarb_control_change(WORLD_DIR, WORLD_GPU, &change, 1, &err) < 0 && err.code != -11 &&
+			err.code != -16)
+			world_fail("%s=%s cannot be set: %s", keys[k], value, err.text);
+	}
+}
+
+/* Tells of those that have ended. */
+static void *follower(void *argument)
+{
+	(void)argument;
+	while (world.now_ns < plan.end_ns) {
+		for (unsigned i = 0; i < world.nprocesses && i < 4096; i++)
+			if (!world.processes[i]->alive && !plan.done[i]) {
+				plan.done[i] = true;
+				plan.followed(world.processes[i]);
+			}
+		world_sleep(5 * WORLD_MS);
+	}
+	return NULL;
+}
+
+void faults_start(uint64_t end_ns, void (*followed)(struct world_process *dead))
+{
+	struct world_process *p = world_process_new(NULL);
+
+	for (unsigned i = 0; i < 4096; i++)
+		plan.done[i] = false;
+	plan.end_ns = end_ns;
+	plan.followed = followed;
+	world_thread_new(p, "follower", world.now_ns, follower, NULL);
+	if (faults.kills)
+		world_thread_new(p, "killer", world.now_ns, killer, NULL);
+	if (faults.stops)
+		world_thread_new(p, "stopper", world.now_ns, stopper, NULL);
+	if (faults.changes)
+		world_thread_new(p, "administrator", world.now_ns + 20 * WORLD_MS, changer, NULL);
+}

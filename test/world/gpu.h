@@ -1,0 +1,13 @@
+/* The GPU of the world, and what a process and a thread have of its driver. */
+#ifndef WORLD_GPU_H
+#define WORLD_GPU_H
+
+#include "world.h"
+
+void world_gpu_process(struct world_process *p);
+void world_gpu_thread(struct world_thread *t);
+void world_gpu_enter(struct world_thread *t);
+void world_gpu_ended(struct world_process *p);
+void world_gpu_end(void);
+
+#endif

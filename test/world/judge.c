@@ -1,0 +1,193 @@
+#include "judge.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "../../shm/account.h"
+#include "../../shm/atomic.h"
+#include "../../shm/check.h"
+#include "../../shm/client.h"
+#include "../../shm/running.h"
+
+/* Who has been woken, or let in, is seen to move within this time, unless it was held up. */
+#define LOST_NS (2 * WORLD_MS)
+
+struct world_terms world_terms;
+
+static struct {
+	struct arb_segment seg;
+	bool open;
+	uint64_t steps, head;
+	uint64_t reserved, reserved_at; /* the reservation that was last seen, and since when */
+	uint64_t t, v, busy;            /* which never go back */
+} judge;
+
+static void say(void *argument, const char *sentence)
+{
+	(void)argument;
+	world_fail("%s", sentence);
+}
+
+struct arb_segment *judge_segment(void)
+{
+	if (!judge.open)
+		judge.open = arb_segment_open(&judge.seg, WORLD_DIR, WORLD_GPU, false, NULL, NULL) == 0;
+	return judge.open ? &judge.seg : NULL;
+}
+
+void judge_begin(void)
+{
+	memset(&judge, 0, sizeof(judge));
+}
+
+void judge_end(void)
+{
+	if (judge.open)
+		arb_segment_close(&judge.seg);
+	judge.open = false;
+}
+
+static unsigned members(const uint64_t *bits, unsigned words)
+{
+	unsigned n = 0;
+
+	for (unsigned w = 0; w < words; w++)
+		n += (unsigned)__builtin_popcountll(bits[w]);
+	return n;
+}
+
+/* Who sleeps although the word on which it sleeps has changed was not woken by whoever changed it. */
+static void check_sleepers(void)
+{
+	for (unsigned i = 0; i < world.nthreads; i++) {
+		struct world_thread *t = world.threads[i];
+		uint64_t since = t->since_ns > world.last_death_ns ? t->since_ns : world.last_death_ns;
+
+		if (t->state != THREAD_WAITING || !t->word || world.now_ns < since + LOST_NS ||
+			t->process->stopped || __atomic_load_n(t->word, __ATOMIC_RELAXED) == t->value)
+			continue;
+		/* Whoever changed it may be on its way to waking it. */
+		for (unsigned k = 0; k < world.nthreads; k++)
+			if (world.threads[k]->state != THREAD_GONE &&
+				(world.threads[k]->held_up || world.threads[k]->process->stopped))
+				return;
+		world_fail("lost wake-up: thread %u (%s) of process %u sleeps since %.3f ms, its word was "
+			   "%u and is %u",
+			t->number, t->name, t->process->number, (double)(world.now_ns - t->since_ns) / 1e6,
+			t->value, __atomic_load_n(t->word, __ATOMIC_RELAXED));
+	}
+}
+
+/* A place that is kept for one who sleeps: it was not told. */
+static void check_reservation(const struct arb_snap *s)
+{
+	uint32_t slot = (uint32_t)s->reserved - 1;
+
+	if (s->reserved != judge.reserved) {
+		judge.reserved = s->reserved;
+		judge.reserved_at = world.now_ns;
+		return;
+	}
+	if (!s->reserved || !world_terms.quiet || slot >= judge.seg.nslots ||
+		world.now_ns < judge.reserved_at + LOST_NS || world.now_ns > s->reserved_until)
+		return;
+	for (unsigned i = 0; i < world.nthreads; i++) {
+		struct world_thread *t = world.threads[i];
+
+		if (t->state != THREAD_GONE && t->held_up)
+			return;
+		if (t->state == THREAD_WAITING && t->word == &judge.seg.slots[slot].wake.v &&
+			t->since_ns < judge.reserved_at)
+			world_fail("lost wake-up: slot %u sleeps since before its place was kept for it, %.3f "
+				   "ms ago",
+				slot, (double)(world.now_ns - judge.reserved_at) / 1e6);
+	}
+}
+
+static void check_clocks(const struct arb_snap *s)
+{
+	if (s->t < judge.t || s->v < judge.v || s->busy < judge.busy)
+		world_fail("the record's clocks went back");
+	judge.t = s->t;
+	judge.v = s->v;
+	judge.busy = s->busy;
+}
+
+static void check_quotas(void)
+{
+	uint32_t high = arb_load32(&judge.seg.header->accounts_high);
+	struct arb_account_snap a;
+
+	for (uint32_t i = 0; i < high; i++) {
+		uint64_t limit = arb_load64(&judge.seg.accounts[i].mem_limit);
+
+		if (limit && arb_account_read(&judge.seg, i, &a) == 0 && a.mem_used > limit)
+			world_fail("account %u has %llu bytes, its quota is %llu", i,
+				(unsigned long long)a.mem_used, (unsigned long long)limit);
+	}
+}
+
+void judge_step(void)
+{
+	struct arb_snap s;
+	int r;
+
+	if (world.failed || !judge_segment() || world_terms.garbage)
+		return;
+	if (++judge.steps % world_terms.every == 0) {
+		r = arb_check(&judge.seg, say, NULL);
+		if (r == -EBUSY)
+			world_fail("the segment never stands still, although nobody runs");
+	}
+	/* The rest depends on the record alone, and holds until that is another. */
+	if (world.failed || (judge.head == arb_load64(&judge.seg.header->head) && judge.steps % 8))
+		return;
+	if (arb_running_read(&judge.seg, &s) < 0)
+		return;
+	judge.head = s.head;
+	check_clocks(&s);
+	if (world_terms.exclusive && members(s.running, s.words) > 1)
+		world_fail("%u are in the set, one may be", members(s.running, s.words));
+	if (world_terms.quotas_fixed)
+		check_quotas();
+	check_sleepers();
+	check_reservation(&s);
+}
+
+void judge_rest(void)
+{
+	struct arb_account_snap a;
+	struct arb_snap s;
+	uint64_t sum = 0;
+	bool renamed = false;
+
+	if (world.failed || !judge_segment())
+		return;
+	if (arb_check(&judge.seg, say, NULL) < 0)
+		world_fail("the segment cannot be checked");
+	if (world.failed || arb_running_read(&judge.seg, &s) < 0)
+		return;
+	for (uint32_t i = 0; i < arb_load32(&judge.seg.header->accounts_high); i++) {
+		if (arb_account_read(&judge.seg, i, &a) < 0)
+			continue;
+		sum += arb_account_usage(&judge.seg, &s, &a, false, false);
+		/* What an entry had is forgotten when it gets another name. */
+		renamed |= arb_load32(&judge.seg.accounts[i].generation) > 1;
+		if (a.mem_used)
+			world_fail("nobody is left, and account %u has %llu bytes", i,
+				(unsigned long long)a.mem_used);
+	}
+	if (sum != s.busy && !renamed)
+		world_fail("accounts have been billed %lld ticks more than the GPU was busy",
+			(long long)(sum - s.busy));
+	if (s.weight || s.reserved || members(s.running, s.words) || members(s.waiting, s.words) ||
+		members(s.evicted, s.words))
+		world_fail("nobody is left, and somebody is in the set: W %u, running %u, waiting %u, evicted "
+			   "%u, reservation %llx",
+			s.weight, members(s.running, s.words), members(s.waiting, s.words),
+			members(s.evicted, s.words), (unsigned long long)s.reserved);
+	for (uint32_t i = 0; i < judge.seg.nslots; i++)
+		if (arb_load32(&judge.seg.slots[i].state) != ARB_SLOT_FREE)
+			world_fail("nobody is left, and slot %u is not free: its state is %u", i,
+				arb_load32(&judge.seg.slots[i].state));
+}

@@ -1,0 +1,30 @@
+/* What must hold after every step, and what at the end. */
+#ifndef WORLD_JUDGE_H
+#define WORLD_JUDGE_H
+
+#include "world.h"
+
+#include "../../shm/segment.h"
+
+#define WORLD_DIR "/world"
+#define WORLD_GPU "GPU-00000000-0000-0000-0000-000000000001"
+
+/* What this world promises, so that it can be held to it. */
+struct world_terms {
+	bool exclusive;      /* never two in the set */
+	bool quotas_fixed;   /* no account is ever above its memory quota */
+	bool quiet;          /* nobody is killed, stopped or writes garbage: what is late was lost */
+	bool garbage;        /* somebody writes it: what is read may be anything, for a while */
+	unsigned every;      /* steps between two looks at everything */
+};
+extern struct world_terms world_terms;
+
+void judge_begin(void);
+void judge_step(void);
+/* Of the segment that is there now; NULL if there is none. */
+struct arb_segment *judge_segment(void);
+/* The law, the invariants, and that accounts have been billed all of the busy time. */
+void judge_rest(void);
+void judge_end(void);
+
+#endif

@@ -1,0 +1,304 @@
+/*
+ * What the simulated driver, the load and the preload ask of the C library, for the thread that runs: the
+ * linker leads these calls here (--wrap). Outside of all threads the real ones answer.
+ */
+#include "world.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NEVER UINT64_MAX
+
+/* Nobody but the linker knows these names. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void __real_free(void *p);
+
+void *__wrap_malloc(size_t size)
+{
+	return world.current ? world_alloc(size) : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	void *p;
+
+	if (!world.current)
+		return __real_calloc(n, size);
+	p = world_alloc(n * size);
+	return memset(p, 0, n * size);
+}
+
+void __wrap_free(void *p)
+{
+	if (world_owns(p))
+		world_free(p);
+	else
+		__real_free(p);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+	return world_owns(p) || (!p && world.current) ? world_resize(p, size) : __real_realloc(p, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+	size_t size = strlen(text) + 1;
+	char *copy = __wrap_malloc(size);
+
+	return copy ? memcpy(copy, text, size) : NULL;
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+	return world_alloc_aligned(alignment, size);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	uint64_t ns;
+
+	if (!world.current && clock != CLOCK_REALTIME)
+		return __real_clock_gettime(clock, ts);
+	if (world.current)
+		world_spend(world.weather.clock_ns);
+	ns = clock == CLOCK_THREAD_CPUTIME_ID ? world.current->cpu_ns : world.now_ns;
+	*ts = (struct timespec){(time_t)(ns / WORLD_S), (long)(ns % WORLD_S)};
+	return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
+{
+	world_sleep((uint64_t)ts->tv_sec * WORLD_S + (uint64_t)ts->tv_nsec);
+	if (left)
+		*left = (struct timespec){0, 0};
+	return 0;
+}
+
+/* A mutex is one word, of which zero is free; who waits for it waits on the word. */
+struct mutex {
+	uint32_t word; /* the owner's number + 1, | WAITED */
+};
+#define WAITED 0x80000000u
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *attr)
+{
+	(void)attr;
+	memset(m, 0, sizeof(*m));
+	return 0;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+	struct mutex *m = (struct mutex *)mutex;
+	uint32_t me;
+
+	if (!world.current)
+		return 0;
+	me = world.current->number + 1;
+	arb_self_point();
+	while (m->word) {
+		m->word |= WAITED;
+		world_wait(&m->word, m->word, NEVER);
+	}
+	m->word = me;
+	return 0;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	struct mutex *m = (struct mutex *)mutex;
+	bool waited = m->word & WAITED;
+
+	if (!world.current)
+		return 0;
+	m->word = 0;
+	/* All of them look again: who is first has it. */
+	if (waited)
+		world_wake(&m->word, 0);
+	arb_self_point();
+	return 0;
+}
+
+struct start {
+	void *(*body)(void *);
+	void *argument;
+};
+
+int __wrap_pthread_create(
+	pthread_t *thread, const pthread_attr_t *attr, void *(*body)(void *), void *argument)
+{
+	struct world_thread *t;
+
+	(void)attr;
+	world_spend(20 * WORLD_US);
+	t = world_thread_new(world.current->process, "thread", world.now_ns + world_lateness(), body, argument);
+	*thread = (pthread_t)t;
+	return 0;
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+	struct world_thread *t = (struct world_thread *)thread;
+
+	while (t->state != THREAD_GONE)
+		world_wait((const uint32_t *)&t->state, t->state, world.now_ns + 100 * WORLD_MS);
+	if (result)
+		*result = t->result;
+	return 0;
+}
+
+int __wrap_pthread_detach(pthread_t thread)
+{
+	(void)thread;
+	return 0;
+}
+
+pthread_t __wrap_pthread_self(void)
+{
+	return (pthread_t)world.current;
+}
+
+int __wrap_pthread_once(pthread_once_t *once, void (*function)(void))
+{
+	if (*once == PTHREAD_ONCE_INIT) {
+		*once = 1;
+		function();
+	}
+	return 0;
+}
+
+static unsigned nkeys;
+
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
+{
+	(void)destroy;
+	*key = ++nkeys % 16;
+	return 0;
+}
+
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+{
+	if (world.current)
+		world.current->keys[key % 16] = (void *)(uintptr_t)value;
+	return 0;
+}
+
+void *__wrap_pthread_getspecific(pthread_key_t key)
+{
+	return world.current ? world.current->keys[key % 16] : NULL;
+}
+
+int __wrap_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	(void)prepare;
+	(void)parent;
+	(void)child;
+	return 0;
+}
+
+int __real_atexit(void (*function)(void));
+
+int __wrap_atexit(void (*function)(void))
+{
+	struct world_process *p;
+
+	if (!world.current)
+		return __real_atexit(function);
+	p = world.current->process;
+	if (p->nat_exit < sizeof(p->at_exit) / sizeof(*p->at_exit))
+		p->at_exit[p->nat_exit++] = function;
+	return 0;
+}
+
+int __wrap_sem_init(sem_t *sem, int shared, unsigned value)
+{
+	(void)shared;
+	memset(sem, 0, sizeof(*sem));
+	*(uint32_t *)sem = value;
+	return 0;
+}
+
+int __wrap_sem_post(sem_t *sem)
+{
+	++*(uint32_t *)sem;
+	world_wake((uint32_t *)sem, 1);
+	return 0;
+}
+
+int __wrap_sem_wait(sem_t *sem)
+{
+	while (!*(uint32_t *)sem)
+		world_wait((uint32_t *)sem, 0, NEVER);
+	--*(uint32_t *)sem;
+	return 0;
+}
+
+static char *lookup(const char *name)
+{
+	const char *const *e = world.current ? world.current->process->environment : NULL;
+
+	for (; e && e[0]; e += 2)
+		if (!strcmp(e[0], name))
+			return (char *)(uintptr_t)e[1];
+	return NULL;
+}
+
+char *__real_getenv(const char *name);
+
+char *__wrap_getenv(const char *name)
+{
+	return world.current ? lookup(name) : __real_getenv(name);
+}
+
+char *__wrap_secure_getenv(const char *name)
+{
+	return lookup(name);
+}
+
+pid_t __real_getpid(void);
+
+pid_t __wrap_getpid(void)
+{
+	return world.current ? (pid_t)(1000 + world.current->process->number) : __real_getpid();
+}
+
+int __wrap_prctl(int option, ...)
+{
+	(void)option;
+	return 0;
+}
+
+long __real_syscall(long number, ...);
+
+/* The first thread of a process has its process's number. */
+long __wrap_syscall(long number, ...)
+{
+	long a[6];
+	va_list ap;
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (number == SYS_gettid && world.current)
+		return world.current == world.current->process->first
+			       ? 1000 + (long)world.current->process->number
+			       : 1000000 + (long)world.current->number;
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

@@ -1,0 +1,384 @@
+/*
+ * Bare clients of the segment: no program, no GPU, only the protocol, at the highest rate. Two kinds. In a wild
+ * world everybody does anything at any time, and the invariants hold. In a polite one everybody waits for its
+ * turn, works, looks at its bill and leaves when told to: there nobody may starve, and limits hold.
+ */
+#include "segment.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "faults.h"
+#include "gpuarb/client.h"
+#include "gpuarb/control.h"
+#include "judge.h"
+
+#define ACCOUNTS 4
+
+struct client {
+	struct world_process *process;
+	struct world_chance chance;
+	unsigned account; /* ACCOUNTS: one of its own */
+	unsigned core_pct, priority, turn_us, think_us;
+	uint64_t mem_bytes;
+	uint64_t held;
+	uint64_t entered, waited_most_ns;
+};
+
+static struct {
+	bool polite;
+	uint64_t end_ns;
+	unsigned nclients, slots, window_ms;
+	struct client clients[64];
+	char text[16][24];
+	const char *environment[48];
+	unsigned n;
+	unsigned account_pct[ACCOUNTS];
+	uint64_t account_mem[ACCOUNTS];
+} plan;
+
+static void set(const char *name, const char *value)
+{
+	plan.environment[plan.n++] = name;
+	plan.environment[plan.n++] = value;
+	plan.environment[plan.n] = NULL;
+}
+
+static void set_number(const char *name, uint64_t value)
+{
+	char *text = plan.text[plan.n / 2];
+
+	snprintf(text, sizeof(plan.text[0]), "%llu", (unsigned long long)value);
+	set(name, text);
+}
+
+static uint64_t below(struct client *c, uint64_t n)
+{
+	return world_chance_below(&c->chance, n);
+}
+
+/* Anything but these is a finding. */
+static int expect(const char *what, int r, const int *may)
+{
+	static const int joining[] = {-EUSERS, -ENOSPC, -EBUSY, -ESTALE, -EBADMSG, 0};
+
+	if (r >= 0)
+		return r;
+	for (; may && *may; may++)
+		if (r == *may)
+			return r;
+	for (const int *j = joining; *j; j++)
+		if (r == *j && (r > -100 || r == -EUSERS || faults.replaces || faults.garbles))
+			return r;
+	world_fail("%s answered %d (%s)", what, r, strerror(-r));
+	return r;
+}
+#define MAY(...) ((const int[]){__VA_ARGS__, 0})
+
+static struct gpuarb_client *open_client(struct client *c)
+{
+	struct gpuarb_options o = {.gpu = WORLD_GPU, .dir = WORLD_DIR, .conf = "/dev/null"};
+	struct gpuarb_client *client = NULL;
+	struct gpuarb_error err = {0};
+	char account[16];
+	int r;
+
+	snprintf(account, sizeof(account), "account%u", c->account);
+	if (c->account < ACCOUNTS)
+		o.account = account;
+	o.core_pct = c->core_pct;
+	o.mem_bytes = c->mem_bytes;
+	o.priority = c->priority;
+	world_does("opens", c->account, c->core_pct);
+	r = gpuarb_client_open(&o, &client, &err);
+	if (r < 0 && r != -EUSERS && r != -EBUSY && r != -ENOSPC)
+		world_fail("open answered %d: %s", r, err.text);
+	c->held = 0;
+	return r < 0 ? NULL : client;
+}
+
+static void use_memory(struct client *c, struct gpuarb_client *client)
+{
+	uint64_t bytes = 1 + below(c, 200000);
+	int r;
+
+	if (c->held && below(c, 2)) {
+		bytes = 1 + below(c, c->held);
+		world_does("gives memory back", bytes, c->held);
+		r = expect("mem_release", gpuarb_client_mem_release(client, bytes), NULL);
+		if (r == 0)
+			c->held -= bytes;
+		return;
+	}
+	world_does("takes memory", bytes, c->held);
+	r = expect("mem_reserve", gpuarb_client_mem_reserve(client, bytes), MAY(-ENOMEM));
+	if (r == 0)
+		c->held += bytes;
+}
+
+static void wild_step(struct client *c, struct gpuarb_client *client)
+{
+	struct gpuarb_client_status status;
+	uint64_t begin = world.now_ns - below(c, 3000000), max = below(c, 20) * WORLD_MS, pauses, took;
+	struct gpuarb_work work = {.weight = (unsigned)below(c, 257)};
+	unsigned what = (unsigned)below(c, 13);
+
+	switch (what) {
+	case 0:
+	case 1:
+		work.begin_ns = begin;
+		world_does("enters", work.weight, 0);
+		expect("enter", gpuarb_client_enter(client, &work), MAY(-EAGAIN));
+		break;
+	case 2:
+	case 3:
+		world_does("waits to enter", work.weight, max);
+		work.outstanding_ns = below(c, 2) * WORLD_MS;
+		begin = world.now_ns;
+		pauses = c->process->pauses_ns;
+		expect("wait", gpuarb_client_wait(client, &work, max), MAY(-ETIMEDOUT));
+		took = world.now_ns - begin;
+		if (took > max + 50 * WORLD_MS + c->process->pauses_ns - pauses)
+			world_fail("a wait of at most %.3f ms took %.3f ms", (double)max / 1e6,
+				(double)took / 1e6);
+		break;
+	case 4:
+		world_does("pauses", 0, 0);
+		if (gpuarb_client_pause(client, 0, below(c, 3000000)) > 0 && below(c, 2))
+			expect("leave", gpuarb_client_leave(client, 0), NULL);
+		break;
+	case 5:
+	case 6:
+		world_does("leaves", 0, 0);
+		expect("leave", gpuarb_client_leave(client, below(c, 2) ? begin : 0), NULL);
+		break;
+	case 7:
+	case 8:
+		world_does("ticks", 0, 0);
+		expect("tick", gpuarb_client_tick(client), MAY(-EDQUOT, -EAGAIN));
+		break;
+	case 9:
+		use_memory(c, client);
+		break;
+	case 10:
+		expect("status", gpuarb_client_status(client, &status), NULL);
+		break;
+	default:
+		world_sleep(below(c, 3 * WORLD_MS));
+	}
+}
+
+/* Its turn, some work, its bill every millisecond, and out. */
+static bool polite_turn(struct client *c, struct gpuarb_client *client)
+{
+	struct gpuarb_work work = {0};
+	uint64_t began = world.now_ns, pauses = c->process->pauses_ns, end, took;
+	struct gpuarb_client_status status;
+	int r;
+
+	world_does("waits for its turn", 0, 0);
+	do {
+		r = gpuarb_client_wait(client, &work, 500 * WORLD_MS);
+		if (r == -ETIMEDOUT && gpuarb_client_status(client, &status) == 0 &&
+			(status.core_pct == 100 || status.reason != ARB_REASON_QUOTA) &&
+			world.now_ns - began - (c->process->pauses_ns - pauses) > faults_patience_ns()) {
+			world_fail("starved: a polite client has waited for %.3f ms among %u",
+				(double)(world.now_ns - began) / 1e6, plan.nclients);
+			return false;
+		}
+	} while (r == -ETIMEDOUT && world.now_ns < plan.end_ns);
+	if (r == -ETIMEDOUT)
+		return true;
+	if (expect("wait", r, NULL) < 0)
+		return false;
+	took = world.now_ns - began;
+	if (took > c->waited_most_ns)
+		c->waited_most_ns = took;
+	c->entered++;
+	end = world.now_ns + 1 + below(c, c->turn_us * WORLD_US);
+	do {
+		world_sleep(end - world.now_ns < WORLD_MS ? end - world.now_ns : WORLD_MS);
+		world_does("looks at its bill", 0, 0);
+		r = expect("tick", gpuarb_client_tick(client), MAY(-EDQUOT, -EAGAIN));
+	} while (r == 0 && world.now_ns < end);
+	world_does("leaves", 0, 0);
+	expect("leave", gpuarb_client_leave(client, 0), NULL);
+	if (below(c, 8) == 0)
+		use_memory(c, client);
+	if (c->think_us)
+		world_sleep(below(c, c->think_us * WORLD_US));
+	return true;
+}
+
+static void *run(void *argument)
+{
+	struct client *c = argument;
+	struct gpuarb_client *client;
+
+	while (world.now_ns < plan.end_ns && !world.failed) {
+		client = open_client(c);
+		if (!client) {
+			world_sleep(2 * WORLD_MS);
+			continue;
+		}
+		if (plan.polite)
+			while (world.now_ns < plan.end_ns && !world.failed && polite_turn(c, client))
+				;
+		else
+			for (unsigned i = (unsigned)below(c, 300); i && world.now_ns < plan.end_ns; i--)
+				wild_step(c, client);
+		/* Some go without a word. */
+		if (below(c, 4) == 0)
+			world_process_exit();
+		world_does("closes", 0, 0);
+		gpuarb_client_close(client);
+	}
+	return NULL;
+}
+
+static void start(struct client *c, uint64_t at_ns)
+{
+	c->process = world_process_new(plan.environment);
+	c->process->script = c;
+	world_thread_new(c->process, "client", at_ns, run, c);
+}
+
+/* One that ended before its time is followed by another. */
+static void respawn(struct world_process *dead)
+{
+	struct client *c = dead->script;
+
+	if (c && c->process == dead && world.now_ns < plan.end_ns)
+		start(c, world.now_ns + world_chance_below(&world.programs, 20 * WORLD_MS));
+}
+
+/* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
+static void *last_one(void *argument)
+{
+	struct gpuarb_options o = {.gpu = WORLD_GPU,
+		.dir = WORLD_DIR,
+		.conf = "/dev/null",
+		.account = "late"};
+	struct gpuarb_client *client;
+	struct gpuarb_error err = {0};
+	int r;
+
+	(void)argument;
+	world_does("cleans up behind everybody", 0, 0);
+	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0; i++)
+		world_sleep(WORLD_MS);
+	if (r < 0 && r != -ENOENT)
+		world_fail("the dead cannot be cleaned up behind: %s", err.text);
+	r = gpuarb_client_open(&o, &client, &err);
+	if (r < 0) {
+		world_fail("a newcomer cannot join: %s", err.text);
+		return NULL;
+	}
+	if ((r = gpuarb_client_wait(client, NULL, 3 * WORLD_S)) < 0)
+		world_fail("a newcomer does not get in: %s", strerror(-r));
+	if ((r = gpuarb_client_mem_reserve(client, 64)) < 0)
+		world_fail("a newcomer gets no memory: %s", strerror(-r));
+	gpuarb_client_leave(client, 0);
+	gpuarb_client_close(client);
+	return NULL;
+}
+
+static uint64_t pick(const uint64_t *list, unsigned n)
+{
+	return list[world_chance_below(&world.programs, n)];
+}
+#define PICK(...) pick((const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+static void draw_weather(void)
+{
+	world.weather = (struct world_weather){
+		.point_mean = (uint32_t)PICK(2, 5, 20, 100, 1000),
+		.interrupt_ns = PICK(0, 100, 1000, 10000),
+		.preempt_in = (uint32_t)PICK(0, 50, 500),
+		.preempt_ns = PICK(100 * WORLD_US, WORLD_MS, 3 * WORLD_MS),
+		.late_ns = PICK(0, 2 * WORLD_US, 30 * WORLD_US, 200 * WORLD_US),
+		.very_late_in = (uint32_t)PICK(0, 0, 1000),
+		.clock_ns = PICK(1, 25),
+		.call_ns = PICK(0, 200, 1000),
+	};
+}
+
+static void draw_plan(unsigned clients)
+{
+	static const char *const policies[] = {"concurrent", "exclusive", "auto", "fair", "memory"};
+	const char *policy;
+	bool limits;
+
+	memset(&plan, 0, sizeof(plan));
+	plan.polite = world_chance_below(&world.programs, 2);
+	plan.nclients = clients ? clients : (unsigned)PICK(1, 2, 2, 3, 3, 4, 6, 8);
+	if (plan.nclients > 64)
+		plan.nclients = 64;
+	plan.slots = plan.nclients + (unsigned)world_chance_below(&world.programs, 4);
+	if (!plan.polite && world_chance_once_in(&world.programs, 4))
+		plan.slots = plan.nclients / 2 + 1;
+	if (plan.slots < 2)
+		plan.slots = 2;
+	policy = policies[world_chance_below(&world.programs, plan.polite ? 4 : 5)];
+	plan.window_ms = (unsigned)PICK(10, 20, 50, 100);
+	plan.end_ns = world.now_ns + (plan.polite ? 400 : 150) * WORLD_MS;
+	limits = world_chance_below(&world.programs, 2);
+	for (unsigned i = 0; i < ACCOUNTS; i++) {
+		plan.account_pct[i] = limits ? (unsigned)PICK(10, 20, 30, 50, 80, 100) : 0;
+		plan.account_mem[i] = PICK(0, 100000, 500000);
+	}
+	set_number("GPUARB_SLOTS", plan.slots);
+	set("GPUARB_POLICY", policy);
+	set_number("GPUARB_WINDOW_MS", plan.window_ms);
+	set("GPUARB_BILLING", world_chance_below(&world.programs, 3) ? "weighted" : "full");
+	set("GPUARB_BORROW", world_chance_below(&world.programs, 3) ? "off" : "idle");
+	set_number("GPUARB_CARRYOVER_PERCENT", PICK(100, 100, 50, 0));
+	set_number("GPUARB_SLICE_MS", PICK(1, 5, 10));
+	set_number("GPUARB_RESERVE_US", PICK(1000, 5000, 20000));
+	set_number("GPUARB_GRACE_MS", PICK(20, 100, 500));
+	set_number("GPUARB_MAX_WAIT_MS", PICK(50, 2000));
+	for (unsigned i = 0; i < plan.nclients; i++) {
+		struct client *c = &plan.clients[i];
+
+		world_chance_seed(&c->chance, world_chance_next(&world.programs));
+		c->account = (unsigned)world_chance_below(&world.programs, ACCOUNTS + 1);
+		c->core_pct = c->account < ACCOUNTS ? plan.account_pct[c->account] : 0;
+		c->mem_bytes = c->account < ACCOUNTS ? plan.account_mem[c->account] : 0;
+		c->priority = (unsigned)PICK(0, 1, 50, 100);
+		c->turn_us = (unsigned)PICK(100, 1000, 4000);
+		c->think_us = (unsigned)PICK(0, 100, 3000);
+	}
+	faults_draw(plan.polite);
+	world_terms = (struct world_terms){
+		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
+		.quotas_fixed = !faults.changes && !faults.garbles,
+		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
+		.every = plan.slots > 16 ? 64 : 4,
+	};
+}
+
+void segment_world(uint64_t seed, unsigned clients)
+{
+	world_begin(seed);
+	draw_weather();
+	draw_plan(clients);
+	judge_begin();
+	for (unsigned i = 0; i < plan.nclients; i++)
+		start(&plan.clients[i], world.now_ns + world_chance_below(&world.programs, 5 * WORLD_MS));
+	faults_start(plan.end_ns, respawn);
+	/* Everybody ends by itself; who was stopped, some time later. */
+	world_run(plan.end_ns + 20 * WORLD_S, judge_step);
+	for (unsigned i = 0; i < world.nthreads && !world.failed; i++)
+		if (world.threads[i]->state != THREAD_GONE)
+			world_fail("thread %u (%s) of process %u never ends", i, world.threads[i]->name,
+				world.threads[i]->process->number);
+	if (!world.failed) {
+		struct world_process *p = world_process_new(plan.environment);
+
+		world_thread_new(p, "newcomer", world.now_ns, last_one, NULL);
+		world_run(world.now_ns + 20 * WORLD_S, judge_step);
+		judge_rest();
+	}
+	judge_end();
+}
