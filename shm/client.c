@@ -210,7 +210,7 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 		arb_client_container_name(id, c->name);
 	else
 		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu",
-			id->command[0] ? id->command : "process", id->pid, (unsigned long long)id->pid_ns,
+			id->comm[0] ? id->comm : "process", id->pid, (unsigned long long)id->pid_ns,
 			(unsigned long long)id->start_time);
 	for (char *p = c->name; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)

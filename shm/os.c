@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "atomic.h"
+#include "command.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -360,6 +361,7 @@ void arb_os_identify(struct arb_os_identity *id)
 	int saved = errno;
 	char text[16384], *after;
 	unsigned long long start = 0;
+	ssize_t length;
 
 	memset(id, 0, sizeof(*id));
 	if (arb_os_hooks && arb_os_hooks->identify) {
@@ -370,7 +372,11 @@ void arb_os_identify(struct arb_os_identity *id)
 	id->uid = (uint32_t)geteuid();
 	id->pid_ns = inode_of("/proc/self/ns/pid");
 	if (read_text("/proc/self/comm", text, sizeof(text)) > 0)
-		snprintf(id->command, sizeof(id->command), "%.*s", (int)strcspn(text, "\n"), text);
+		snprintf(id->comm, sizeof(id->comm), "%.*s", (int)strcspn(text, "\n"), text);
+	length = read_text("/proc/self/cmdline", text, sizeof(text));
+	arb_command_name(text, length > 0 ? (size_t)length : 0, id->command, sizeof(id->command));
+	if (!id->command[0])
+		snprintf(id->command, sizeof(id->command), "%s", id->comm);
 	/* The command in this file may hold anything, so count from its last parenthesis. */
 	if (read_text("/proc/self/stat", text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
 		sscanf(after + 1,

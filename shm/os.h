@@ -142,7 +142,8 @@ struct arb_os_identity {
 	uint32_t uid;
 	uint64_t pid_ns;
 	uint64_t start_time;
-	char command[16];
+	char comm[16]; /* as the kernel calls it */
+	char command[ARB_COMMAND_BYTES]; /* as people do: see command.h */
 	char container[ARB_NAME_BYTES];
 };
 

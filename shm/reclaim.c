@@ -117,7 +117,7 @@ int arb_reclaim_clean(
 	what->slot = slot;
 	what->pid = arb_load32(&s->pid);
 	what->pid_ns = arb_load64(&s->pid_ns);
-	arb_text_load(s->command, 2, what->command);
+	arb_text_load(s->command, ARB_COMMAND_WORDS, what->command);
 	if (acct)
 		arb_text_load(acct->name, ARB_NAME_WORDS, what->account);
 	arb_store32(&s->state, ARB_SLOT_JOINING);

@@ -12,7 +12,7 @@ struct arb_reclaimed {
 	uint32_t slot;
 	uint32_t pid;
 	uint64_t pid_ns;
-	char command[16];
+	char command[ARB_COMMAND_BYTES];
 	char account[ARB_NAME_BYTES];
 	uint64_t used_ticks;  /* billed to it while it lived */
 	uint64_t freed_bytes; /* memory it still had */

@@ -293,7 +293,7 @@ void arb_slot_fill(
 	arb_store32(&s->uid, id->uid);
 	arb_store64(&s->pid_ns, id->pid_ns);
 	arb_store64(&s->start_time, id->start_time);
-	arb_text_store(s->command, 2, id->command);
+	arb_text_store(s->command, ARB_COMMAND_WORDS, id->command);
 	arb_text_store(s->container, ARB_NAME_WORDS, id->container);
 }
 

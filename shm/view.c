@@ -155,7 +155,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->uid = arb_load32(&s->uid);
 		to->pid_ns = arb_load64(&s->pid_ns);
 		to->start_time = arb_load64(&s->start_time);
-		arb_text_load(s->command, 2, to->command);
+		arb_text_load(s->command, ARB_COMMAND_WORDS, to->command);
 		arb_text_load(s->container, ARB_NAME_WORDS, to->container);
 		account = arb_load32(&s->account);
 		to->account = account < v->seg.naccounts && v->place[account] != UINT16_MAX

@@ -104,13 +104,13 @@ Test(top, before_anybody_uses_a_gpu)
 Test(top, tables)
 {
 	struct gpuarb_client *a = throttled("web", 10), *b = must_open(&dir, "\xe6\x95\xb0\xe6\x8d\xae");
-	char pid[32];
+	char pid[48];
 
 	expect("--once --interval 1000 --width 100", 0, "\nweb            10    10 [");
 	cr_assert(strstr(out, " 300M/1.0G throttled\n"), "%s", out);
 	cr_assert(strstr(out, "\n\xe6\x95\xb0\xe6\x8d\xae         none "), "%s", out);
 	cr_assert_eq(lines_with("ACCOUNT"), 1);
-	snprintf(pid, sizeof(pid), "\u2514 %d top_tool", (int)getpid());
+	snprintf(pid, sizeof(pid), "\u2514 %d boxfort-worker", (int)getpid());
 	expect("--once -i 100 --processes", 0, pid);
 	expect("--once -i 100 --ascii", 0, "\n??");
 	for (const char *c = out; *c; c++)
@@ -363,10 +363,38 @@ Test(top, processes_in_containers_have_the_pid_that_we_see)
 	cr_assert(strstr(out, text), "%s is not in %s", text, out);
 	snprintf(text, sizeof(text), "pid %d (1 there) ", (int)inside);
 	expect("--explain boxed -i 100", 0, text);
-	snprintf(text, sizeof(text), " %d top_tool", (int)inside);
+	snprintf(text, sizeof(text), " %d boxfort-worker", (int)inside);
 	expect("--once --processes -i 100", 0, text);
 	kill(inside, SIGKILL);
 	t_wait(outer);
+}
+
+/* A program in Python uses the GPU and looks at itself: on the screen, in JSON and as a metric. */
+Test(top, the_command_is_what_an_interpreter_runs)
+{
+	char script[160];
+	FILE *file;
+
+	snprintf(script, sizeof(script), "%s/train it.py", dir.path);
+	file = fopen(script, "w");
+	cr_assert(file);
+	fprintf(file,
+		"import ctypes, subprocess, sys\n"
+		"cuda = ctypes.CDLL('libcuda.so.1')\n"
+		"context = ctypes.c_void_p()\n"
+		"assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0\n"
+		"for how in ['--once', '-i', '100', '--width', '240'], ['--json'], ['--prom']:\n"
+		"    sys.stdout.write(subprocess.check_output(['env', '-u', 'LD_PRELOAD', sys.argv[1]] + how).decode())\n");
+	cr_assert_eq(fclose(file), 0);
+	cr_assert_eq(t_shell(out, sizeof(out),
+			     "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s GPUARB_ACCOUNT=web LD_PRELOAD=%s/libgpuarb-"
+			     "preload.so LD_LIBRARY_PATH=%s/sim python3 -u '%s' %s/gpuarb-top --token s3cret",
+			     dir.path, dir.path, t_build(), t_build(), script, t_build()),
+		0, "%s", out);
+	cr_assert(strstr(out, " python3 train it.py"), "%s", out);
+	cr_assert(strstr(out, "\"command\": \"python3 train it.py\""), "%s", out);
+	cr_assert(strstr(out, "command=\"python3 train it.py\""), "%s", out);
+	cr_assert_null(strstr(out, "s3cret"), "%s", out);
 }
 
 Test(top, mistakes_get_a_sentence)

@@ -42,5 +42,6 @@ Test(os, a_process_knows_who_it_is)
 	cr_assert_eq(id.uid, (uint32_t)geteuid());
 	cr_assert(id.pid_ns != 0);
 	cr_assert(id.start_time != 0);
-	cr_assert(strncmp(id.command, "unit_os", 7) == 0, "%s", id.command);
+	cr_assert(strncmp(id.comm, "unit_os", 7) == 0, "%s", id.comm);
+	cr_assert(id.command[0] && !strchr(id.command, '/'), "%s", id.command);
 }

@@ -49,7 +49,7 @@ static void on_signal(int signal)
 static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
 {
 	struct round *r = argument;
-	char command[16], account[ARB_NAME_BYTES], freed[32], gpu[CLI_GPU_TEXT];
+	char command[ARB_COMMAND_BYTES], account[ARB_NAME_BYTES], freed[32], gpu[CLI_GPU_TEXT];
 
 	r->reclaimed++;
 	if (r->quiet)

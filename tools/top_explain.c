@@ -339,7 +339,7 @@ static void say_coverage(const struct story *s, const struct gpuarb_view_client 
 
 static void say_processes(const struct story *s)
 {
-	char command[64], container[64], used[32], held[32], inside[32];
+	char command[2 * ARB_COMMAND_BYTES], container[64], used[32], held[32], inside[32];
 	unsigned told = 0, host;
 
 	for (unsigned i = 0; i < s->picture->nclients; i++) {

@@ -24,7 +24,7 @@ static void right(const struct place *p, unsigned style, const char *text)
 
 static void name_cell(const struct place *p)
 {
-	char command[64], text[160];
+	char command[2 * ARB_COMMAND_BYTES], text[2 * ARB_COMMAND_BYTES + 32];
 
 	if (!p->client) {
 		top_grid_text(p->grid, p->y, p->x, p->room, TOP_BOLD, p->account->now.name);
@@ -260,7 +260,7 @@ static const struct column {
 	{"PROC", 4, 4, 14, true, processes_cell, TOP_SORTS},
 	{"STATE", 9, 9, 3, false, state_cell, TOP_SORTS},
 	{"CONTAINER", 12, 12, 15, false, container_cell, TOP_SORTS},
-	{"COMMAND", 8, 15, 16, false, command_cell, TOP_SORTS},
+	{"COMMAND", 8, 28, 16, false, command_cell, TOP_SORTS},
 };
 #define COLUMNS ((int)(sizeof(columns) / sizeof(columns[0])))
 

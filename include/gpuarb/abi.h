@@ -35,6 +35,8 @@ typedef struct {
 #define ARB_CONTROL_LIMITS 1024u
 #define ARB_NAME_WORDS     8 /* an account's name: 63 bytes and a NUL */
 #define ARB_NAME_BYTES     (8 * ARB_NAME_WORDS)
+#define ARB_COMMAND_WORDS  16 /* a process's command: 127 bytes and a NUL */
+#define ARB_COMMAND_BYTES  (8 * ARB_COMMAND_WORDS)
 #define ARB_CLASSES        32u /* task classes; the first is "default" */
 #define ARB_CLASS_WORDS    4   /* a class's name: 31 bytes and a NUL */
 #define ARB_CLASS_BYTES    (8 * ARB_CLASS_WORDS)
@@ -250,7 +252,7 @@ struct arb_slot {
 	arb_u64 pid_ns;     /* inode of the PID namespace */
 	arb_u32 pid;        /* in that namespace: names somebody only together with it */
 	arb_u32 uid;
-	arb_u64 command[2];                /* comm, 15 bytes and a NUL */
+	arb_u64 command[ARB_COMMAND_WORDS]; /* "python train.py": see shm/command.h */
 	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
 	arb_u64 counter[ARB_COUNTERS];     /* enum arb_counter; a stale value is an old count */
 

@@ -60,7 +60,7 @@ struct gpuarb_reclaimed {
 	unsigned slot;
 	unsigned pid;
 	uint64_t pid_ns;
-	char command[16];
+	char command[ARB_COMMAND_BYTES];
 	char account[ARB_NAME_BYTES];
 	uint64_t used_ns;
 	uint64_t freed_bytes;
@@ -97,7 +97,7 @@ struct gpuarb_view_client {
 	unsigned slot, generation;
 	unsigned pid, uid;
 	uint64_t pid_ns, start_time;
-	char command[16];
+	char command[ARB_COMMAND_BYTES];
 	char container[ARB_NAME_BYTES];
 	unsigned account; /* index into accounts[], or ARB_NONE */
 	unsigned priority, reason;
