@@ -18,19 +18,21 @@ static bool makes_context(enum hook_id id)
 }
 
 /* No context, and if there is one nevertheless, no work and no memory in it. */
-static bool refused(const struct act_call *call, unsigned category)
+static CUresult refused(const struct act_call *call, unsigned category)
 {
 	if (category == CAT_CONTEXT)
-		return makes_context(call->id) && arb_device_refuses(call->device);
-	return __atomic_load_n(&arb_own.refusals, __ATOMIC_RELAXED) &&
-	       (category <= CAT_ARRAY && category != CAT_FREE && category != CAT_FREE_ASYNC) &&
-	       arb_device_refuses_current();
+		return makes_context(call->id) ? arb_device_refuses(call->device) : CUDA_SUCCESS;
+	if (!__atomic_load_n(&arb_own.refusals, __ATOMIC_RELAXED) || category > CAT_ARRAY ||
+		category == CAT_FREE || category == CAT_FREE_ASYNC)
+		return CUDA_SUCCESS;
+	return arb_device_refuses_current();
 }
 
 bool act_before(struct act_call *call, CUresult *result)
 {
 	struct act_thread *self = act_thread_get();
 	unsigned category = arb_hooks[call->id].category;
+	CUresult refusal;
 
 	self->seen[category]++;
 	/* A tool that the driver calls back in the midst of a call of ours. */
@@ -42,8 +44,9 @@ bool act_before(struct act_call *call, CUresult *result)
 		self->credit = UINT32_MAX;
 		return true;
 	}
-	if (refused(call, category)) {
-		*result = CUDA_ERROR_NOT_PERMITTED;
+	refusal = refused(call, category);
+	if (refusal != CUDA_SUCCESS) {
+		*result = refusal;
 		return false;
 	}
 	if (category == CAT_GRAPH) {

@@ -17,7 +17,11 @@
 
 COMPAT_WEAK(pthread_setcancelstate)
 
-enum { UNKNOWN, JOINED, FAILED };
+/* DENIED: its quota could not be promised, and the next who makes a context asks again. */
+enum { UNKNOWN, JOINED, FAILED, DENIED };
+
+/* A program that tries again and again to make a context is told so often. */
+#define SAY_DENIED_NS 10000000000ull
 
 bool arb_disabled(void)
 {
@@ -66,10 +70,30 @@ static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
 	return r;
 }
 
-static void refuse(struct arb_device *d)
+static void refuse(struct arb_device *d, CUresult result)
 {
-	__atomic_store_n(&d->refused, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&arb_own.refusals, 1, __ATOMIC_RELEASE);
+	if (!__atomic_exchange_n(&d->refused, result, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&arb_own.refusals, 1, __ATOMIC_RELEASE);
+}
+
+static void refuse_no_longer(struct arb_device *d)
+{
+	if (__atomic_exchange_n(&d->refused, CUDA_SUCCESS, __ATOMIC_RELAXED))
+		__atomic_fetch_sub(&arb_own.refusals, 1, __ATOMIC_RELEASE);
+}
+
+/* No error of the arbiter's, so on_error has no say: who runs in spite of it uses what others were promised.
+ */
+static uint32_t deny(struct arb_device *d, const char *why)
+{
+	uint64_t now = track_now();
+
+	if (!d->denied_ns || now - d->denied_ns >= SAY_DENIED_NS) {
+		arb_log(ARB_LOG_ERROR, "%s: the GPU is refused", why);
+		d->denied_ns = now;
+	}
+	refuse(d, CUDA_ERROR_OUT_OF_MEMORY);
+	return DENIED;
 }
 
 /* There is no segment for it, for this reason: what does on_error say? */
@@ -85,7 +109,7 @@ static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *op
 	}
 	if (r == -ECONNREFUSED) {
 		arb_log(ARB_LOG_ERROR, "%s: %s: the GPU is refused (on_error = closed)", d->uuid, why);
-		refuse(d);
+		refuse(d, CUDA_ERROR_NOT_PERMITTED);
 	} else {
 		arb_log(ARB_LOG_WARN, "%s: %s: it runs without limits", d->uuid, why);
 	}
@@ -108,14 +132,13 @@ static void look_at_environment(void)
 	looked = true;
 }
 
-/* Who runs together depends on it where memory is short. */
-static void tell_memory(struct arb_device *d, CUdevice ordinal)
+/* Quotas are promised of it, and who runs together depends on it where memory is short. 0: nobody says. */
+static size_t memory_of(CUdevice ordinal)
 {
 	__typeof__(cuDeviceTotalMem_v2) *total = arb_real(cuDeviceTotalMem_v2);
 	size_t bytes = 0;
 
-	if (total && total(&bytes, ordinal) == CUDA_SUCCESS)
-		gpuarb_client_set_physical(d->client, bytes);
+	return total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
 }
 
 static void join(struct arb_device *d, CUdevice ordinal)
@@ -124,6 +147,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	struct gpuarb_options options = {.gpu = d->uuid, .threads = true};
 	struct gpuarb_error err = {0};
 	uint32_t state = JOINED;
+	int joined;
 	CUresult r = read_uuid(ordinal, d->uuid, sizeof(d->uuid));
 
 	/* Too early, too late, or no such device: the call that asks will hear it from the driver. */
@@ -136,16 +160,24 @@ static void join(struct arb_device *d, CUdevice ordinal)
 	}
 	look_at_environment();
 	d->ordinal = ordinal;
+	options.physical = memory_of(ordinal);
 	if (r != CUDA_SUCCESS) {
 		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);
 		state = do_without(d, &options, "it has no UUID");
-	} else if (gpuarb_client_shared(&options, true, &d->client, &err) < 0) {
-		state = do_without(d, &options, err.text);
+	} else {
+		joined = gpuarb_client_shared(&options, true, &d->client, &err);
+		if (joined == -EDQUOT)
+			state = deny(d, err.text);
+		else if (joined < 0)
+			state = do_without(d, &options, err.text);
 	}
-	if (state == JOINED)
-		tell_memory(d, ordinal);
-	if (state == JOINED)
+	if (state == JOINED) {
+		refuse_no_longer(d);
+		/* Whoever opened the client first may not have known. */
+		if (options.physical)
+			gpuarb_client_set_physical(d->client, options.physical);
 		limits_file_look(d);
+	}
 	__atomic_store_n(&d->state, state, __ATOMIC_RELEASE);
 }
 
@@ -177,7 +209,7 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	}
 	if (r == -ECONNREFUSED) {
 		then = "the GPU is refused from now on (on_error = closed)";
-		refuse(d);
+		refuse(d, CUDA_ERROR_NOT_PERMITTED);
 	}
 	arb_log(r == -ECONNREFUSED ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->uuid, err.text, then);
 	return r == 0;
@@ -255,22 +287,28 @@ struct arb_device *arb_device_current(void)
 	return arb_device_get(ordinal);
 }
 
-bool arb_device_refuses(CUdevice ordinal)
+CUresult arb_device_refuses(CUdevice ordinal)
 {
+	struct arb_device *d;
+	uint32_t denied = DENIED;
+
 	if (ordinal < 0 || ordinal >= ARB_DEVICES)
-		return false;
+		return CUDA_SUCCESS;
+	d = &arb_own.devices[ordinal];
+	/* There may be room by now. */
+	__atomic_compare_exchange_n(&d->state, &denied, UNKNOWN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	/* Joined now if it is not yet: afterwards the context would be there. */
 	arb_device_get(ordinal);
-	return __atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
+	return (CUresult)__atomic_load_n(&d->refused, __ATOMIC_RELAXED);
 }
 
-bool arb_device_refuses_current(void)
+CUresult arb_device_refuses_current(void)
 {
 	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
 	CUdevice ordinal = -1;
 
 	if (!__atomic_load_n(&arb_own.refusals, __ATOMIC_ACQUIRE) || !get ||
 		get(&ordinal) != CUDA_SUCCESS || ordinal < 0 || ordinal >= ARB_DEVICES)
-		return false;
-	return __atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
+		return CUDA_SUCCESS;
+	return (CUresult)__atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
 }

@@ -1,7 +1,8 @@
 /*
  * The GPUs that this process uses. A GPU is joined when its first context is made, or with the first call
  * that finds a context of it. Where that fails, on_error decides, and it is said once: a process with limits
- * keeps them by itself, as if it were alone; one without runs free; or both are refused the GPU.
+ * keeps them by itself, as if it were alone; one without runs free; or both are refused the GPU. One whose
+ * quota the GPU may not promise any more (oversub_ratio) is refused it, whatever on_error says.
  */
 #ifndef PRELOAD_DEVICE_H
 #define PRELOAD_DEVICE_H
@@ -20,7 +21,8 @@ struct arb_device {
 	CUdevice ordinal;
 	char uuid[48];
 	uint32_t state; /* of joining */
-	uint32_t refused;
+	uint32_t refused; /* the CUresult that it is refused with; 0: it is not */
+	uint64_t denied_ns; /* when it was last said that its quota cannot be promised */
 };
 
 /* GPUARB_DISABLE is set: nothing but seeing. */
@@ -42,10 +44,13 @@ bool arb_device_named(const char *uuid, struct arb_device **device);
  */
 bool arb_device_rejoin(struct arb_device *device, int error);
 
-/* on_error = closed, and its segment cannot be used: no context, no work. */
-bool arb_device_refuses(CUdevice ordinal);
+/*
+ * CUDA_SUCCESS, or why there is no context and no work: CUDA_ERROR_NOT_PERMITTED (on_error = closed, and its
+ * segment cannot be used), CUDA_ERROR_OUT_OF_MEMORY (its quota cannot be promised; asks again each time).
+ */
+CUresult arb_device_refuses(CUdevice ordinal);
 /* The same for the calling thread's current context. */
-bool arb_device_refuses_current(void);
+CUresult arb_device_refuses_current(void);
 
 static inline struct gpuarb_client *arb_device_client(const struct arb_device *device)
 {

@@ -4,6 +4,8 @@
  */
 #include "track.h"
 
+#include <errno.h>
+
 #include "gpuarb/client.h"
 
 #include "log.h"
@@ -13,7 +15,11 @@ uint64_t limits_file_look(struct arb_device *device)
 	struct gpuarb_error err;
 	uint64_t next = 0;
 
-	if (gpuarb_client_follow(device->client, &next, &err) < 0)
+	int r = gpuarb_client_follow(device->client, &next, &err);
+
+	if (r == -EDQUOT)
+		arb_log(ARB_LOG_WARN, "%s", err.text);
+	else if (r < 0)
 		arb_log(ARB_LOG_WARN, "%s: %s: the last limits stay", device->uuid, err.text);
 	return next;
 }

@@ -217,12 +217,11 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 			*p = '_';
 }
 
-static void ask_limits(struct gpuarb_client *c)
+/* -EDQUOT: its quota cannot be promised; the rest is asked for. */
+static int ask_limits(struct gpuarb_client *c)
 {
-	struct arb_slot *s = arb_client_slot(c);
-
-	arb_store32(&s->asked_ppm, c->core_pct * (ARB_PPM / 100));
-	arb_store64(&s->asked_mem, c->mem_bytes);
+	arb_store32(&arb_client_slot(c)->asked_ppm, c->core_pct * (ARB_PPM / 100));
+	return arb_client_promise(c, c->mem_bytes);
 }
 
 int arb_client_join(struct gpuarb_client *c)
@@ -271,7 +270,9 @@ int arb_client_join(struct gpuarb_client *c)
 	if (r == 0) {
 		c->terms.limit_ppm = 0;
 		arb_client_members(c);
-		ask_limits(c);
+		r = ask_limits(c);
+	}
+	if (r == 0) {
 		read_limits(c);
 		r = arb_client_roll(c, 0, &snap, &acct);
 	}
@@ -324,26 +325,30 @@ int arb_client_refresh(struct gpuarb_client *c)
 
 static int apply_limits(struct gpuarb_client *c)
 {
-	int r = arb_client_ensure(c);
+	int r = arb_client_ensure(c), asked;
 
 	if (r < 0)
 		return r;
-	ask_limits(c);
+	asked = ask_limits(c);
+	if (asked < 0 && asked != -EDQUOT)
+		return asked;
 	r = arb_client_refresh(c);
 	/* Threads of ours that sleep without quota may have some now. */
 	arb_os_wake(&arb_client_slot(c)->wake);
-	return r;
+	return r < 0 ? r : asked;
 }
 
 int gpuarb_client_set_limits(
 	struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	uint64_t before;
 	int r;
 
 	if (core_pct > 100 || priority > 100)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
+	before = c->mem_bytes;
 	if (core_pct)
 		c->core_pct = core_pct;
 	if (mem_bytes)
@@ -353,6 +358,9 @@ int gpuarb_client_set_limits(
 	do
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
+	/* What it had been promised stays. */
+	if (r == -EDQUOT)
+		c->mem_bytes = before;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }

@@ -30,6 +30,7 @@ struct arb_guard {
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
 	arb_u32 following;            /* 1: a thread looks at the limits file */
 	uint64_t carried; /* memory held in a segment that was left, counted at the next join; under lock */
+	uint64_t promised; /* the quota that this process was promised, bytes; under lock */
 
 	/* Admission. Taken before `lock` where both are; nobody sleeps with it. */
 	struct arb_process_lock adm;
@@ -93,6 +94,8 @@ struct gpuarb_client {
 	uint64_t kicked_ns;
 	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
 
+	struct gpuarb_error denied; /* why its quota could not be promised, after -EDQUOT */
+
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;
 	unsigned priority;
@@ -121,6 +124,9 @@ struct gpuarb_client {
  * and finds the client, after each breath, as others have left it.
  */
 int arb_client_join(struct gpuarb_client *c);
+/* Asks for a quota of so many bytes (0: none) in the client's slot, if it can be promised. -EDQUOT: there is
+ * no room, c->denied says why, and nothing has changed; -EBUSY: somebody else promises just now. */
+int arb_client_promise(struct gpuarb_client *c, uint64_t bytes);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
 /* Somebody may have changed what the account may have. */

@@ -17,6 +17,7 @@
 #include "control.h"
 #include "error.h"
 #include "os.h"
+#include "promise.h"
 #include "reclaim.h"
 #include "rights.h"
 #include "segment.h"
@@ -179,11 +180,20 @@ static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock)
 	return r;
 }
 
+static bool quotas(const struct gpuarb_change *changes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (changes[i].account && arb_config_find(changes[i].key) == ARB_KEY_MEM)
+			return true;
+	return false;
+}
+
 static int change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
 	const struct gpuarb_class_change *classes, size_t count, struct gpuarb_error *err)
 {
 	struct arb_control_map map;
 	struct arb_control_copy *draft;
+	struct arb_promise_change promises = {.open = false};
 	struct arb_segment seg;
 	struct arb_lock writer;
 	int r;
@@ -206,8 +216,11 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 		r = changes ? apply(draft, &changes[i], err) : apply_class(draft, &classes[i], err);
 	if (r == 0)
 		r = check_draft(draft, err);
+	if (r == 0 && changes && quotas(changes, count))
+		r = arb_promise_change_begin(&promises, dir, gpu, map.control, draft, err);
 	if (r == 0)
 		arb_settings_publish(map.control, draft);
+	arb_promise_change_end(&promises);
 	arb_slot_unlock(&writer);
 	/* No state segment yet: nobody to wake. One that cannot be written: its clients look within a tick.
 	 */

@@ -14,6 +14,8 @@
 
 /* A change is to be felt within 100 ms; a look is a system call or two. */
 #define LOOK_NS 30000000ull
+/* A quota that cannot be promised is asked for again, because others leave. */
+#define ASK_AGAIN_NS 1000000000ull
 
 struct arb_follow {
 	arb_u64 next_ns;
@@ -23,6 +25,8 @@ struct arb_follow {
 	/* Only by the thread that has the mark. */
 	struct arb_limits_file file;
 	struct gpuarb_error unsaid; /* trouble that nobody has been told of; code 0: none */
+	uint64_t ask_again_ns;      /* 0: what the file says is in force */
+	uint64_t denied;            /* bytes that could not be promised, and somebody was told; 0: none */
 };
 
 /* Only the last trouble is worth telling, and only while it lasts. */
@@ -85,6 +89,18 @@ static int apply(struct gpuarb_client *c)
 	return core || mem ? gpuarb_client_set_limits(c, core, mem, 0) : 0;
 }
 
+/* Said once for each quota that is asked for. */
+static void say_denied(struct gpuarb_client *c)
+{
+	struct arb_follow *f = c->follow;
+
+	if (f->denied == mem_of(f))
+		return;
+	arb_lock_take(&c->guard->lock);
+	arb_fail(&f->unsaid, -EDQUOT, "%.380s: its quota stays until there is room", c->denied.text);
+	arb_lock_give(&c->guard->lock);
+}
+
 /* Marks are wiped on fork, with the thread that set them. */
 static bool begin(struct gpuarb_client *c)
 {
@@ -98,18 +114,23 @@ static void end(struct gpuarb_client *c)
 
 static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
 {
+	struct arb_follow *f = c->follow;
 	int r;
 
-	arb_store64(&c->follow->next_ns, now_ns + LOOK_NS);
-	r = look(c->follow);
-	if (r > 0) {
-		r = apply(c);
+	arb_store64(&f->next_ns, now_ns + LOOK_NS);
+	r = look(f);
+	if (r <= 0 && (!f->ask_again_ns || now_ns < f->ask_again_ns))
+		return 0;
+	r = apply(c);
+	f->ask_again_ns = r == -EDQUOT ? now_ns + ASK_AGAIN_NS : 0;
+	if (r == -EDQUOT)
+		say_denied(c);
+	else if (r < 0)
 		/* Not joined now, or the segment is in trouble: once more when it is not. */
-		if (r < 0)
-			c->follow->file.read = false;
-		return r < 0 ? 0 : 1;
-	}
-	return 0;
+		f->file.read = false;
+	else
+		f->denied = 0;
+	return r == 0;
 }
 
 void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns)
@@ -139,6 +160,8 @@ int gpuarb_client_follow(struct gpuarb_client *c, uint64_t *next_ns, struct gpua
 		r = c->follow->unsaid.code;
 		if (err)
 			*err = c->follow->unsaid;
+		if (r == -EDQUOT)
+			c->follow->denied = mem_of(c->follow);
 		c->follow->unsaid.code = 0;
 	}
 	end(c);

@@ -32,6 +32,7 @@ static void leave_for_good(struct gpuarb_client *c)
 	arb_sampler_stop(&c->sampler);
 	arb_store64(&c->guard->birth, 0);
 	arb_store32(&c->guard->joined, 0);
+	c->guard->promised = 0;
 	c->lock_page = NULL;
 	do
 		r = c->seg.header == header ? arb_reclaim_clean(&c->seg, slot, &c->rules, &what) : -ESTALE;

@@ -117,11 +117,20 @@ static const char *why_not_joined(int r)
 	case -ENOSPC:
 		return "all of its accounts are taken";
 	case -EBUSY:
-		return "its directory is held by a client that does not go on (stopped?)";
+		return "its directory, or what is promised of it, is held by somebody who does not go on (stopped?)";
 	case -ESTALE:
 		return "the file was removed or replaced just now";
 	}
 	return strerror(-r);
+}
+
+static void say_not_joined(const struct gpuarb_client *c, int r, struct gpuarb_error *err)
+{
+	if (r == -EDQUOT)
+		arb_fail(err, r, "%s", c->denied.text);
+	else
+		arb_fail(err, r, "cannot join %s: %s",
+			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
 }
 
 /* The directory that the caller names stands above the environment. */
@@ -158,6 +167,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 						    : 0;
 	c->mem_bytes = o->mem_bytes ? o->mem_bytes : (uint64_t)config->value[ARB_KEY_MEM];
 	c->priority = o->priority ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
+	c->physical = o->physical <= ARB_PHYSICAL_MOST ? o->physical : 0;
 	c->ignore_env = o->ignore_env;
 	c->unbiased = o->threads;
 	c->lock_fd = o->lock_fd;
@@ -209,8 +219,7 @@ static int join(struct gpuarb_client *c, struct gpuarb_error *err)
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	if (r < 0)
-		arb_fail(err, r, "cannot join %s: %s",
-			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
+		say_not_joined(c, r, err);
 	return r;
 }
 
@@ -321,7 +330,7 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 		take_both(c);
 	}
 	if (r < 0)
-		arb_fail(err, r, "cannot join %s: %s", c->seg.file.path, why_not_joined(r));
+		say_not_joined(c, r, err);
 	give_both(c);
 	return r;
 }

@@ -26,7 +26,6 @@
 #define PATIENCE_NS 2000000000ull
 /* Where programs rarely put descriptors of their own. */
 #define FD_LEAST 200
-#define NAMED    6 /* accounts that a refusal names */
 
 struct gpuarb_promiser {
 	struct arb_segment seg;
@@ -137,73 +136,35 @@ void gpuarb_promiser_unlock(struct gpuarb_promiser *p)
 	p->locked = false;
 }
 
-/* The dead are still counted until somebody cares. */
-static void bury(struct gpuarb_promiser *p)
+static struct arb_promise_bounds bounds(const struct gpuarb_promiser *p)
 {
-	struct arb_reclaimed what;
-	struct arb_rules rules;
+	struct arb_promise_bounds b = {
+		p->gpu, (uint64_t)p->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20, p->value[ARB_KEY_OVERSUB_RATIO]};
 
-	arb_settings_rules(p->value, &rules);
-	for (uint32_t i = 0; i < p->seg.nslots; i++)
-		if (arb_load32(&p->seg.slots[i].state) != ARB_SLOT_FREE)
-			arb_reclaim_slot(&p->seg, i, &rules, &what);
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-/* What the account would have if this were promised. */
-static uint64_t share(const struct gpuarb_promiser *p, const struct gpuarb_promise *promise)
-{
-	struct arb_config_limit limit;
-
-	if (p->have_control && arb_settings_limit(p->control.control, promise->account, &limit) == 1 &&
-		limit.set & ARB_LIMIT_MEM)
-		return (uint64_t)limit.mem_bytes;
-	return promise->bytes;
+	if (!b.physical)
+		b.physical = p->physical;
+	if (!b.physical)
+		b.physical = arb_load64(&p->seg.header->mem_physical);
+	return b;
 }
 
 static int look(struct gpuarb_promiser *p, const struct gpuarb_promise *promise, struct gpuarb_room *room)
 {
+	const struct arb_control *control = p->have_control ? p->control.control : NULL;
+	struct arb_promise_bounds b;
 	uint64_t epoch, mine = UINT64_MAX;
-	int r;
+	struct arb_rules rules;
 
 	memset(room, 0, sizeof(*room));
-	if (p->have_control)
-		arb_settings_read(p->control.control, p->value, &epoch);
-	bury(p);
-	r = arb_promise_list(&p->seg, p->have_control ? p->control.control : NULL, p->all);
-	if (r < 0)
-		return r;
+	if (control)
+		arb_settings_read(control, p->value, &epoch);
 	if (p->entry != ARB_NONE)
 		mine = arb_load64(&p->seg.promises[p->entry].ticket);
-	room->physical = (uint64_t)p->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
-	if (!room->physical)
-		room->physical = p->physical;
-	if (!room->physical)
-		room->physical = arb_load64(&p->seg.header->mem_physical);
-	room->most = arb_promise_limit(room->physical, p->value[ARB_KEY_OVERSUB_RATIO]);
-	room->bytes = share(p, promise);
-	for (uint32_t i = 0; i < p->all->n; i++) {
-		const struct arb_promised *other = &p->all->list[i];
-
-		if (!strcmp(other->name, promise->account)) {
-			if (other->bytes > room->bytes)
-				room->bytes = other->bytes;
-			continue;
-		}
-		room->promised = plus(room->promised, other->bytes);
-		if (other->waiting > other->bytes && other->ticket < mine)
-			room->promised = plus(room->promised, other->waiting - other->bytes);
-		if (!other->bytes)
-			room->loose = plus(room->loose, other->used);
-		room->core_used += other->core_pct;
-	}
-	room->free = room->most > room->promised ? room->most - room->promised : 0;
-	room->fits = !room->physical || !room->bytes || room->bytes <= room->free;
-	return 0;
+	b = bounds(p);
+	arb_settings_rules(p->value, &rules);
+	/* Also where there is room: what the dead hold makes a GPU look fuller than another. */
+	arb_promise_bury(&p->seg, &rules);
+	return arb_promise_look(&p->seg, control, &rules, &b, promise, mine, ARB_NONE, p->all, room);
 }
 
 int gpuarb_promiser_room(
@@ -212,67 +173,6 @@ int gpuarb_promiser_room(
 	struct gpuarb_promise asked = named(p, promise);
 
 	return look(p, &asked, room);
-}
-
-/* 12.5Gi, 300Mi, 17 bytes: exact where it is short, else to a tenth. */
-static const char *size_text(uint64_t bytes, char text[24])
-{
-	static const char *const unit[] = {" bytes", "Ki", "Mi", "Gi", "Ti"};
-	double value = (double)bytes;
-	int u = 0;
-
-	for (; value >= 1024 && u < 4; u++)
-		value /= 1024;
-	snprintf(text, 24, "%.*f%s", value < 100 && value != (double)(uint64_t)value, value, unit[u]);
-	return text;
-}
-
-static void name_them(const struct gpuarb_promiser *p, const char *account, char *text, size_t size)
-{
-	uint32_t named = 0, more = 0;
-	size_t at = 0;
-	char bytes[24];
-
-	*text = '\0';
-	for (uint32_t i = 0; i < p->all->n; i++) {
-		const struct arb_promised *other = &p->all->list[i];
-		bool waits = other->waiting > other->bytes;
-
-		if (!strcmp(other->name, account) || (!other->bytes && !waits))
-			continue;
-		if (named == NAMED) {
-			more++;
-			continue;
-		}
-		at += (size_t)snprintf(text + at, size - at, "%s%.30s %s %s", named++ ? ", " : "",
-			other->name, waits ? "waits for" : "has",
-			size_text(waits ? other->waiting : other->bytes, bytes));
-		if (at >= size)
-			return;
-	}
-	if (more)
-		snprintf(text + at, size - at, " and %u more", more);
-}
-
-static int refuse(const struct gpuarb_promiser *p, const struct gpuarb_promise *promise,
-	const struct gpuarb_room *room, struct gpuarb_error *err)
-{
-	char want[24], most[24], physical[24], promised[24], names[320];
-
-	size_text(room->bytes, want);
-	size_text(room->most, most);
-	size_text(room->physical, physical);
-	size_text(room->promised, promised);
-	if (room->bytes > room->most)
-		return arb_fail(err, -E2BIG,
-			"%s cannot promise %s to %.30s: that is more than the %s it may promise "
-			"(oversub_ratio "
-			"%.3f of %s)",
-			p->gpu, want, promise->account, most, (double)p->value[ARB_KEY_OVERSUB_RATIO] / 1000,
-			physical);
-	name_them(p, promise->account, names, sizeof(names));
-	return arb_fail(err, -ENOSPC, "%s cannot promise %s to %.30s: %s of %s is promised (%s)", p->gpu,
-		want, promise->account, promised, most, names);
 }
 
 /* A byte of our own, and an entry for it. */
@@ -337,7 +237,9 @@ int gpuarb_promiser_take(struct gpuarb_promiser *p, const struct gpuarb_promise 
 	if (r < 0)
 		return arb_fail(err, r, "cannot read %s: %s", p->seg.file.path, strerror(-r));
 	if (!room.fits) {
-		r = refuse(p, promise, &room, err);
+		struct arb_promise_bounds b = bounds(p);
+
+		r = arb_promise_refuse(p->all, &b, promise->account, &room, err);
 		if (r == -E2BIG || !queue)
 			return r;
 	}

@@ -6,7 +6,11 @@
 #include <stdint.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/promise.h"
 #include "segment.h"
+#include "slot.h"
+
+struct arb_rules;
 
 /* One account's: of several promises to it, the largest counts, because they share one quota. */
 struct arb_promised {
@@ -28,9 +32,47 @@ struct arb_promises {
 /* Room for all that can be: to be freed. NULL: out of memory. */
 struct arb_promises *arb_promise_alloc(const struct arb_segment *seg);
 
-/* Everybody who has a promise, or lives under a quota without one. `control` may be NULL. */
-int arb_promise_list(
-	const struct arb_segment *seg, const struct arb_control *control, struct arb_promises *all);
+/* Everybody who has a promise, or lives under a quota without one. `control` may be NULL; slot `without` is
+ * not counted (ARB_NONE: all are). */
+int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
+	struct arb_promises *all);
+
+/* What the sum of all promises is held against. */
+struct arb_promise_bounds {
+	const char *gpu;
+	uint64_t physical; /* bytes; 0: not known, and everything fits */
+	int64_t ratio_permille;
+};
+
+/*
+ * By the holder of ARB_BYTE_PROMISES: what there is for one that asks for `promise` with that ticket
+ * (UINT64_MAX: it does not queue), and whose own slot is `without`. Cleans up behind the dead before it says
+ * that there is no room.
+ */
+int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
+	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
+	uint32_t without, struct arb_promises *all, struct gpuarb_room *room);
+
+/* The dead are still counted until somebody cares. */
+void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules);
+
+/* The sentence about a promise that does not fit: -ENOSPC, or -E2BIG if it never would. */
+int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_bounds *bounds,
+	const char *account, const struct gpuarb_room *room, struct gpuarb_error *err);
+
+/* What the account has if its members ask for `bytes`: an administrator's word stands above theirs. */
+uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes);
+
+/* An administrator's change of quotas: from begin, which refuses it if it would promise too much, to end nobody
+ * else promises anything. The draft is to be published in between. */
+struct arb_promise_change {
+	bool open, locked;
+	struct arb_segment seg;
+	struct arb_lock lock;
+};
+int arb_promise_change_begin(struct arb_promise_change *change, const char *dir, const char *gpu,
+	const struct arb_control *control, const struct arb_control_copy *draft, struct gpuarb_error *err);
+void arb_promise_change_end(struct arb_promise_change *change);
 
 /* What may be promised of so much memory. */
 uint64_t arb_promise_limit(uint64_t physical, int64_t ratio_permille);

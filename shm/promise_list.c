@@ -85,23 +85,33 @@ static void add_entry(struct arb_promises *all, const struct arb_promise *e)
 		p->core_pct = percent(arb_load32(&e->core_pct));
 }
 
-static void add_account(const struct arb_segment *seg, struct arb_promises *all, uint32_t a)
+static void add_account(
+	const struct arb_segment *seg, struct arb_promises *all, uint32_t a, uint32_t without)
 {
 	const struct arb_account *acct = &seg->accounts[a];
 	struct arb_account_snap s;
 	struct arb_promised *p;
 	char name[ARB_NAME_BYTES];
-	uint64_t quota = arb_load64(&acct->mem_limit);
 	uint32_t limit = arb_load32(&acct->limit_ppm);
 
 	load_name(acct->name, name);
-	if (!name[0] || arb_account_read(seg, a, &s) < 0 || !arb_bits_count(s.attached, seg->nwords))
+	if (!name[0] || arb_account_read(seg, a, &s) < 0)
+		return;
+	if (without < seg->nslots)
+		s.attached[without / 64] &= ~(1ull << (without % 64));
+	if (!arb_bits_count(s.attached, seg->nwords))
 		return;
 	p = of(all, name);
 	p->index = a;
 	p->used = s.mem_used;
-	if (quota > p->bytes)
-		p->bytes = quota;
+	/* In force is the strictest that a member asks for; but that member may be the first to leave. */
+	for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(s.attached, seg->nwords, i + 1)) {
+		uint64_t asked = arb_load64(&seg->slots[i].asked_mem);
+
+		if (asked > p->bytes)
+			p->bytes = asked;
+	}
 	if (!p->core_pct)
 		p->core_pct = percent(limit / (ARB_PPM / 100));
 }
@@ -121,8 +131,8 @@ static void override(const struct arb_control *control, struct arb_promised *p)
 		p->core_pct = (unsigned)limit.core_pct;
 }
 
-int arb_promise_list(
-	const struct arb_segment *seg, const struct arb_control *control, struct arb_promises *all)
+int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
+	struct arb_promises *all)
 {
 	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
 	int fd = arb_file_open(&seg->file, O_RDONLY);
@@ -139,7 +149,7 @@ int arb_promise_list(
 	if (high > seg->naccounts)
 		high = seg->naccounts;
 	for (uint32_t a = 0; a < high; a++)
-		add_account(seg, all, a);
+		add_account(seg, all, a, without);
 	if (control)
 		for (uint32_t i = 0; i < all->n; i++)
 			override(control, &all->list[i]);

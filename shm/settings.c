@@ -98,17 +98,23 @@ static uint32_t find(const struct arb_control_copy *copy, const char *name)
 	return i;
 }
 
+int arb_settings_limit_in(const struct arb_control_copy *copy, const char *name, struct arb_config_limit *limit)
+{
+	uint32_t at = find(copy, name);
+	int found = at < limits_in(copy);
+
+	memset(limit, 0, sizeof(*limit));
+	if (found)
+		copy_limit(&copy->limit[at], limit);
+	return found;
+}
+
 int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit)
 {
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
-		const struct arb_control_copy *copy = &control->copy[head & 1];
-		uint32_t at = find(copy, name);
-		int found = at < limits_in(copy);
+		int found = arb_settings_limit_in(&control->copy[head & 1], name, limit);
 
-		memset(limit, 0, sizeof(*limit));
-		if (found)
-			copy_limit(&copy->limit[at], limit);
 		if (unchanged(control, head))
 			return found;
 		arb_pause();
@@ -140,6 +146,7 @@ static struct arb_memory_rules memory_rules(const int64_t value[ARB_KEY_COUNT])
 		fixed_ns = (uint64_t)value[ARB_KEY_SWITCH_FIXED_S] * 1000000000u;
 	return (struct arb_memory_rules){
 		.physical = (uint64_t)value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20,
+		.oversub_permille = value[ARB_KEY_OVERSUB_RATIO],
 		.fixed = (uint64_t)value[ARB_KEY_RESERVE_FIXED_MB] << 20,
 		.percent = (unsigned)value[ARB_KEY_MEMORY_RESERVE_PERCENT],
 		.per_client = (uint64_t)value[ARB_KEY_RESERVE_PER_CLIENT_MB] << 20,

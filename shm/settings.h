@@ -36,6 +36,9 @@ void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *
 int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch);
 /* Limits of an account: 1 found, 0 not. */
 int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit);
+/* The same in a draft. */
+int arb_settings_limit_in(
+	const struct arb_control_copy *copy, const char *name, struct arb_config_limit *limit);
 /* Entry i of the list: 1, or 0 past the end. */
 int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit);
 /* The classes, each checked; returns how many places there are (the last with a name + 1). */

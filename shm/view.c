@@ -296,7 +296,8 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 		p->accounts[i].mem_promised = 0;
 	}
 	if (v->promises &&
-		arb_promise_list(&v->seg, v->have_control ? v->control.control : NULL, v->promises) == 0)
+		arb_promise_list(&v->seg, v->have_control ? v->control.control : NULL, ARB_NONE, v->promises) ==
+			0)
 		for (uint32_t i = 0; i < v->promises->n; i++) {
 			const struct arb_promised *to = &v->promises->list[i];
 

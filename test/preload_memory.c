@@ -50,12 +50,22 @@ const char *pm_uuid(int device)
 	return info[device].uuid;
 }
 
-void pm_quota(const char *text)
+static void set(const char *account, const char *key, const char *value)
 {
-	struct gpuarb_change change = {PM_ACCOUNT, "mem", text};
+	struct gpuarb_change change = {account, key, value};
 	struct gpuarb_error err = {0};
 
 	T_CHECK(!gpuarb_control_change(NULL, pm_uuid(0), &change, 1, &err), "%s", err.text);
+}
+
+void pm_quota(const char *text)
+{
+	set(PM_ACCOUNT, "mem", text);
+}
+
+void pm_ratio(const char *text)
+{
+	set(NULL, "oversub_ratio", text);
 }
 
 CUcontext pm_context(void)
@@ -316,7 +326,7 @@ static void contexts(void)
 static int one(void *argument)
 {
 	static void (*const without[])(void) = {pm_queries, pm_others, pm_devices, pm_under_way,
-		pm_under_way_elsewhere, pm_overhead, pm_overhead_race, pm_turns};
+		pm_under_way_elsewhere, pm_overhead, pm_overhead_race, pm_promises, pm_turns};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -349,6 +359,7 @@ static void more_than_there_is(void)
 	setenv("GPUSIM_PCIE_GBPS", "100", 1);
 	setenv("GPUARB_RESERVE_FIXED_MB", "0", 1);
 	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
+	run("quotas of programs that were just started", pm_promises, "600Mi");
 	run("more than there is", pm_oversubscribe, NULL);
 	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
 	run("more than there is, in streams", pm_ordered, "256Mi");

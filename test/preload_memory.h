@@ -21,6 +21,8 @@ void pm_begin(struct t_dir *dir, const char *quota);
 void pm_end(struct t_dir *dir);
 /* What an administrator sets. */
 void pm_quota(const char *text);
+/* What may be promised, in GPUs. */
+void pm_ratio(const char *text);
 
 /* cuInit and a context on device 0. */
 CUcontext pm_context(void);
@@ -58,6 +60,8 @@ void pm_under_way_elsewhere(void);
 void pm_overhead(void);
 void pm_overhead_race(void);
 void pm_nothing(void);
+/* preload_memory_promise.c; begins without a context */
+void pm_promises(void);
 /* preload_memory_turns.c; the second begins without a context */
 void pm_oversubscribe(void);
 /* preload_memory_ordered.c */

@@ -90,6 +90,7 @@ void pm_queries(void)
 	/* None, and more than there is. */
 	pm_quota("0");
 	shows(16384 * MIB, 16384 * MIB);
+	pm_ratio("100");
 	pm_quota("1Ti");
 	OK(cuMemAlloc_v2(&a, 384 * MIB));
 	shows(16384 * MIB, 16000 * MIB);

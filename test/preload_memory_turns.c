@@ -56,7 +56,8 @@ void pm_oversubscribe(void)
 	T_CHECK(left == 0 && total == 1024 * MIB, "%zu of %zu", left, total);
 	OK(cuMemFree_v2(c));
 	OK(cuMemFree_v2(b));
-	/* A quota may be more than the GPU has. */
+	/* A quota may be more than the GPU has, if so much may be promised. */
+	pm_ratio("2");
 	pm_quota("2Gi");
 	OK(cuMemAlloc_v2(&b, 1300 * MIB));
 	GIVES(cuMemAlloc_v2(&c, 50 * MIB), CUDA_ERROR_OUT_OF_MEMORY);

@@ -48,12 +48,17 @@ static const char *uuid_of(int device)
 	return info.uuid;
 }
 
-static void set(const char *key, const char *value)
+static void set_for(const char *account, const char *key, const char *value)
 {
-	struct gpuarb_change change = {ACCOUNT, key, value};
+	struct gpuarb_change change = {account, key, value};
 	struct gpuarb_error err = {0};
 
 	T_CHECK(!gpuarb_control_change(NULL, uuid_of(0), &change, 1, &err), "%s", err.text);
+}
+
+static void set(const char *key, const char *value)
+{
+	set_for(ACCOUNT, key, value);
 }
 
 static unsigned clients(void)
@@ -184,6 +189,7 @@ static int account_is_seen(void *unused)
 	/* Below what is used; more than there is. */
 	set("mem", "60Mi");
 	shows(0, 60 * MIB, 0, 60 * MIB);
+	set_for(NULL, "oversub_ratio", "100");
 	set("mem", "1Ti");
 	shows(0, WHOLE, WHOLE - 100 * MIB, 100 * MIB);
 	set("mem", "0");

@@ -40,8 +40,11 @@ struct gpuarb_options {
 	bool threads;       /* several threads use it all the time: none of them is preferred */
 	int *lock_fd; /* where to put a descriptor that holds the client's place as well, also after exec() */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
+	uint64_t physical; /* bytes of the GPU as the driver says, what quotas are promised of; 0: not known */
 };
 
+/* -EDQUOT: its quota does not fit into what the GPU may promise (oversub_ratio); the sentence says who has
+ * what. */
 GPUARB_API int gpuarb_client_open(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
 GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
@@ -183,7 +186,8 @@ GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *us
 
 /*
  * Limits of the client's own making (environment, limits file); what an administrator set stands above. Zero:
- * as it is; core_pct 100 and GPUARB_MEM_UNLIMITED take a limit back.
+ * as it is; core_pct 100 and GPUARB_MEM_UNLIMITED take a limit back. -EDQUOT: the quota cannot be raised
+ * because the GPU may not promise more; it stays as it was, and the rest is done.
  */
 #define GPUARB_MEM_UNLIMITED UINT64_MAX
 GPUARB_API int gpuarb_client_set_limits(

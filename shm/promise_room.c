@@ -1,0 +1,140 @@
+/* Is there room for a promise, and if not, who has what: by arithmetic over the list of promises. */
+#include <errno.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "error.h"
+#include "promise.h"
+#include "reclaim.h"
+#include "settings.h"
+
+#define NAMED 6 /* accounts that a refusal names */
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes)
+{
+	struct arb_config_limit limit;
+	bool set = control && arb_settings_limit(control, account, &limit) == 1 && limit.set & ARB_LIMIT_MEM;
+
+	return set ? (uint64_t)limit.mem_bytes : bytes;
+}
+
+/* `room->bytes` is what the account would have. */
+static void add_up(const struct arb_promises *all, const struct arb_promise_bounds *b, const char *account,
+	uint64_t ticket, struct gpuarb_room *room)
+{
+	uint64_t had = 0;
+
+	for (uint32_t i = 0; i < all->n; i++) {
+		const struct arb_promised *other = &all->list[i];
+
+		if (!strcmp(other->name, account)) {
+			had = other->bytes;
+			continue;
+		}
+		room->promised = plus(room->promised, other->bytes);
+		if (other->waiting > other->bytes && other->ticket < ticket)
+			room->promised = plus(room->promised, other->waiting - other->bytes);
+		if (!other->bytes)
+			room->loose = plus(room->loose, other->used);
+		room->core_used += other->core_pct;
+	}
+	if (had > room->bytes)
+		room->bytes = had;
+	room->physical = b->physical;
+	room->most = arb_promise_limit(b->physical, b->ratio_permille);
+	room->free = room->most > room->promised ? room->most - room->promised : 0;
+	/* What it has already is no new promise, though the bound may have been lowered since. */
+	room->fits = !room->physical || !room->bytes || room->bytes <= had || room->bytes <= room->free;
+}
+
+void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules)
+{
+	struct arb_reclaimed what;
+
+	for (uint32_t i = 0; i < seg->nslots; i++)
+		if (arb_load32(&seg->slots[i].state) != ARB_SLOT_FREE)
+			arb_reclaim_slot(seg, i, rules, &what);
+}
+
+int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
+	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
+	uint32_t without, struct arb_promises *all, struct gpuarb_room *room)
+{
+	for (bool again = false;; again = true) {
+		int r = arb_promise_list(seg, control, without, all);
+
+		*room = (struct gpuarb_room){
+			.bytes = arb_promise_share(control, promise->account, promise->bytes)};
+		if (r < 0)
+			return r;
+		add_up(all, bounds, promise->account, ticket, room);
+		if (room->fits || again)
+			return 0;
+		arb_promise_bury(seg, rules);
+	}
+}
+
+/* 12.5Gi, 300Mi, 17 bytes: exact where it is short, else to a tenth. */
+static const char *size_text(uint64_t bytes, char text[24])
+{
+	static const char *const unit[] = {" bytes", "Ki", "Mi", "Gi", "Ti"};
+	double value = (double)bytes;
+	int u = 0;
+
+	for (; value >= 1024 && u < 4; u++)
+		value /= 1024;
+	snprintf(text, 24, "%.*f%s", value < 100 && value != (double)(uint64_t)value, value, unit[u]);
+	return text;
+}
+
+static void name_them(const struct arb_promises *all, const char *account, char *text, size_t size)
+{
+	uint32_t named = 0, more = 0;
+	size_t at = 0;
+	char bytes[24];
+
+	*text = '\0';
+	for (uint32_t i = 0; i < all->n; i++) {
+		const struct arb_promised *other = &all->list[i];
+		bool waits = other->waiting > other->bytes;
+
+		if (!strcmp(other->name, account) || (!other->bytes && !waits))
+			continue;
+		if (named == NAMED) {
+			more++;
+			continue;
+		}
+		at += (size_t)snprintf(text + at, size - at, "%s%.30s %s %s", named++ ? ", " : "",
+			other->name, waits ? "waits for" : "has",
+			size_text(waits ? other->waiting : other->bytes, bytes));
+		if (at >= size)
+			return;
+	}
+	if (more)
+		snprintf(text + at, size - at, " and %u more", more);
+}
+
+int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_bounds *b,
+	const char *account, const struct gpuarb_room *room, struct gpuarb_error *err)
+{
+	char want[24], most[24], physical[24], promised[24], names[320];
+
+	size_text(room->bytes, want);
+	size_text(room->most, most);
+	size_text(room->physical, physical);
+	size_text(room->promised, promised);
+	if (room->bytes > room->most)
+		return arb_fail(err, -E2BIG,
+			"%s cannot promise %s to %.30s: that is more than the %s it may promise "
+			"(oversub_ratio "
+			"%.3f of %s)",
+			b->gpu, want, account, most, (double)b->ratio_permille / 1000, physical);
+	name_them(all, account, names, sizeof(names));
+	return arb_fail(err, -ENOSPC, "%s cannot promise %s to %.30s: %s of %s is promised (%s)", b->gpu, want,
+		account, promised, most, names);
+}
