@@ -11,17 +11,26 @@
 
 #include "gpuarb/abi.h"
 
-/* The nearest part of a path that can be looked at: below a closed directory nothing can. */
-static bool look(const char *wanted, struct stat *st)
+/*
+ * The nearest part of a path that can be looked at: below a closed directory nothing can. *shared: it is there for
+ * several users. Then it belongs to root, or is a member's in a directory that root has set up for the group.
+ */
+static bool look(const char *wanted, struct stat *st, bool *shared)
 {
 	char path[PATH_MAX], *slash;
+	struct stat above;
 
 	snprintf(path, sizeof(path), "%s", wanted);
 	/* DIR/state/GPU: what is above DIR is not ours. */
 	for (int levels = 3; levels && (slash = strrchr(path, '/')) && slash != path; levels--) {
-		if (stat(path, st) == 0)
-			return true;
+		bool seen = stat(path, st) == 0;
+
 		*slash = '\0';
+		if (!seen)
+			continue;
+		*shared = st->st_uid == 0 ||
+			  (stat(path, &above) == 0 && above.st_uid == 0 && (above.st_mode & S_ISGID));
+		return true;
 	}
 	return false;
 }
@@ -62,11 +71,12 @@ const char *arb_rights_hint(const char *path, int code, char *text, size_t size)
 	int saved = errno;
 	char name[ARB_NAME_BYTES];
 	struct stat st;
+	bool shared;
 
 	text[0] = '\0';
-	if ((code != -EACCES && code != -EPERM) || geteuid() == 0 || !look(path, &st))
+	if ((code != -EACCES && code != -EPERM) || geteuid() == 0 || !look(path, &st, &shared))
 		goto out;
-	if (st.st_gid != 0 && (st.st_mode & 0060) == 0060 && !is_member(st.st_gid)) {
+	if (shared && st.st_gid != 0 && (st.st_mode & 0060) == 0060 && !is_member(st.st_gid)) {
 		if (group_name(st.st_gid, name, sizeof(name)))
 			snprintf(text, size,
 				"; members of the group %s may: 'sudo adduser $USER %s', then log in again", name,

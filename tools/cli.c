@@ -148,7 +148,7 @@ void cli_own_directory(char *path, size_t size)
 		*strrchr(path, '/') = '\0';
 }
 
-const char *cli_library(const char *hint)
+const char *cli_library_find(void)
 {
 	static const char *const places[] = {"", "/../lib/gpuarb", "/../lib"};
 	static char path[PATH_MAX];
@@ -160,7 +160,18 @@ const char *cli_library(const char *hint)
 		if (access(path, R_OK) == 0)
 			return path;
 	}
-	die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb%s", own, hint);
+	return NULL;
+}
+
+const char *cli_library(const char *hint)
+{
+	const char *path = cli_library_find();
+	char own[PATH_MAX];
+
+	cli_own_directory(own, sizeof(own));
+	if (!path)
+		die("there is no libgpuarb-preload.so beside %s or in its ../lib/gpuarb%s", own, hint);
+	return path;
 }
 
 const char *cli_account(const char *option, const char *text)

@@ -19,6 +19,7 @@
 #include "cli_gpu.h"
 #include "config.h"
 #include "control.h"
+#include "node.h"
 #include "nvml.h"
 #include "segment.h"
 #include "settings.h"
@@ -29,7 +30,7 @@ struct options {
 	int nwanted;
 	struct nvml_gpu gpus[NVML_GPUS_MOST];
 	int ngpus;
-	bool list, replace;
+	bool list, replace, check;
 };
 
 /* Whoever has joined holds a lock on a byte of the state file, and the kernel knows. */
@@ -113,6 +114,10 @@ static const struct argp_option option_table[] = {
 		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(REPLACE), NULL, 0, "Replace segments of another version that nobody uses any more", 0},
+	{CLI_OPTION(CHECK), NULL, 0,
+		"Make nothing; look whether everything is there that programs need here, and say what mends what is "
+		"missing",
+		0},
 	{CLI_OPTION(LIST), NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
 };
@@ -135,44 +140,53 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	case OPT_LIST:
 		o->list = true;
 		return 0;
+	case OPT_CHECK:
+		o->check = true;
+		return 0;
+	case ARGP_KEY_END:
+		if (o->check && (o->list || o->replace))
+			argp_error(state, "--check makes nothing and lists nothing: no --replace, no --list");
+		return 0;
 	default:
 		return cli_option(key, text, state, &o->dir, NULL);
 	}
 }
 
-/* All of them are found before anything is made for the first. */
-static void find_gpus(struct options *o)
+/* All of them are found before anything is made for the first. NULL, or why there is none. */
+static const char *find_gpus(struct options *o)
 {
-	const char *why;
+	const char *why = NULL;
 
 	for (; o->ngpus < o->nwanted; o->ngpus++)
 		o->gpus[o->ngpus] = cli_gpu_must_exist(o->dir, o->wanted[o->ngpus]);
 	if (o->nwanted)
-		return;
+		return NULL;
 	o->ngpus = nvml_list(o->gpus, &why);
-	if (o->ngpus < 0)
-		die("%s", why);
-	if (o->ngpus == 0)
-		die("NVML finds no GPU");
+	return o->ngpus < 0 ? why : o->ngpus == 0 ? "NVML finds no GPU" : NULL;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
-		"Makes the directories and segments of this machine's GPUs, with the rights that "
-		"arbiter.conf "
-		"says.\v"
-		"To be run once after the machine has started, before the first client. What is there "
-		"already "
-		"stays as it is.\n\n"
-		"Exit status: 0 done, 1 failed, 2 usage.",
+		"Makes the directories and segments of this machine's GPUs, for the members of the group gpuarb (which it "
+		"makes, too) or with the rights that arbiter.conf says.\v"
+		"To be run by root, once after the machine has started, before the first client. What is there "
+		"already stays as it is; what a user has made before becomes root's and the group's.\n\n"
+		"Exit status: 0 done, 1 failed or (--check) something is missing, 2 usage.",
 		NULL, NULL, NULL};
 	static struct options o;
 	struct arb_config config;
 	struct gpuarb_error err = {0};
+	struct node_group group;
+	const char *dir, *why;
 
 	cli_parse(&parser, argc, argv, 0, &o);
-	find_gpus(&o);
+	dir = arb_control_dir(o.dir);
+	why = find_gpus(&o);
+	if (o.check)
+		return node_check(dir, o.gpus, why ? 0 : o.ngpus, why);
+	if (why)
+		die("%s", why);
 	if (o.list) {
 		for (int i = 0; i < o.ngpus; i++)
 			printf("%s\t%s\t%llu\t%s\n", o.gpus[i].index, o.gpus[i].uuid,
@@ -181,8 +195,13 @@ int main(int argc, char **argv)
 	}
 	if (arb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
-	for (int i = 0; i < o.ngpus; i++)
-		make(&o, arb_control_dir(o.dir), &o.gpus[i], &config);
+	group = node_group_find(dir, &config);
+	node_rights_directories(dir, &group, &config);
+	for (int i = 0; i < o.ngpus; i++) {
+		node_rights_segments(dir, o.gpus[i].uuid, &group, &config);
+		make(&o, dir, &o.gpus[i], &config);
+	}
+	node_say_next(&group);
 	arb_config_free(&config);
 	return 0;
 }

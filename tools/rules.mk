@@ -13,6 +13,7 @@ HEADERS  += ncurses.h jansson.h
 
 # All are told which GPU.
 $(TOOLS): $(patsubst %,$(BUILD)/obj/tools/%.o,cli_gpu nvml nvml_child)
+$(BUILD)/gpuarb-node: $(BUILD)/obj/tools/node_rights.o $(BUILD)/obj/tools/node_check.o
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 $(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The first hour of a new user: what the README's commands install, what a tree without its libraries says, and in a
-# copy of this system that goes away afterwards: make install, and the Python module. Usage: first.sh BUILD
+# copy of this system that goes away afterwards: make install, the Python module, and gpuarb-node, after which the
+# machine's users can use it. Usage: first.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -47,12 +48,80 @@ tried=$((tried + 3))
 # inside: in the copy, as root. Prints a sentence for everything that is wrong.
 inside() {
 	cat <<'END'
-make -s --no-print-directory BUILD=/build install >/first/log 2>&1 || { echo "make install: $(tail -n 3 /first/log)"; exit; }
+userdel gpuarb 2>/dev/null
+groupdel gpuarb 2>/dev/null
+useradd alice && useradd bob || { echo "no users can be made in the copy"; exit; }
+SUDO_USER=alice make -s --no-print-directory BUILD=/build install >/first/log 2>&1 || { echo "make install: $(tail -n 3 /first/log)"; exit; }
+grep -q "Next: 'sudo gpuarb-node'" /first/log && grep -q "'sudo adduser alice gpuarb'" /first/log || echo "make install names no next command: $(tail -n 3 /first/log)"
 for python in python3 /usr/bin/python3; do
 	command -v $python >/dev/null || continue
 	(cd / && $python -c 'import gpuarb') 2>/first/log || echo "after make install $python says: $(tail -n 1 /first/log)"
 	(cd / && $python -c 'import gpuarb; gpuarb._lib()') 2>/first/log || echo "the module of $python does not find its library: $(tail -n 1 /first/log)"
 done
+# The machine's users. gpu: with the simulated driver in the place of NVIDIA's.
+userdel gpuarb 2>/dev/null
+groupdel gpuarb 2>/dev/null
+export GPUSIM_DIR=/first/gpu GPUARB_CONF=/dev/null
+mkdir -p -m 1777 $GPUSIM_DIR
+chmod 1777 $GPUSIM_DIR
+gpu() { env LD_LIBRARY_PATH=/build/sim "$@"; }
+user() { # NAME COMMAND...
+	who=$1
+	shift
+	setpriv --reuid "$who" --regid "$who" --init-groups env LD_LIBRARY_PATH=/build/sim "$@"
+}
+expect() { # STATUS PATTERN COMMAND...
+	wanted=$1 pattern=$2
+	shift 2
+	"$@" >/first/out 2>&1
+	status=$?
+	[ $status = "$wanted" ] && grep -qE -- "$pattern" /first/out || echo "$*: status $status instead of $wanted, or no '$pattern': $(cat /first/out)"
+}
+cd /
+work="simload --kernel-us=50 --launches=50"
+cp /build/simload /usr/local/bin/
+
+# Before anything is set up, a user makes a segment of his own.
+expect 1 '^missing  directory .*No such file' gpu gpuarb-node --check
+expect 0 . user alice gpuarb-run -- $work
+expect 0 '^note     directory .*belongs to user' user alice gpuarb-node --check
+expect 0 "it is not shared yet: 'sudo gpuarb-node' gives it to the group gpuarb" user bob gpuarb-run --core 50 -- $work
+expect 1 '^missing  group .*there is no group gpuarb' user bob gpuarb-node --check
+
+# Root sets it up: the group, the rights, the next command. A second time says nothing new.
+SUDO_USER=alice expect 0 "Next: 'sudo adduser alice gpuarb'" gpu gpuarb-node
+grep -q '^group gpuarb: made' /first/out || echo "gpuarb-node says nothing of the group that it made: $(cat /first/out)"
+getent group gpuarb >/dev/null || echo "gpuarb-node made no group"
+rights=$(stat -c '%a %U:%G' /dev/shm/gpuarb /dev/shm/gpuarb/state /dev/shm/gpuarb/control /dev/shm/gpuarb/state/GPU-* /dev/shm/gpuarb/control/GPU-* 2>&1 | tr '\n' ' ')
+[ "$rights" = "755 root:root 3775 root:gpuarb 755 root:root 660 root:gpuarb 644 root:root " ] || echo "the rights after gpuarb-node: $rights"
+for name in alice bob; do
+	expect 1 "^missing  group .*you are not in the group gpuarb" user $name gpuarb-node --check
+	grep -q "sudo adduser $name gpuarb, then log in again" /first/out || echo "--check does not name the command: $(cat /first/out)"
+	expect 0 "members of the group gpuarb may: 'sudo adduser \\\$USER gpuarb', then log in again" user $name gpuarb-run --core 50 -- $work
+	usermod -aG gpuarb $name
+	expect 1 "^missing  group .*but were not when you logged in" env LD_LIBRARY_PATH=/build/sim setpriv --reuid $name --regid $name --clear-groups gpuarb-node --check
+	expect 0 "^ok       group .*you are in the group gpuarb" user $name gpuarb-node --check
+	user $name gpuarb-run --core 50 --account both -- $work >/first/out 2>&1 && ! grep -q gpuarb /first/out || echo "$name is in the group and is told: $(cat /first/out)"
+done
+SUDO_USER=alice gpu gpuarb-node >/first/out
+grep -qE 'Next|made' /first/out && echo "gpuarb-node has something to say of the group the second time: $(cat /first/out)"
+expect 0 '^ok       segment .*you may join' gpu gpuarb-node --check
+# What root has opened for everybody stays open, and needs no group.
+chmod 666 /dev/shm/gpuarb/state/GPU-*
+gpu gpuarb-node >/first/out
+[ "$(stat -c %a /dev/shm/gpuarb/state/GPU-*)" = 666 ] || echo "gpuarb-node takes back what root allowed"
+useradd carol
+expect 0 '^note     group .*may join all the same' user carol gpuarb-node --check
+# A GPU without a driver.
+expect 1 '^missing  GPUs' gpuarb-node --check
+expect 2 'no --replace' gpuarb-node --check --replace
+# Where the group is another one, by arbiter.conf.
+rm -rf /dev/shm/gpuarb
+GPUARB_GROUP=bob expect 0 "ready" gpu gpuarb-node
+[ "$(stat -c %G /dev/shm/gpuarb/state /dev/shm/gpuarb/state/GPU-* | sort -u)" = bob ] || echo "the group of arbiter.conf is not taken: $(stat -c %G /dev/shm/gpuarb/state /dev/shm/gpuarb/state/GPU-* | tr '\n' ' ')"
+rm -f /usr/local/bin/simload
+cd - >/dev/null
+
 make -s --no-print-directory BUILD=/build uninstall >/first/log 2>&1 || echo "make uninstall: $(tail -n 3 /first/log)"
 END
 }

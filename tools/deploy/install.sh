@@ -158,6 +158,15 @@ install)
 	if [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
 		ldconfig
 	fi
+	# The user of the watchdog and the group come with the next start of the machine; where systemd can make them now, it
+	# does. gpuarb-node makes the group where it cannot.
+	if [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then
+		if command -v systemd-sysusers >/dev/null; then
+			systemd-sysusers "$PREFIX/lib/sysusers.d/gpuarb.conf" >/dev/null 2>&1 || :
+		fi
+		echo "gpuarb $VERSION is installed below $PREFIX. Next: 'sudo gpuarb-node' makes the segments of the GPUs; then"
+		echo "'sudo adduser ${SUDO_USER:-NAME} gpuarb' and a new login for everybody who may use them. 'gpuarb-node --check' looks."
+	fi
 	;;
 uninstall)
 	everything

@@ -36,7 +36,7 @@ check-install: $(PRODUCT) ## install into an empty directory, build against it, 
 
 CHECK += check-first
 .PHONY: check-first
-check-first: $(PRODUCT) ## what a new user does first: packages, missing libraries, make install in a copy of this system
+check-first: $(TRIAL) ## what a new user does first: packages, missing libraries, and in a copy of this system make install and gpuarb-node
 	@test/deploy/first.sh $(BUILD)
 
 CHECK += check-systemd

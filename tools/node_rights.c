@@ -1,0 +1,206 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpuarb/abi.h"
+
+#include "cli.h"
+#include "config.h"
+#include "file.h"
+#include "node.h"
+#include "rights.h"
+
+#define NOBODYS ((gid_t)-1)
+
+/* Quietly: where one is missing the next is tried. */
+static bool run(char *const *words)
+{
+	int status = 1, null;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		null = open("/dev/null", O_RDWR);
+		dup2(null, STDOUT_FILENO);
+		dup2(null, STDERR_FILENO);
+		/* sudo and cron may know neither. */
+		setenv("PATH", "/usr/sbin:/sbin:/usr/bin:/bin", 1);
+		execvp(words[0], words);
+		_exit(127);
+	}
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* As every distribution has it: shadow, Debian's adduser, busybox. */
+static bool make_group(void)
+{
+	static char *const ways[][4] = {
+		{"groupadd", "--system", ARB_GROUP_NAME, NULL},
+		{"addgroup", "--system", ARB_GROUP_NAME, NULL},
+		{"addgroup", "-S", ARB_GROUP_NAME, NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (run(ways[i]) && getgrnam(ARB_GROUP_NAME))
+			return true;
+	return false;
+}
+
+static struct node_group named(gid_t id)
+{
+	struct node_group group = {id, ""};
+	const struct group *entry = getgrgid(id);
+
+	if (entry)
+		snprintf(group.name, sizeof(group.name), "%s", entry->gr_name);
+	else
+		snprintf(group.name, sizeof(group.name), "%lu", (unsigned long)id);
+	return group;
+}
+
+struct node_group node_group_find(const char *dir, const struct arb_config *config)
+{
+	struct node_group group = {(gid_t)config->value[ARB_KEY_GROUP], ""};
+	const struct group *entry;
+
+	if (geteuid() != 0)
+		return (struct node_group){NOBODYS, ""};
+	if (group.id == NOBODYS) {
+		entry = getgrnam(ARB_GROUP_NAME);
+		if (!entry && strcmp(dir, ARB_DIR_DEFAULT) != 0)
+			return group;
+		if (!entry && !make_group())
+			die("there is no group " ARB_GROUP_NAME
+			    ", and neither groupadd nor addgroup can make it; make it, or name another in "
+			    "arbiter.conf (group = NAME)");
+		if (!entry) {
+			entry = getgrnam(ARB_GROUP_NAME);
+			printf("group " ARB_GROUP_NAME ": made; its members may use the GPUs through gpuarb\n");
+		}
+		group.id = entry->gr_gid;
+	}
+	return named(group.id);
+}
+
+/*
+ * The owner, the group and the mode of what is there, where `fine` does not say that it is as somebody wanted it. By a
+ * descriptor: what a user may still replace by another file is looked at and changed as one thing.
+ */
+static void own(const char *path, mode_t kind, gid_t gid, mode_t mode, bool (*fine)(const struct stat *))
+{
+	char by_descriptor[64];
+	int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return;
+	if (fd < 0 || fstat(fd, &st) != 0)
+		die("cannot look at %s: %s", path, strerror(errno));
+	if ((st.st_mode & S_IFMT) != kind || (kind == S_IFREG && st.st_nlink != 1))
+		die("%s is %s; remove it", path,
+			kind == S_IFDIR ? "no directory" : "no file, or has another name as well");
+	snprintf(by_descriptor, sizeof(by_descriptor), "/proc/self/fd/%d", fd);
+	/* The mode last: a change of the owner takes bits away. */
+	if (!fine(&st) && (fchownat(fd, "", 0, gid, AT_EMPTY_PATH) != 0 || chmod(by_descriptor, mode) != 0))
+		die("cannot give %s to its group: %s", path, strerror(errno));
+	close(fd);
+}
+
+static bool is_roots(const struct stat *st)
+{
+	return st->st_uid == 0;
+}
+
+/* New segments belong to the group of such a directory, whichever it is: it was set up. */
+static bool is_set_up(const struct stat *st)
+{
+	return st->st_uid == 0 && (st->st_mode & S_ISGID);
+}
+
+/* Somebody beside root may use it. */
+static bool is_shared(const struct stat *st)
+{
+	return st->st_uid == 0 && (st->st_gid != 0 || (st->st_mode & 0006));
+}
+
+void node_rights_directories(const char *dir, struct node_group *group, const struct arb_config *config)
+{
+	mode_t state = (mode_t)config->value[ARB_KEY_SEGMENT_MODE];
+	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
+	struct gpuarb_error err = {0};
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (group->id == NOBODYS)
+		return;
+	if (arb_file_directories(dir, "state", state, NOBODYS, &err) < 0 ||
+		arb_file_directories(dir, "control", control, NOBODYS, &err) < 0)
+		die("%s", err.text);
+	own(dir, S_IFDIR, 0, 0755, is_roots);
+	snprintf(path, sizeof(path), "%s/state", dir);
+	/* As tools/deploy/systemd/gpuarb.tmpfiles. */
+	own(path, S_IFDIR, group->id, 03775 | (state & 0002), is_set_up);
+	if (!config->given[ARB_KEY_GROUP] && stat(path, &st) == 0)
+		*group = st.st_gid ? named(st.st_gid) : (struct node_group){NOBODYS, ""};
+	snprintf(path, sizeof(path), "%s/control", dir);
+	own(path, S_IFDIR, 0, 0755, is_roots);
+}
+
+void node_rights_segments(
+	const char *dir, const char *gpu, const struct node_group *group, const struct arb_config *config)
+{
+	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
+	char path[PATH_MAX];
+
+	if (group->id == NOBODYS)
+		return;
+	snprintf(path, sizeof(path), "%s/state/%s", dir, gpu);
+	own(path, S_IFREG, group->id, (mode_t)config->value[ARB_KEY_SEGMENT_MODE], is_shared);
+	snprintf(path, sizeof(path), "%s/control/%s", dir, gpu);
+	own(path, S_IFREG, control & 0020 ? group->id : 0, control, is_roots);
+}
+
+static bool is_in(const char *user, gid_t group)
+{
+	const struct passwd *entry = getpwnam(user);
+	gid_t groups[1024];
+	int n = sizeof(groups) / sizeof(groups[0]);
+
+	if (!entry || getgrouplist(user, entry->pw_gid, groups, &n) < 0)
+		return false;
+	while (n-- > 0)
+		if (groups[n] == group)
+			return true;
+	return false;
+}
+
+void node_say_next(const struct node_group *group)
+{
+	const char *user = getenv("SUDO_USER");
+	const struct group *entry;
+
+	if (group->id == NOBODYS || group->id == 0)
+		return;
+	if (user && *user && strcmp(user, "root") != 0) {
+		if (!is_in(user, group->id))
+			printf("Next: 'sudo adduser %s %s', then log in again: members of the group may use the GPUs "
+			       "through gpuarb.\n",
+				user, group->name);
+		return;
+	}
+	entry = getgrgid(group->id);
+	if (entry && !entry->gr_mem[0])
+		printf("Next: 'adduser NAME %s' for everybody who may use the GPUs through gpuarb.\n",
+			group->name);
+}
