@@ -299,6 +299,37 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 	return -EBUSY;
 }
 
+int arb_account_bound_debt(struct arb_segment *seg, uint32_t a)
+{
+	struct arb_account_snap s;
+	struct arb_snap run;
+
+	for (int i = 0; i < TRIES; i++) {
+		int r = arb_running_read(seg, &run);
+		uint64_t least;
+
+		if (r == 0)
+			r = load(seg, a, &s);
+		if (r < 0)
+			return r;
+		least = arb_account_usage(seg, &run, &s, s.wall, false) - run.win_ticks;
+		arb_fence_acquire(); /* pairs SNAPSHOT_REUSE: usage is that of one moment */
+		if (arb_load64(&seg->header->head) != run.head)
+			continue;
+		if (s.limit_ppm >= ARB_PPM || !arb_policy_before(s.cap, least)) {
+			if (unchanged(seg, a, &s))
+				return 0;
+			continue;
+		}
+		s.cap = least;
+		if (arb_policy_before(s.hard, least))
+			s.hard = least;
+		if (publish(seg, a, ARB_HOME, &s))
+			return 0;
+	}
+	return -EBUSY;
+}
+
 int arb_account_repair(struct arb_segment *seg, uint32_t a)
 {
 	struct arb_account_snap s;

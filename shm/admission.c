@@ -13,6 +13,7 @@
 #include "events.h"
 #include "os.h"
 #include "queue.h"
+#include "silence.h"
 #include "slot.h"
 #include "wait.h"
 
@@ -93,7 +94,7 @@ static void do_without_sample(struct arb_task *t, struct arb_usage *u)
 		arb_os_wake(&c->seg.header->adm_wake);
 	}
 	if (arb_running_read(&c->seg, &snap) == 0) {
-		arb_running_advance(&snap, t->now_ns * ARB_TICKS_PER_NS, t->win_ms);
+		arb_silence_advance(&c->seg, &snap, t->now_ns, t->win_ms);
 		if (snap.t - c->looked.at > 2 * t->usage.sample_ns * ARB_TICKS_PER_NS)
 			c->looked.at = 0;
 		busy = arb_admission_idle(&snap) ? 0

@@ -17,6 +17,7 @@
 #include "nvml.h"
 #include "os.h"
 #include "shared.h"
+#include "silence.h"
 #include "slot.h"
 
 /* A driver that nobody uses takes a second to answer; one that hangs is not waited for. */
@@ -282,7 +283,7 @@ static int read_status(const char *gpu, struct gpuarb_status *status)
 	r = arb_running_read(&seg, &snap);
 	now = arb_os_now_ns();
 	if (r == 0) {
-		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, rules.win_ms);
+		arb_silence_advance(&seg, &snap, now, rules.win_ms);
 		arb_admission_picture(&seg, have_control ? control.control : NULL, &rules, &snap, now, &a);
 		*status = (struct gpuarb_status){.state = a.high_pressure,
 			.usage = a.usage_known ? (int32_t)a.usage_hundredths : -1,

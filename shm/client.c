@@ -119,6 +119,12 @@ int arb_client_roll(
 		uint64_t others;
 		int r = arb_running_roll(&c->me, move, snap);
 
+		if (r == -EOWNERDEAD) {
+			r = arb_reclaim_silent(&c->seg, c->me.slot, &c->rules, &c->move.asked);
+			if (r < 0 && r != -EBADMSG)
+				return r;
+			continue;
+		}
 		if (r == -EBADMSG) {
 			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 1, 0);
 			r = arb_running_repair(&c->me, move->now, c->rules.win_ms);
@@ -256,7 +262,7 @@ int arb_client_join(struct gpuarb_client *c)
 	c->me.seg = &c->seg;
 	read_settings(c);
 	if (arb_load32_acquire(&arb_client_slot(c)->state) != ARB_SLOT_FREE) {
-		r = arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &left);
+		r = arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_DIED, &c->rules, &left);
 		if (r == 0)
 			arb_add64_full(&c->seg.header->reclaimed, 1);
 	}
@@ -277,7 +283,7 @@ int arb_client_join(struct gpuarb_client *c)
 		r = arb_client_roll(c, 0, &snap, &acct);
 	}
 	if (r < 0) {
-		arb_reclaim_clean(&c->seg, c->me.slot, &c->rules, &left);
+		arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_LEFT, &c->rules, &left);
 		arb_slot_release(&c->seg, c->me.slot, c->lock_page);
 		c->lock_page = NULL;
 		return r;

@@ -35,7 +35,7 @@ static void leave_for_good(struct gpuarb_client *c)
 	c->guard->promised = 0;
 	c->lock_page = NULL;
 	do
-		r = c->seg.header == header ? arb_reclaim_clean(&c->seg, slot, &c->rules, &what) : -ESTALE;
+		r = c->seg.header == header ? arb_reclaim_clean(&c->seg, slot, ARB_GONE_LEFT, &c->rules, &what) : -ESTALE;
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	if (r == 0) {
 		arb_events_write(&c->seg, ARB_EVENT_LEFT, slot, account, what.used_ticks, what.freed_bytes);

@@ -8,9 +8,6 @@
 #include "running.h"
 #include "wait.h"
 
-/* A dead one is found so much later, and no sooner is anybody looked at. */
-#define HEARD_NS 10000000u
-
 /* One that is dead and cannot be cleaned up behind just now has lost its place all the same: on to the next.
  */
 static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
@@ -78,7 +75,7 @@ static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now
 {
 	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
 
-	return beat <= now_ns && now_ns - beat < HEARD_NS;
+	return beat <= now_ns && now_ns - beat < ARB_HEARD_NS;
 }
 
 void arb_client_members(struct gpuarb_client *c)

@@ -10,6 +10,7 @@
 #include "os.h"
 #include "residency.h"
 #include "running.h"
+#include "silence.h"
 #include "slot.h"
 #include "text.h"
 #include "wait.h"
@@ -32,12 +33,13 @@ static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now
 		c->seg, snap, &(struct arb_order){now_ns, c->rules->max_wait_ns, c->rules->grace_ns});
 }
 
-static struct arb_move move_now(struct chooser *c)
+/* As of `at_ns`, or of now if that is earlier. */
+static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 {
 	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
 
 	return (struct arb_move){.now = now,
-		.at = now,
+		.at = at_ns < now / ARB_TICKS_PER_NS ? at_ns * ARB_TICKS_PER_NS : now,
 		.win_ms = c->rules->win_ms,
 		.more = c->rules->policy == ARB_POLICY_MEMORY,
 		.reserve_ns = c->rules->reserve_ns,
@@ -46,21 +48,69 @@ static struct arb_move move_now(struct chooser *c)
 		.next = ARB_NONE};
 }
 
+/* Looks, as slot `me`, at those that were last heard of before that time. */
+static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_ns, const struct arb_rules *rules,
+	uint64_t *asked)
+{
+	struct arb_silence silence = {.now_ns = arb_os_now_ns(), .before_ns = before_ns, .except = me};
+	struct arb_snap snap;
+	int r;
+
+	for (;;) {
+		uint32_t slot;
+
+		r = arb_running_read(seg, &snap);
+		if (r < 0)
+			return r;
+		slot = arb_silence_longest(seg, &snap, &silence);
+		if (slot == ARB_NONE)
+			break;
+		silence.looked[slot / 64] |= 1ull << (slot % 64);
+		r = arb_reclaim_look(seg, me, slot, true, rules);
+		/* Its place is free; the rest is for the next one who looks. */
+		if (r < 0 && r != -EBUSY)
+			return r;
+	}
+	*asked = silence.now_ns * ARB_TICKS_PER_NS;
+	return 0;
+}
+
+int arb_reclaim_silent(struct arb_segment *seg, uint32_t me, const struct arb_rules *rules, uint64_t *asked)
+{
+	return look_at_silent(seg, me, UINT64_MAX, rules, asked);
+}
+
 /* Out of the set, as the slot itself would leave it: the account rolls first, so that nothing is misdated. */
-static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, bool *was_running)
+static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, const struct arb_rules *rules,
+	bool *was_running)
 {
 	struct chooser c = {seg, rules};
 	struct arb_actor me = {seg, slot};
 	struct arb_snap snap;
 	struct arb_account_snap acct;
 	uint32_t a = arb_load32(&seg->slots[slot].account);
+	uint64_t asked = 0;
 	int r = -EXDEV;
 
 	*was_running = false;
 	for (int tries = 0; tries < 100 && r < 0; tries++) {
-		struct arb_move move = move_now(&c);
+		uint64_t now = arb_os_now_ns();
+		struct arb_move move =
+			move_at(&c, gone == ARB_GONE_DIED ? arb_silence_death(seg, slot, now) : now);
 
+		move.asked = asked;
 		r = arb_running_roll(&me, &move, &snap);
+		/* Of several that are dead each is billed to its own end: those that died before come first. */
+		if (r == -EOWNERDEAD) {
+			uint64_t before =
+				gone == ARB_GONE_DIED ? arb_running_heard(seg, slot, now) : UINT64_MAX;
+
+			r = look_at_silent(seg, slot, before, rules, &asked);
+			if (r < 0)
+				return r;
+			r = -EXDEV;
+			continue;
+		}
 		if (r == -EBADMSG) {
 			arb_events_write(seg, ARB_EVENT_CORRUPT, slot, a, 1, 0);
 			r = arb_running_repair(&me, move.now, rules->win_ms);
@@ -87,7 +137,7 @@ static int take_out(struct arb_segment *seg, uint32_t slot, const struct arb_rul
 	return r;
 }
 
-static int detach(struct arb_segment *seg, uint32_t slot, uint64_t *freed)
+static int detach(struct arb_segment *seg, uint32_t slot, bool forgive, uint64_t *freed)
 {
 	struct arb_lock directory;
 	uint32_t a = arb_load32(&seg->slots[slot].account);
@@ -102,12 +152,14 @@ static int detach(struct arb_segment *seg, uint32_t slot, uint64_t *freed)
 	r = arb_account_detach(seg, a, slot, freed);
 	if (r == -EBADMSG && arb_account_repair(seg, a) >= 0)
 		r = arb_account_detach(seg, a, slot, freed);
+	if (r == 0 && forgive)
+		r = arb_account_bound_debt(seg, a);
 	arb_slot_unlock(&directory);
 	return r;
 }
 
-int arb_reclaim_clean(
-	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, const struct arb_rules *rules,
+	struct arb_reclaimed *what)
 {
 	struct arb_slot *s = &seg->slots[slot];
 	struct arb_account *acct = arb_segment_account(seg, arb_load32(&s->account));
@@ -125,11 +177,11 @@ int arb_reclaim_clean(
 	/* Before its place is given to somebody: its turn ends with it. */
 	arb_store64(&s->turn_hold_ns, 0);
 	arb_store64(&s->turn_since_ns, 0);
-	r = take_out(seg, slot, rules, &what->was_running);
+	r = take_out(seg, slot, gone, rules, &what->was_running);
 	if (r < 0)
 		return r;
 	what->used_ticks = arb_load64(&s->total) - arb_load64(&s->base);
-	r = detach(seg, slot, &what->freed_bytes);
+	r = detach(seg, slot, gone == ARB_GONE_DIED, &what->freed_bytes);
 	if (r < 0)
 		return r;
 	/* What it asked for goes with it: the other members add up again. */
@@ -179,7 +231,7 @@ static int reclaim_now(
 	if (is_clean(seg, slot)) {
 		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		r = 0;
-	} else if ((r = arb_reclaim_clean(seg, slot, rules, what)) == 0) {
+	} else if ((r = arb_reclaim_clean(seg, slot, ARB_GONE_DIED, rules, what)) == 0) {
 		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		arb_add64_full(&seg->header->reclaimed, 1);
 		arb_events_write(
@@ -207,9 +259,12 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 	struct chooser c = {seg, rules};
 	struct arb_actor actor = {seg, me};
 	struct arb_slot *s = &seg->slots[victim];
-	struct arb_move move = move_now(&c);
+	uint64_t beat = arb_running_heard(seg, victim, arb_os_now_ns());
+	/* It is billed for the time that it was waited for, and no longer, however late it is found. One that is
+	 * not live is dead, and somebody else cleans up behind it at this moment. */
+	bool live = arb_load32(&s->state) == ARB_SLOT_LIVE;
+	struct arb_move move = move_at(&c, beat + (live ? rules->grace_ns : ARB_DEATH_NS));
 	uint64_t now_ns = move.now / ARB_TICKS_PER_NS;
-	uint64_t beat = arb_load64(&s->heartbeat_ns);
 	uint32_t generation = arb_load32(&s->generation);
 	struct arb_lock lock;
 	struct arb_snap snap;
@@ -217,6 +272,8 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
+	/* Those that were silent before it have been looked at, or are none of its concern. */
+	move.asked = move.now;
 	r = arb_running_evict(&actor, &move, victim, generation, now_ns - rules->grace_ns, &snap);
 	if (r == 1) {
 		arb_store32(&s->gate, 0);

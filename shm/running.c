@@ -81,6 +81,28 @@ static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
 		s->reserved = s->reserved_until = 0;
 }
 
+/*
+ * Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger
+ * than ARB_HEARD_NS is counted on without a look: most are.
+ */
+static bool over_silence(const struct arb_actor *me, const struct arb_move *move, const struct arb_snap *s)
+{
+	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
+
+	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= heard, 1))
+		return false;
+	for (uint32_t i = arb_bits_next(s->running, s->words, 0); i != ARB_NONE;
+		i = arb_bits_next(s->running, s->words, i + 1)) {
+		uint64_t last = arb_running_heard(me->seg, i, move->now / ARB_TICKS_PER_NS) * ARB_TICKS_PER_NS;
+
+		if (last < move->asked)
+			last = move->asked;
+		if (i != me->slot && (int64_t)(move->at - last) > heard)
+			return true;
+	}
+	return false;
+}
+
 /* What an evicted slot owes goes to `total`, which counts once the bit is gone. */
 static void take_bill(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i)
 {
@@ -129,7 +151,8 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 
 	if (me->slot >= 64 || !snap_copy(me->seg, &s, true) || !(s.running[0] & bit) != entering ||
 		s.win_number != move->window || snap_too_far_ahead(&s, move->now) ||
-		(int64_t)(move->at - s.win_start - s.win_ticks) >= 0)
+		(int64_t)(move->at - s.win_start - s.win_ticks) >= 0 ||
+		(s.running[0] & ~bit && over_silence(me, move, &s)))
 		return false;
 	snap_count_on(&s, move->at);
 	if (entering) {
@@ -183,6 +206,11 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
 			if (snap_unchanged(seg, s))
 				return -EBADMSG;
+			continue;
+		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EOWNERDEAD;
 			continue;
 		}
 		snap_advance(s, move->at, move->win_ms);
@@ -282,6 +310,11 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 				return -EBADMSG;
 			continue;
 		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
 		snap_advance(s, move->at, move->win_ms);
 		if (__builtin_expect(s->win_number != move->window, 0))
 			return -EXDEV;
@@ -342,6 +375,11 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 				return 0;
 			continue;
 		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
 		snap_advance(s, move->at, move->win_ms);
 		if (s->running[word] & bit && s->win_number != move->window)
 			return -EXDEV;
@@ -371,6 +409,11 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 			return r;
 		if (snap_too_far_ahead(s, move->now) && snap_unchanged(me->seg, s))
 			return -EBADMSG;
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
 		snap_advance(s, move->at, move->win_ms);
 		if (s->win_number == before) {
 			if (snap_unchanged(me->seg, s))
@@ -402,6 +445,11 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 			arb_load32(&slot->generation) != generation ||
 			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)
 			return 0;
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
 		snap_advance(s, move->at, move->win_ms);
 		w = snap_clamp_weight(arb_load64(&slot->weight));
 		arb_fence_release();

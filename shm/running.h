@@ -45,6 +45,7 @@ struct arb_move {
 	uint64_t at;
 	uint32_t win_ms;       /* length that the next window gets */
 	uint64_t window;       /* number of the window that the actor's account has been rolled to */
+	uint64_t asked;        /* when all members that had been silent were found alive; 0: nobody asked */
 	uint32_t weight;       /* entering */
 	bool queue;            /* entering: if refused, register as waiting */
 	bool more;             /* there may be room for another beside those who run */
@@ -65,6 +66,11 @@ struct arb_move {
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
+/* A member gives a sign of life every 8 ms at most. One that has been silent for longer than this may be dead:
+ * nobody counts on over its silence without having asked the kernel. */
+#define ARB_HEARD_NS 10000000u
+/* A dead member has worked until so long after its last sign of life: half of the time to the next one. */
+#define ARB_DEATH_NS 4000000u
 /* Twice what reserve_us may be: a reservation for longer was not made by a client. */
 #define ARB_RESERVE_NS_MAX 2000000000u
 
@@ -87,6 +93,9 @@ uint32_t arb_bits_count(const uint64_t *words, uint32_t nwords);
 /* A consistent, checked snapshot. -EBADMSG: garbage; -EBUSY: it changed all the time. */
 int arb_running_read(const struct arb_segment *seg, struct arb_snap *snap);
 
+/* When slot i was last heard of, in ns; 0: never, or at a time that has not come yet. */
+uint64_t arb_running_heard(const struct arb_segment *seg, uint32_t i, uint64_t now_ns);
+
 /* Counts on to time `to`; rolls the window where a boundary lies between. Pure. */
 void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms);
 
@@ -102,6 +111,8 @@ uint64_t arb_running_wall_at(
 /*
  * Transitions. All return 0 or
  *   -EXDEV   the window has rolled: roll the account first, then try again
+ *   -EOWNERDEAD another member has been silent since before move->at: look after it first
+ *            (arb_reclaim_silent), then try again
  *   -EBADMSG garbage in the segment
  *   -EAGAIN  (enter) refused for move->reason; with move->queue it is registered now
  *   -EBUSY   lost a million races in a row

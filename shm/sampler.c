@@ -6,6 +6,7 @@
 #include "atomic.h"
 #include "os.h"
 #include "running.h"
+#include "silence.h"
 #include "slot.h"
 
 #define MS 1000000ull
@@ -86,7 +87,7 @@ bool arb_sampler_put(struct arb_sampler *s, struct arb_segment *seg, const struc
 	int busy = -1;
 
 	if (arb_running_read(seg, &snap) == 0) {
-		arb_running_advance(&snap, now_ns * ARB_TICKS_PER_NS, win_ms);
+		arb_silence_advance(seg, &snap, now_ns, win_ms);
 		/* An old base would give the mean over all that time, which is not what is asked for. */
 		if (snap.t - s->busy.at > 2 * rules->sample_ns * ARB_TICKS_PER_NS)
 			s->busy.at = 0;

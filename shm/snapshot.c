@@ -71,6 +71,13 @@ void arb_snapshot_roll(struct arb_snap *s, uint64_t to, uint32_t win_ms)
 	}
 }
 
+uint64_t arb_running_heard(const struct arb_segment *seg, uint32_t i, uint64_t now_ns)
+{
+	uint64_t beat = arb_load64(&seg->slots[i].heartbeat_ns);
+
+	return beat <= now_ns ? beat : 0;
+}
+
 void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms)
 {
 	snap_advance(snap, to, win_ms);

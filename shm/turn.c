@@ -49,6 +49,12 @@ static inline void wake_next(struct gpuarb_client *c, const struct arb_move *mov
 		arb_os_wake(&c->seg.slots[move->next].wake);
 }
 
+/* What a roll puts right: another window, a member that is silent, garbage. */
+static bool must_roll(int r)
+{
+	return r == -EXDEV || r == -EOWNERDEAD || r == -EBADMSG;
+}
+
 /* Others must add up anew when a limited account comes to life. */
 static inline void mark_active(struct gpuarb_client *c)
 {
@@ -232,7 +238,7 @@ static int enter(
 			note_reason(c, move->reason, snap);
 			return r;
 		}
-		if (r != -EXDEV && r != -EBADMSG)
+		if (!must_roll(r))
 			return r;
 		r = arb_client_roll(c, begin, snap, &acct);
 		if (r < 0)
@@ -351,7 +357,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 			wake_next(c, move);
 			break;
 		}
-		if (r != -EXDEV && r != -EBADMSG)
+		if (!must_roll(r))
 			break;
 		r = arb_client_roll(c, end_ns, &snap, &acct);
 		if (r < 0)

@@ -17,6 +17,7 @@
 #include "promise.h"
 #include "running.h"
 #include "segment.h"
+#include "silence.h"
 #include "settings.h"
 #include "text.h"
 #include "wait.h"
@@ -255,15 +256,23 @@ static int still_there(const struct gpuarb_view *v)
 	return 0;
 }
 
-void gpuarb_view_find_dead(const struct gpuarb_view *v, struct gpuarb_picture *p)
+/* Nobody has cleaned up behind them yet; their accounts have neither them nor their memory any more. */
+static void find_dead(const struct gpuarb_view *v, struct gpuarb_picture *p)
 {
 	int fd = arb_file_open(&v->seg.file, O_RDONLY);
 
 	if (fd < 0)
 		return;
 	for (unsigned i = 0; i < p->nclients; i++) {
-		p->clients[i].dead = arb_os_is_locked(fd, ARB_BYTE_SLOT(p->clients[i].slot)) == 0;
-		p->ndead += p->clients[i].dead;
+		struct gpuarb_view_client *c = &p->clients[i];
+		struct gpuarb_view_account *a = c->account < p->naccounts ? &p->accounts[c->account] : NULL;
+
+		c->dead = arb_os_is_locked(fd, ARB_BYTE_SLOT(c->slot)) == 0;
+		p->ndead += c->dead;
+		if (!c->dead || !a)
+			continue;
+		a->clients -= a->clients > 0;
+		a->mem_used -= c->mem_bytes < a->mem_used ? c->mem_bytes : a->mem_used;
 	}
 	arb_os_close(fd);
 }
@@ -330,7 +339,7 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 			return r;
 		m.now_ns = p->now_ns = arb_os_now_ns();
 		m.ahead = m.run;
-		arb_running_advance(&m.ahead, m.now_ns * ARB_TICKS_PER_NS, m.rules.win_ms);
+		arb_silence_advance(&v->seg, &m.ahead, m.now_ns, m.rules.win_ms);
 		p->billed_ns = all_bills(v, run);
 		look_at_accounts(v, &m, p);
 		look_at_clients(v, &m, p);
@@ -339,6 +348,7 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 		if (p->consistent)
 			break;
 	}
+	find_dead(v, p);
 	find_places(v, &m, p);
 	look_at_memory(v, &m, p);
 	find_classes(v, p);

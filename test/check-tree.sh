@@ -26,7 +26,7 @@ below() {
 	grep -nE "#include \"($2)\.h\"" $1 && say "an include that goes upwards: $1"
 }
 l1='shm/atomic.h shm/os.c shm/os.h shm/text.h shm/lock.c shm/lock.h shm/config.c shm/config.h shm/error.h shm/rights.c shm/rights.h shm/spelling.c shm/spelling.h shm/command.c shm/command.h shm/environment.c shm/environment.h shm/limits_file.c shm/limits_file.h'
-l2='shm/segment.c shm/file.c shm/slot.c shm/snapshot.c shm/running.c shm/account.c shm/wait.c shm/events.c shm/settings.c'
+l2='shm/segment.c shm/file.c shm/slot.c shm/snapshot.c shm/running.c shm/silence.c shm/account.c shm/wait.c shm/events.c shm/settings.c'
 below "$l1" 'segment|file|slot|snapshot|running|account|wait|events|settings|client|reclaim|control|check'
 below "$l2" 'client|reclaim|control|check'
 below 'shm/policy.c' 'atomic|os|segment|slot|running|account|config|settings'

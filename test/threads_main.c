@@ -141,7 +141,7 @@ static void part(struct arb_actor *me, void *page)
 	int r;
 
 	do
-		r = arb_reclaim_clean(&seg, me->slot, &rules, &what);
+		r = arb_reclaim_clean(&seg, me->slot, ARB_GONE_LEFT, &rules, &what);
 	while (r == -EBUSY && arb_patience_pause(&patience));
 	T_CHECK(r == 0, "leaving for good: %d", r);
 	arb_slot_release(&seg, me->slot, page);

@@ -83,13 +83,11 @@ Test(watchdog, one_who_died_is_shown_as_gone_until_somebody_cleans_up)
 
 	cr_assert_eq(gpuarb_view_open(dir.path, T_GPU, &view, &err), 0, "%s", err.text);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
-	gpuarb_view_find_dead(view, &picture);
 	cr_assert_eq(picture.nclients, 1);
 	cr_assert_eq(picture.ndead, 0);
 	kill(pid, SIGKILL);
 	t_wait(pid);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
-	gpuarb_view_find_dead(view, &picture);
 	cr_assert_eq(picture.nclients, 1);
 	cr_assert(picture.clients[0].dead && picture.ndead == 1);
 	gpuarb_view_close(view);

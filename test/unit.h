@@ -57,6 +57,7 @@ static inline struct arb_move u_move(void)
 		.at = u_ticks(),
 		.win_ms = 100,
 		.window = s.win_number,
+		.asked = u_ticks(), /* all are alive */
 		.weight = ARB_WEIGHT_ONE,
 		.reserve_ns = 5000000,
 		.next = ARB_NONE};

@@ -144,7 +144,6 @@ static int look_at(struct top_source *s, unsigned i, struct gpuarb_error *err)
 		say(err, r, "the segment of %.80s was removed or replaced", s->uuids[i]);
 	if (r < 0)
 		return r;
-	gpuarb_view_find_dead(s->views[i], next);
 	s->gpus[i]->real_minus_mono_ns = clock_ns(CLOCK_REALTIME) - next->now_ns;
 	if (top_gpu_update(s->gpus[i], next)) {
 		top_names_pids(s->gpus[i]);

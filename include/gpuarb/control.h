@@ -102,7 +102,7 @@ struct gpuarb_view_client {
 	unsigned account; /* index into accounts[], or ARB_NONE */
 	unsigned priority, reason;
 	bool running, waiting, evicted;
-	bool dead;        /* nobody has cleaned up behind it yet; see gpuarb_view_find_dead */
+	bool dead;        /* nobody has cleaned up behind it yet; its account does not count it */
 	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;
 	uint64_t mem_bytes;
@@ -203,9 +203,6 @@ GPUARB_API int gpuarb_view_open(
 GPUARB_API void gpuarb_view_close(struct gpuarb_view *view);
 /* -ESTALE: the segment was removed or replaced; open a new view. */
 GPUARB_API int gpuarb_view_read(struct gpuarb_view *view, struct gpuarb_picture *picture);
-/* Asks the kernel after each client of the picture: one that has died stays in it until somebody cleans up.
- */
-GPUARB_API void gpuarb_view_find_dead(const struct gpuarb_view *view, struct gpuarb_picture *picture);
 
 struct gpuarb_event {
 	uint64_t position;

@@ -1,0 +1,200 @@
+/* Who dies in the running set is billed to its last sign of life, whoever finds it and however late. */
+#include "unit_clients.h"
+
+#include "../shm/silence.h"
+
+TestSuite(death, .init = u_begin_default, .fini = u_end);
+
+/* Those that are alive, while time goes by: each gives a sign of life every 5 ms, also beyond its quota. */
+static void live(uint64_t ns, struct gpuarb_client *const *clients)
+{
+	uint64_t end = u_clock_ns + ns;
+
+	while (u_clock_ns < end) {
+		u_clock_ns += 5 * MS;
+		for (struct gpuarb_client *const *c = clients; *c; c++)
+			gpuarb_client_tick(*c);
+	}
+}
+
+static struct gpuarb_client *working(const char *account, unsigned core_pct)
+{
+	struct gpuarb_client *c = u_client(account, core_pct);
+
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 1 << 20), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	return c;
+}
+
+/* What the kernel does: the lock is gone, and nobody uses the client any more. */
+static void die(struct gpuarb_client *c)
+{
+	arb_os_unmap(c->lock_page, 0);
+}
+
+/* Works alone for so long, and dies in the set. */
+static void work_and_die(const char *account, unsigned core_pct, uint64_t ns)
+{
+	struct gpuarb_client *c = working(account, core_pct);
+
+	live(ns, (struct gpuarb_client *[]){c, NULL});
+	die(c);
+}
+
+static uint64_t total_ns(struct gpuarb_client *c)
+{
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.total_ns;
+}
+
+static uint64_t busy_ns(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+
+	cr_assert_eq(arb_running_read(&c->seg, &snap), 0);
+	cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0, "the law and all the rest");
+	return snap.busy / ARB_TICKS_PER_NS;
+}
+
+/* Its last sign of life was up to 5 ms before its end, and it is billed until 4 ms after that. */
+static void assert_about(uint64_t ns, uint64_t expected_ns)
+{
+	cr_assert(ns + 6 * MS >= expected_ns && ns <= expected_ns + 6 * MS, "%.3f ms instead of %.3f",
+		(double)ns / 1e6, (double)expected_ns / 1e6);
+}
+
+Test(death, one_that_died_alone_is_billed_to_its_last_sign_of_life)
+{
+	struct gpuarb_client *other = u_client("other", 0), *next;
+	struct gpuarb_client_status status;
+
+	work_and_die("job", 30, 3000 * MS);
+	/* In another slot than the one that it died in. */
+	gpuarb_client_close(other);
+	u_clock_ns += 30000 * MS;
+	next = u_client("job", 30);
+	assert_about(total_ns(next), 3000 * MS);
+	assert_about(busy_ns(next), 3000 * MS);
+	cr_assert_eq(gpuarb_client_status(next, &status), 0);
+	cr_assert_eq(status.debt_ns, 0, "27 s later it is paid");
+	gpuarb_client_close(next);
+}
+
+Test(death, what_a_dead_program_leaves_is_at_most_the_debt_of_a_window)
+{
+	struct gpuarb_client *next;
+	struct gpuarb_client_status status;
+
+	work_and_die("job", 10, 60000 * MS);
+	u_clock_ns += MS;
+	next = u_client("job", 10);
+	cr_assert_eq(gpuarb_client_status(next, &status), 0);
+	cr_assert(status.debt_ns > 0 && status.debt_ns <= status.window_ns, "%.3f ms",
+		(double)status.debt_ns / 1e6);
+	gpuarb_client_close(next);
+}
+
+Test(death, of_several_dead_each_is_billed_to_its_own_end)
+{
+	/* The slots' order is not that of the deaths. */
+	struct gpuarb_client *late = working("late", 0), *early = working("early", 0),
+			     *middle = working("middle", 0), *a, *b, *c;
+
+	live(1000 * MS, (struct gpuarb_client *[]){late, early, middle, NULL});
+	die(early);
+	live(1000 * MS, (struct gpuarb_client *[]){late, middle, NULL});
+	die(middle);
+	live(1000 * MS, (struct gpuarb_client *[]){late, NULL});
+	die(late);
+	u_clock_ns += 86400000 * MS;
+	a = u_client("late", 0);
+	b = u_client("middle", 0);
+	c = u_client("early", 0);
+	assert_about(total_ns(c), 1000 * MS / 3);
+	assert_about(total_ns(b), 1000 * MS / 3 + 1000 * MS / 2);
+	assert_about(total_ns(a), 1000 * MS / 3 + 1000 * MS / 2 + 1000 * MS);
+	assert_about(busy_ns(a), 3000 * MS);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+	gpuarb_client_close(c);
+}
+
+Test(death, several_that_died_at_once_and_were_found_by_nobody_for_a_night)
+{
+	struct gpuarb_client *all[17] = {NULL}, *next;
+
+	for (int i = 0; i < 16; i++)
+		all[i] = working(i % 2 ? "odd" : "even", 0);
+	live(800 * MS, all);
+	for (int i = 0; i < 16; i++)
+		die(all[i]);
+	u_clock_ns += 30000000 * MS;
+	next = u_client("odd", 0);
+	assert_about(total_ns(next), 400 * MS);
+	assert_about(busy_ns(next), 800 * MS);
+	gpuarb_client_close(next);
+}
+
+Test(death, who_runs_beside_a_dead_one_pays_for_the_time_that_it_has_the_gpu_alone)
+{
+	struct gpuarb_client *living = working("living", 0), *dead = working("dead", 0), *next;
+
+	live(1000 * MS, (struct gpuarb_client *[]){living, dead, NULL});
+	die(dead);
+	live(3000 * MS, (struct gpuarb_client *[]){living, NULL});
+	next = u_client("dead", 0);
+	assert_about(total_ns(next), 500 * MS);
+	assert_about(total_ns(living), 3500 * MS);
+	gpuarb_client_close(next);
+	gpuarb_client_close(living);
+}
+
+Test(death, a_stopped_program_is_billed_for_the_grace_that_it_had)
+{
+	struct gpuarb_client *stopped = u_client("stopped", 0), *next;
+	uint64_t grace = stopped->rules.grace_ns;
+
+	cr_assert_eq(gpuarb_client_enter(stopped, NULL), 0);
+	u_clock_ns += 3600000 * MS;
+	next = u_client("next", 0);
+	assert_about(busy_ns(next), grace);
+	assert_about(total_ns(stopped), grace);
+	gpuarb_client_close(next);
+	gpuarb_client_close(stopped);
+}
+
+Test(death, an_observer_shows_neither_the_dead_nor_what_they_held)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_client *other = u_client("other", 0);
+	struct gpuarb_view *view;
+
+	work_and_die("job", 30, 1000 * MS);
+	u_clock_ns += 50 * MS;
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, NULL), 0);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	assert_about(picture.busy_now_ns, 1000 * MS);
+	cr_assert(picture.now_ns - picture.window_start_ns < picture.window_ns, "the window that now is");
+	cr_assert_eq(picture.mem_used, 0);
+	for (unsigned i = 0; i < picture.naccounts; i++)
+		if (strcmp(picture.accounts[i].name, "job") == 0) {
+			assert_about(picture.accounts[i].used_now_ns, 1000 * MS);
+			cr_assert_eq(picture.accounts[i].clients, 0);
+			cr_assert_eq(picture.accounts[i].mem_used, 0);
+		}
+	gpuarb_view_close(view);
+	gpuarb_client_close(other);
+}
+
+Test(death, a_sign_of_life_from_the_future_is_none)
+{
+	struct gpuarb_client *c = u_client("job", 0);
+
+	arb_store64(&c->seg.slots[c->me.slot].heartbeat_ns, u_clock_ns + 1);
+	cr_assert_eq(arb_silence_death(&c->seg, c->me.slot, u_clock_ns), 0);
+	arb_store64(&c->seg.slots[c->me.slot].heartbeat_ns, u_clock_ns - MS);
+	cr_assert_eq(arb_silence_death(&c->seg, c->me.slot, u_clock_ns), u_clock_ns, "not beyond now");
+	gpuarb_client_close(c);
+}
