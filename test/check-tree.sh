@@ -41,6 +41,9 @@ only 'atomic_ops\.h' shm/atomic.h
 only 'ini\.h' shm/config.c
 only 'ncurses\.h' tools/top_screen.c
 
+grep -nE '\.timeout = [0-9]' test/*.c test/sim/*.c &&
+	say "Criterion waits for ever after its own timeout: test/alarm.h is the deadline of each test"
+
 for f in $(git ls-files '*.c' '*.h' 2>/dev/null); do
 	n=$(wc -l <"$f")
 	[ "$n" -le 600 ] || say "$f has $n lines: divide it"

@@ -19,37 +19,12 @@
 #include "../shm/atomic.h"
 #include "../shm/os.h"
 #include "../shm/slot.h"
+#include "alarm.h"
 
 void t_failed(void)
 {
 	fflush(NULL);
 	_exit(1);
-}
-
-/* As long as the slowest of them takes on a machine with ten times as much to do as it can. */
-#define TEST_S 120
-
-static void too_late(int signal_number)
-{
-	static const char sentence[] = "harness: this test took longer than it may and ends here\n";
-	ssize_t n = write(STDERR_FILENO, sentence, sizeof(sentence) - 1);
-
-	(void)n;
-	signal(signal_number, SIG_DFL);
-	raise(signal_number);
-}
-
-/*
- * Criterion runs each test in a process of its own, and one that is killed at Criterion's own --timeout
- * leaves Criterion waiting for ever (2.4.1): so a test kills itself. Only in the process of a test, where
- * Criterion has left this variable.
- */
-__attribute__((constructor)) static void begin_test(void)
-{
-	if (!getenv("BXFI_MAP"))
-		return;
-	signal(SIGALRM, too_late);
-	alarm(TEST_S);
 }
 
 void t_say(void *argument, const char *sentence)

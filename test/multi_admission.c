@@ -59,7 +59,7 @@ static void close_dir(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(leases, .init = open_dir, .fini = close_dir, .timeout = 90);
+TestSuite(leases, .init = open_dir, .fini = close_dir);
 
 static void sample(unsigned percent)
 {

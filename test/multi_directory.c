@@ -52,7 +52,7 @@ static void close_dir(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(directory, .init = open_dir, .fini = close_dir, .timeout = 60);
+TestSuite(directory, .init = open_dir, .fini = close_dir);
 
 static arb_u32 begun;
 

@@ -33,7 +33,7 @@ static void clean(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(files, .init = make, .fini = clean, .timeout = 60);
+TestSuite(files, .init = make, .fini = clean);
 
 static void make_directory(const char *sub)
 {

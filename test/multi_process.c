@@ -25,7 +25,7 @@ static void clean(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(multi, .init = make, .fini = clean, .timeout = 60);
+TestSuite(multi, .init = make, .fini = clean);
 
 static uint32_t slots_alive(void)
 {

@@ -27,7 +27,7 @@ static void end(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(nvml, .init = begin, .fini = end, .timeout = 60);
+TestSuite(nvml, .init = begin, .fini = end);
 
 static void expect_with(
 	const char *library, const char *fails, const char *command, int status, const char *sentence)

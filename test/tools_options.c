@@ -5,8 +5,6 @@
 
 #include "harness.h"
 
-TestSuite(options, .timeout = 60);
-
 static const char *const tools[] = {
 	"gpuarb-run", "gpuarb-set", "gpuarb-top", "gpuarb-watchdog", "gpuarb-node", "gpuarb-cdi"};
 #define TOOLS (sizeof(tools) / sizeof(tools[0]))

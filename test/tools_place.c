@@ -29,7 +29,7 @@ static void end(void)
 	t_dir_remove(&sim);
 }
 
-TestSuite(place, .init = begin, .fini = end, .timeout = 60);
+TestSuite(place, .init = begin, .fini = end);
 
 static FILE *start(const char *arguments)
 {

@@ -28,7 +28,7 @@ static void remove_dir(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(set, .init = make_dir, .fini = remove_dir, .timeout = 60);
+TestSuite(set, .init = make_dir, .fini = remove_dir);
 
 /* Runs it on this directory's GPU; returns the exit status and what it printed, both streams together. */
 static int run(const char *arguments, char *output, size_t size)

@@ -23,7 +23,7 @@ static void remove_dir(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(watchdog, .init = make_dir, .fini = remove_dir, .timeout = 60);
+TestSuite(watchdog, .init = make_dir, .fini = remove_dir);
 
 /* Runs the tool; returns its exit status and what it printed, both streams together. */
 static int run(const char *arguments, char *output, size_t size)

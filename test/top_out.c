@@ -23,7 +23,7 @@ static void end(void)
 	w_free(busy);
 }
 
-TestSuite(out, .init = begin, .fini = end, .timeout = 60);
+TestSuite(out, .init = begin, .fini = end);
 
 static char *json_of(bool compact, bool history)
 {

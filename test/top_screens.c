@@ -31,7 +31,7 @@ static void end(void)
 	w_free(busy);
 }
 
-TestSuite(screens, .init = begin, .fini = end, .timeout = 60);
+TestSuite(screens, .init = begin, .fini = end);
 
 static char *words_about(const struct top_gpu *g, const char *account)
 {

@@ -68,7 +68,7 @@ static void end(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(source, .init = begin, .fini = end, .timeout = 60);
+TestSuite(source, .init = begin, .fini = end);
 
 static void must_say(unsigned good, int code, const char *sentence)
 {

@@ -41,7 +41,7 @@ static void end_world(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(terminal, .init = make_world, .fini = end_world, .timeout = 120);
+TestSuite(terminal, .init = make_world, .fini = end_world);
 
 /* Starts it in a terminal of that size, behind `before`; the exit status is shown when it ends. */
 static void start(int width, int height, const char *before, const char *arguments)

@@ -32,7 +32,7 @@ static void remove_dir(void)
 	t_dir_remove(&dir);
 }
 
-TestSuite(top, .init = make_dir, .fini = remove_dir, .timeout = 60);
+TestSuite(top, .init = make_dir, .fini = remove_dir);
 
 static char out[1 << 20];
 

@@ -7,8 +7,6 @@
 #include "environment.h"
 #include "gpuarb/client.h"
 
-TestSuite(environment, .timeout = 60);
-
 static void expect(const char *wrong, const char *meant)
 {
 	const char *got = arb_environment_meant(wrong);

@@ -140,7 +140,7 @@ Test(limits_parse, garbage_is_refused_and_never_read_beyond)
 	}
 }
 
-TestSuite(limits_file, .init = make_place, .fini = remove_place, .timeout = 60);
+TestSuite(limits_file, .init = make_place, .fini = remove_place);
 
 static void write_text(const char *name, const char *text)
 {
@@ -324,7 +324,7 @@ static void close_both(void)
 	remove_place();
 }
 
-TestSuite(follow, .init = open_both, .fini = close_both, .timeout = 60);
+TestSuite(follow, .init = open_both, .fini = close_both);
 
 Test(follow, a_client_has_the_files_limits_from_the_start_and_follows_them)
 {

@@ -27,7 +27,7 @@ static void close_dir(void)
 	u_end();
 }
 
-TestSuite(memory, .init = open_dir, .fini = close_dir, .timeout = 60);
+TestSuite(memory, .init = open_dir, .fini = close_dir);
 
 static struct gpuarb_client *client(uint64_t bytes)
 {

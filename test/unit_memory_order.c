@@ -29,7 +29,7 @@ static void end(void)
 	u_end();
 }
 
-TestSuite(memory_order, .init = begin, .fini = end, .timeout = 60);
+TestSuite(memory_order, .init = begin, .fini = end);
 
 /* One that works without a pause from its arrival on. */
 static struct player *player(uint64_t bytes, unsigned priority, uint64_t arrives_ns)

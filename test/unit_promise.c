@@ -24,7 +24,7 @@ static void end(void)
 	t_dir_remove(&u_dir);
 }
 
-TestSuite(promise, .init = begin, .fini = end, .timeout = 60);
+TestSuite(promise, .init = begin, .fini = end);
 
 static struct gpuarb_promiser *promiser(uint64_t physical)
 {

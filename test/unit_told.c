@@ -27,7 +27,7 @@ static void end(void)
 	u_end();
 }
 
-TestSuite(told, .init = begin, .fini = end, .timeout = 60);
+TestSuite(told, .init = begin, .fini = end);
 
 /* What has happened since it was last looked at. */
 static void look(void)

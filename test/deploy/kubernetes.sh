@@ -34,11 +34,12 @@ echo secret >"$work/secrets/token"
 printf '#!/bin/sh\nprintf "%%s\\n" "$@" >"$CURL_SAID"\n' >"$work/bin/curl"
 chmod 755 "$work/bin/curl"
 sed -i -e "s|/host/|$work/host/|g; s|/usr/lib/gpuarb/|$build/|g; s|/var/run/secrets/kubernetes.io/serviceaccount|$work/secrets|; s|/tmp/ready|$work/ready|g" "$work/script"
-said=$(PATH="$work/bin:$build:$PATH" CURL_SAID="$work/curl" GPUARB_CONF=/dev/null GPUARB_GPUS="GPU-a GPU-b" GPUARB_GID="$(id -g)" NODE_NAME=n1 \
+gpus="GPU-aaaaaaaa-0000-0000-0000-000000000000 GPU-bbbbbbbb-0000-0000-0000-000000000000"
+said=$(PATH="$work/bin:$build:$PATH" CURL_SAID="$work/curl" GPUARB_CONF=/dev/null GPUARB_GPUS="$gpus" GPUARB_GID="$(id -g)" NODE_NAME=n1 \
 	KUBERNETES_SERVICE_HOST=10.0.0.1 KUBERNETES_SERVICE_PORT=443 sh -eu -c "$(cat "$work/script")" 2>&1) || say "the set-up fails: $said"
 grep -q '^n1: 200 shares$' <<<"$said" || say "the set-up says: $said"
 cmp -s "$build/libgpuarb-preload.so" "$work/host/lib/libgpuarb-preload.so" || say "the set-up does not bring the library"
-for gpu in GPU-a GPU-b; do
+for gpu in $gpus; do
 	for part in state control; do
 		[ -s "$work/host/shm/$part/$gpu" ] || say "the set-up does not make the $part segment of $gpu"
 	done

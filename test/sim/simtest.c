@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../alarm.h"
+
 #define DEADLINE_S 50
 
 static char dir[64];
@@ -29,7 +31,6 @@ void sim_fresh(const char *setting, ...)
 	for (; setting; setting = va_arg(ap, const char *))
 		setenv(setting, va_arg(ap, const char *), 1);
 	va_end(ap);
-	alarm(DEADLINE_S);
 }
 
 void sim_remove(void)

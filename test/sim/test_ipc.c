@@ -9,7 +9,7 @@
 
 #define MIB (1ull << 20)
 
-TestSuite(ipc, .fini = sim_remove, .timeout = 30);
+TestSuite(ipc, .fini = sim_remove);
 
 struct talk {
 	int to_child[2], to_parent[2];

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-TestSuite(module, .fini = sim_remove, .timeout = 30);
+TestSuite(module, .fini = sim_remove);
 
 struct entry {
 	uint16_t kind, version;

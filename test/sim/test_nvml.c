@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../alarm.h"
 #include "nvml_abi.h"
 
 static char dir[] = "/tmp/gpusim-test-XXXXXX";
@@ -55,7 +56,7 @@ static nvmlDevice_t open_device(unsigned int index)
 	return d;
 }
 
-TestSuite(nvml, .init = load, .fini = clean, .timeout = 30);
+TestSuite(nvml, .init = load, .fini = clean);
 
 Test(nvml, nothing_works_before_init_and_after_the_last_shutdown)
 {

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../alarm.h"
 #include "cuda_abi.h"
 #include "nvml_abi.h"
 
@@ -66,7 +67,7 @@ static void teardown(void)
 	cr_expect_eq(system(command), 0);
 }
 
-TestSuite(nvml_load, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(nvml_load, .init = setup, .fini = teardown);
 
 /* The child: memory, and steps of a kernel and (if wanted) a copy, until it is killed or 20 s are over. */
 static void work(int ready, int with_copies)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../alarm.h"
 #include "cuda_abi.h"
 
 struct row {
@@ -42,7 +43,7 @@ static void load(void)
 	cr_assert(get_v1 && get_v2);
 }
 
-TestSuite(surface, .init = load, .timeout = 60);
+TestSuite(surface, .init = load);
 
 static const struct row *row_at(size_t i)
 {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../alarm.h"
 #include "cuda_abi.h"
 
 #define DEADLINE_MS 10000
@@ -49,7 +50,7 @@ static void teardown(void)
 	cr_expect_eq(system(command), 0);
 }
 
-TestSuite(zeros, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(zeros, .init = setup, .fini = teardown);
 
 static void child(int fd, int first, enum state state)
 {
