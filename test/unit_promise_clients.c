@@ -25,7 +25,7 @@ static void end(void)
 	t_dir_remove(&u_dir);
 }
 
-TestSuite(promise_clients, .init = begin, .fini = end, .timeout = 60);
+TestSuite(promise_clients, .init = begin, .fini = end);
 
 static int try_on(uint64_t physical, const char *account, uint64_t bytes, struct gpuarb_client **c, char *said)
 {
