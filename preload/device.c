@@ -141,6 +141,15 @@ static size_t memory_of(CUdevice ordinal)
 	return total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
 }
 
+/* What has taken hold, where somebody wants to know (gpuarb-run --verbose). */
+static void say_limits(struct arb_device *d)
+{
+	char text[256];
+
+	if (arb_log_wants(ARB_LOG_INFO) && gpuarb_client_describe(d->client, text, sizeof(text)) == 0)
+		arb_log(ARB_LOG_INFO, "%s: joined: %s", d->uuid, text);
+}
+
 static void join(struct arb_device *d, CUdevice ordinal)
 {
 	/* No bias: the tracker would take it back at once, by a system call that a sandbox may punish. */
@@ -177,6 +186,8 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		if (options.physical)
 			gpuarb_client_set_physical(d->client, options.physical);
 		limits_file_look(d);
+		if (!gpuarb_client_is_alone(d->client))
+			say_limits(d);
 	}
 	__atomic_store_n(&d->state, state, __ATOMIC_RELEASE);
 }

@@ -86,6 +86,13 @@ static int is_for_people(void)
 	return S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND);
 }
 
+bool arb_log_wants(enum arb_log_level level)
+{
+	const char *path;
+
+	return level <= wanted(&path);
+}
+
 void arb_log(enum arb_log_level level, const char *format, ...)
 {
 	int saved = errno, fd = STDERR_FILENO, n, m;

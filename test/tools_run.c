@@ -249,6 +249,43 @@ Test(run, mistakes_get_a_sentence)
 	expect("", "--help", 0, "It becomes the program");
 }
 
+Test(run, what_has_taken_hold_is_said_by_the_program_itself)
+{
+	char place[] = "/dev/shm/gpuarb-run-XXXXXX", before[256], command[512], out[8192], *line;
+	static const char sentence[] =
+		": joined: account web may use 30 percent of the GPU's time and 1Gi of its memory\n";
+
+	cr_assert(mkdtemp(place));
+	snprintf(before, sizeof(before), "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place, place);
+	snprintf(command, sizeof(command), "--sim --account web --core 30 --mem 1Gi --verbose -- %s/simload -n 20 -k 10",
+		t_build());
+	cr_assert_eq(run(before, command, out, sizeof(out)), 0, "%s", out);
+	line = strstr(out, " info preload: GPU-");
+	cr_assert(line && strstr(line, sentence), "%s", out);
+	cr_assert_null(strstr(line + 15, "preload: "), "one line: %s", out);
+	/* What the program prints is its own. */
+	cr_assert_eq(t_shell(out, sizeof(out), "%s %s/gpuarb-run %s 2>/dev/null", before, t_build(), command), 0);
+	cr_assert(*out == '{' && strchr(out, '\n') == out + strlen(out) - 1, "%s", out);
+	/* What is in force, not what was asked for. */
+	cr_assert_eq(t_shell(out, sizeof(out), "%s %s/gpuarb-set --account web core=55 mem=", before, t_build()), 0, "%s",
+		out);
+	expect(before, command, 0, "joined: account web may use 55 percent of the GPU's time and 1Gi of its memory\n");
+	/* Nothing without it, nor where the log is a file. */
+	snprintf(command, sizeof(command), "--sim --account free -- %s/simload -n 20 -k 10", t_build());
+	run(before, command, out, sizeof(out));
+	cr_assert_null(strstr(out, "preload: "), "%s", out);
+	snprintf(before, sizeof(before), "GPUARB_LOG=%s/log GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place,
+		place, place);
+	snprintf(command, sizeof(command), "-v --sim --account free -- %s/simload -n 20 -k 10; cat %s/log >&2", t_build(),
+		place);
+	run(before, command, out, sizeof(out));
+	cr_assert(strstr(out, "account free may use all of the GPU's time and as much of its memory as there is\n") >
+			  strchr(out, '}'),
+		"%s", out);
+	snprintf(command, sizeof(command), "rm -r %s", place);
+	cr_assert_eq(system(command), 0);
+}
+
 /* What was started would print this. */
 #define STARTED "-- echo it was started"
 

@@ -103,6 +103,16 @@ static const char *account(const struct run_options *o)
 	return name;
 }
 
+/* The program's own words, from where it has joined: nobody else knows when that is. In a file, if its log goes
+ * there. */
+static void say_more(const struct run_options *o)
+{
+	const char *log = getenv("GPUARB_LOG");
+
+	if (!log || *log != '/')
+		run_set(o, "GPUARB_LOG", log && !strcmp(log, "debug") ? log : "info");
+}
+
 static void simulate(const struct run_options *o)
 {
 	char own[PATH_MAX - 64], path[PATH_MAX], driver[PATH_MAX + 32];
@@ -159,6 +169,7 @@ static const struct argp_option option_table[] = {
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(SIM), NULL, 0, "On the simulated GPU that is built beside this program", 0},
+	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU", 0},
 	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
 	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,
 		"Print flags for docker run or podman run that make a container a client, and run nothing",
@@ -194,6 +205,9 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 		return 0;
 	case OPT_SIM:
 		o->sim = true;
+		return 0;
+	case OPT_VERBOSE:
+		o->verbose = true;
 		return 0;
 	case OPT_DRY_RUN:
 		o->dry_run = true;
@@ -259,6 +273,8 @@ int main(int argc, char **argv)
 	limit(&o, ARB_KEY_POLICY, "--policy", o.policy);
 	name = account(&o);
 	library = cli_library("");
+	if (o.verbose)
+		say_more(&o);
 	if (o.sim)
 		simulate(&o);
 	if (o.gpu)

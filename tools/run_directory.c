@@ -112,7 +112,6 @@ bool run_without_segment(const struct gpuarb_error *err, const char *then)
 
 	switch (err->code) {
 	case -ENOSPC:
-	case -EDQUOT:
 	case -EROFS:
 	case -EACCES:
 	case -EPERM:
