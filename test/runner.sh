@@ -70,7 +70,7 @@ run() { # OUTPUT TARGET...: the exit status is that of run-checks.sh
 	shift
 	mkdir -p "$work/build/test"
 	ln -sf "$build/test/deadline" "$work/build/test/deadline"
-	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="hangs=1 leaves=1" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
+	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="hangs=4 leaves=1" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
 }
 
 run good passes looks && :
@@ -83,7 +83,7 @@ run all passes fails is-skipped says-little hangs leaves dies looks
 nobody "after parts that hang or leave processes"
 [ -e "$work/hangs" ] || say "the part that hangs did not start its children"
 has all '^== 8 of 8: looks'
-has all '^deadline: hangs was not done after 1 s and is killed, with all that it has running:$'
+has all '^deadline: hangs was not done after 4 s and is killed, with all that it has running:$'
 has all "^    pid [0-9]+, state T, in [a-z0-9_ ]+: sh -c kill -STOP"
 has all '^deadline: leaves is done and left processes behind'
 # After the last part: what happened to each of them.
@@ -94,7 +94,7 @@ has end '^    test/x.c:7: not true: a == b: they differ$'
 hasnt end 'a line before'
 has end '^    nothing that looks like a sentence$'
 has end '^check: hangs was not done in time: killed after [0-9]+ s'
-has end '^    deadline: hangs was not done after 1 s'
+has end '^    deadline: hangs was not done after 4 s'
 has end '^check: leaves failed'
 has end '^check: dies failed'
 hasnt end 'all is well'
