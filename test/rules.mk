@@ -32,7 +32,7 @@ $(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
 $(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 $(BUILD)/test/unit_weight: $(BUILD)/obj/preload/weight.o
 
@@ -70,7 +70,7 @@ CHECK_PACKAGES += libcriterion-dev
 $(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-multi
 check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
@@ -140,11 +140,14 @@ TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
 CHECK      += check-tools
 
 $(BUILD)/test/tools_set: $(BUILD)/obj/tools/conf_edit.o
+$(BUILD)/test/tools_nonclients: $(BUILD)/obj/tools/nonclients.o $(BUILD)/obj/tools/proc.o
+$(BUILD)/test/tools_nonclients: LDLIBS += -l:libjansson.a
+$(BUILD)/obj/test/tools_nonclients.o: CPPFLAGS += -Ishm
 
 $(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 $(BUILD)/obj/test/failing_nvml.o: CFLAGS += -fvisibility=default
 $(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/failing_nvml.o
@@ -154,7 +157,7 @@ $(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/failing_nvml.o
 
 .PHONY: check-tools
 check-tools: $(BUILD)/test/nvml/libnvidia-ml.so.1 $(BUILD)/test/preload/hang/libnvidia-ml.so.1
-check-tools: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
+check-tools: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(TOOL_TESTS:%=$(BUILD)/test/%) ## the command-line tools from outside
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
 
 # Programs that follow a limits file.

@@ -246,7 +246,7 @@ Test(nvml, the_viewer_looks_without_it)
 	static const char *const ways[] = {"init", "count", "none", "first", "name", "hangs"};
 
 	expect("", "gpuarb-node --gpu " FIRST, 0, "ready");
-	expect("", "gpuarb-top --once -i 100", 0, FIRST "  Failing GPU ");
+	expect("", "gpuarb-top --once -i 100", 0, FIRST " (GPU 0)  Failing GPU ");
 	for (unsigned i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		expect(ways[i], "gpuarb-top --once -i 100", 0, FIRST);
 		cr_assert_null(strstr(out, "Failing GPU"), "%s: %s", ways[i], out);

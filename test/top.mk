@@ -15,7 +15,7 @@ $(BUILD)/test/top_%: $(BUILD)/obj/test/top_%.o $(BUILD)/obj/test/top_world.o $(B
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
 
 $(BUILD)/test/top_tool: $(BUILD)/obj/test/garble.o
-$(BUILD)/test/top_source: $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names nvml nvml_child)
+$(BUILD)/test/top_source: $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names nvml nvml_child proc nonclients)
 $(BUILD)/test/top_source: LDFLAGS += -Wl,--wrap=gpuarb_view_read,--wrap=calloc,--wrap=realloc
 
 .PHONY: check-top

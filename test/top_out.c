@@ -41,13 +41,14 @@ struct field {
 	const char *name, *type;
 };
 
-static const struct field gpu_fields[] = {{"uuid", "s"}, {"name", "s?"}, {"time_unix_ns", "i"},
-	{"consistent", "b"}, {"gpu_admission_state", "s"}, {"gpu_usage", "r?"},
+static const struct field gpu_fields[] = {{"uuid", "s"}, {"index", "s?"}, {"name", "s?"},
+	{"time_unix_ns", "i"}, {"consistent", "b"}, {"gpu_admission_state", "s"}, {"gpu_usage", "r?"},
 	{"gpu_usage_cache_age_ms", "i?"}, {"gpu_queue_len", "i"}, {"admission", "o"}, {"waiting", "i"},
 	{"busy_1s_percent", "r?"}, {"busy_10s_percent", "r?"}, {"busy_60s_percent", "r?"},
 	{"history_percent", "a"}, {"busy_ns", "i"}, {"billed_ns", "i"}, {"window", "o"},
 	{"limits_sum_percent", "r"}, {"slots", "i"}, {"slots_reclaimed", "i"}, {"processes", "i"},
-	{"running", "i"}, {"memory", "o"}, {"settings", "o"}, {"accounts", "a"}, {NULL, NULL}};
+	{"running", "i"}, {"memory", "o"}, {"device", "o"}, {"non_clients", "o"}, {"settings", "o"},
+	{"accounts", "a"}, {NULL, NULL}};
 static const struct field account_fields[] = {{"name", "s"}, {"state", "s"}, {"active", "b"},
 	{"limit_percent", "r"}, {"effective_percent", "r"}, {"share_1s_percent", "r?"},
 	{"share_10s_percent", "r?"}, {"share_60s_percent", "r?"}, {"history_percent", "a"}, {"used_ns", "i"},
@@ -156,6 +157,12 @@ Test(out, json_keeps_to_its_schema)
 static const struct field memory_fields[] = {{"physical_bytes", "i?"}, {"used_bytes", "i"},
 	{"promised_bytes", "i"}, {"promise_most_bytes", "i?"}, {"processes_waiting", "i"},
 	{"programs_waiting_to_start", "i"}, {"first_to_start", "a"}, {NULL, NULL}};
+static const struct field device_fields[] = {{"memory_total_bytes", "i?"}, {"memory_used_bytes", "i?"},
+	{"utilisation_percent", "i?"}, {NULL, NULL}};
+static const struct field non_clients_fields[] = {
+	{"counted_by", "s?"}, {"memory_bytes", "i?"}, {"processes", "i?"}, {"largest", "a"}, {NULL, NULL}};
+static const struct field non_client_fields[] = {
+	{"pid", "i"}, {"command", "s?"}, {"memory_bytes", "i?"}, {NULL, NULL}};
 static const struct field start_fields[] = {
 	{"account", "s"}, {"bytes", "i"}, {"waiting_ms", "i?"}, {NULL, NULL}};
 static const struct field admission_fields[] = {{"usage_source", "s"}, {"high_water_percent", "i"},
@@ -178,6 +185,34 @@ Test(out, json_of_memory_and_admission)
 	cr_assert_eq(json_integer_value(json_object_get(start, "waiting_ms")), 5000);
 	check_fields(admission, admission_fields);
 	check_fields(json_array_get(json_object_get(admission, "classes"), 0), class_fields);
+	free(text);
+	json_decref(root);
+}
+
+Test(out, json_of_the_device_and_of_those_that_are_no_clients)
+{
+	char *text = json_of(false, false);
+	json_t *root = parse(text), *gpu = json_array_get(json_object_get(root, "gpus"), 0), *others, *list;
+
+	check_fields(json_object_get(gpu, "device"), device_fields);
+	cr_assert(json_is_null(json_object_get(gpu, "index")));
+	cr_assert(json_is_null(json_object_get(json_object_get(gpu, "non_clients"), "counted_by")));
+	free(text);
+	json_decref(root);
+	w_others(busy);
+	text = json_of(false, false);
+	root = parse(text);
+	gpu = json_array_get(json_object_get(root, "gpus"), 0);
+	others = json_object_get(gpu, "non_clients");
+	cr_assert_str_eq(json_string_value(json_object_get(gpu, "index")), "1:0");
+	cr_assert_eq(json_integer_value(json_object_get(json_object_get(gpu, "device"), "memory_used_bytes")),
+		15ll << 30);
+	check_fields(others, non_clients_fields);
+	cr_assert_str_eq(json_string_value(json_object_get(others, "counted_by")), "processes");
+	list = json_object_get(others, "largest");
+	cr_assert_eq(json_array_size(list), 2);
+	check_fields(json_array_get(list, 0), non_client_fields);
+	cr_assert(json_is_null(json_object_get(json_array_get(list, 1), "memory_bytes")));
 	free(text);
 	json_decref(root);
 }
@@ -298,10 +333,16 @@ static void expect_line(const char *text, const char *line)
 Test(out, metrics_say_what_is_so)
 {
 #define GPU "gpu=\"GPU-5f2d7a10-0000-4000-8000-0123456789ab\""
-	char *text = prom_text();
+	char *text;
 
-	expect_line(text, "gpuarb_gpu_info{" GPU
-			  ",name=\"NVIDIA Imaginary 16GB\",policy=\"concurrent\",billing=\"weighted\"} 1");
+	w_others(busy);
+	text = prom_text();
+	expect_line(text, "gpuarb_gpu_device_memory_used_bytes{" GPU "} 16106127360");
+	expect_line(text, "gpuarb_gpu_device_utilisation_ratio{" GPU "} 0.970000");
+	expect_line(text, "gpuarb_gpu_non_client_memory_bytes{" GPU "} 9663676416");
+	expect_line(text, "gpuarb_gpu_non_client_processes{" GPU "} 2");
+	expect_line(text, "gpuarb_gpu_info{" GPU ",index=\"1:0\",name=\"NVIDIA Imaginary "
+						 "16GB\",policy=\"concurrent\",billing=\"weighted\"} 1");
 	expect_line(text, "gpuarb_gpu_conservation_error_seconds{" GPU "} 0");
 	expect_line(text, "gpuarb_gpu_reclaimed_slots_total{" GPU "} 3");
 	expect_line(text, "gpuarb_gpu_usage_ratio{" GPU "} 0.883000");

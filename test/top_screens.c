@@ -165,6 +165,19 @@ Test(screens, questions_and_answers)
 	golden("60x12-filter", 60, 12, true, &filters, false);
 }
 
+Test(screens, the_device_and_those_that_are_no_clients)
+{
+	struct top_ui ui = {0};
+
+	w_others(busy);
+	golden("100x24-others", 100, 24, true, &ui, false);
+	/* By difference nobody can be named; and where there is little room, the clients come first. */
+	busy->others.by = NONCLIENTS_BY_DIFFERENCE;
+	busy->others.nlisted = 0;
+	golden("60x16-others", 60, 16, true, &ui, false);
+	golden("60x12-others", 60, 12, true, &ui, false);
+}
+
 Test(screens, pages_show_all_of_it)
 {
 	struct top_ui ui = {.all_open = true};

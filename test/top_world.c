@@ -181,6 +181,21 @@ struct top_gpu *w_busy_gpu(double seconds)
 	return g;
 }
 
+void w_others(struct top_gpu *g)
+{
+	snprintf(g->index, sizeof(g->index), "1:0");
+	g->others = (struct nonclients){.memory_known = true,
+		.utilisation_known = true,
+		.total = 16ull << 30,
+		.used = 15ull << 30,
+		.utilisation_pct = 97,
+		.by = NONCLIENTS_BY_PROCESS,
+		.bytes = 9ull << 30,
+		.count = 2,
+		.nlisted = 2,
+		.list = {{4711, 9ull << 30, "py\x1b[2Jthon"}, {12, NVML_BYTES_UNKNOWN, ""}}};
+}
+
 void w_free(struct top_gpu *g)
 {
 	top_gpu_clear(g);

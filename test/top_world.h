@@ -35,6 +35,8 @@ void w_event(struct top_gpu *gpu, unsigned kind, const char *account, unsigned s
 extern const struct w_account w_busy[];
 extern const unsigned w_busy_count;
 struct top_gpu *w_busy_gpu(double seconds);
+/* The device as NVML sees it, and two processes on it that are no clients. */
+void w_others(struct top_gpu *g);
 void w_free(struct top_gpu *gpu);
 
 #endif

@@ -147,7 +147,7 @@ static void print_history(const struct options *o)
 		uint64_t first = g->nevents > TOP_EVENTS ? g->nevents - TOP_EVENTS : 0;
 
 		if (source.ngpus > 1)
-			printf("%s\n", source.uuids[i]);
+			printf("%s\n", g->picture ? top_gpu_text(g, name, sizeof(name)) : source.uuids[i]);
 		for (uint64_t k = first; k < g->nevents; k++) {
 			const struct top_event *e = &g->events[k % TOP_EVENTS];
 
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
 	source.dir = o.dir;
 	source.gpu = o.gpu && !cli_gpu_is_all(o.gpu) ? cli_gpu(o.dir, o.gpu) : NULL;
 	/* Who asks for an answer at once does not want to wait for a driver that hangs. */
-	source.names_ms = o.history || o.explain ? 0 : (o.json || o.prom) && !o.batch ? 300 : 2000;
+	source.nvml_ms = (o.json || o.prom || o.history || o.explain) && !o.batch ? 300 : 2000;
 	if (o.explain) {
 		explain(&o);
 	} else if (o.history && !o.json) {

@@ -9,6 +9,10 @@
 
 #define LEAST_WIDTH  40
 #define LEAST_HEIGHT 8
+/* From this height on there is room for more than the clients. */
+#define ROOMY 16
+/* In bytes; see has_others. */
+#define LEAST_DIFFERENCE (64ull << 20)
 
 /* A line of parts with a separator; a part that does not fit is left out, those behind it as well. */
 struct line {
@@ -46,10 +50,10 @@ static unsigned fill_style(double fill)
 
 static void title_line(struct top_grid *g, int y, const struct top_gpu *gpu, const char *left)
 {
-	char uuid[ARB_UUID_BYTES], name[96], clock[32], text[256];
+	char uuid[ARB_UUID_BYTES + 32], name[96], clock[32], text[256];
 	uint64_t now = gpu->picture->now_ns + gpu->real_minus_mono_ns;
 
-	top_text_safe(gpu->picture->uuid, uuid, sizeof(uuid));
+	top_gpu_text(gpu, uuid, sizeof(uuid));
 	top_text_safe(gpu->name, name, sizeof(name));
 	snprintf(text, sizeof(text), "%s%s%s%s", left, uuid, *name ? "  " : "", name);
 	top_text_clock(now, clock, sizeof(clock));
@@ -153,8 +157,50 @@ static void memory_bar(struct top_grid *g, int y, int x, int room, const struct 
 			top_text_bytes(p->mem_promised, quotas, sizeof(quotas)));
 }
 
+/* The whole device, as NVML sees it: beside the clients' numbers. */
+static void device_line(struct top_grid *g, int y, const struct nonclients *o)
+{
+	struct line l = {g, y, 0, false};
+	char used[16], total[16];
+
+	if (o->memory_known)
+		part(&l, TOP_PLAIN, "device %s of %s in use", top_text_bytes(o->used, used, sizeof(used)),
+			top_text_bytes(o->total, total, sizeof(total)));
+	if (o->utilisation_known)
+		part(&l, TOP_PLAIN, "%sutilisation %u%%", o->memory_known ? "" : "device ",
+			o->utilisation_pct);
+	part(&l, TOP_DIM, "by NVML, clients or not");
+}
+
+static void others_line(struct top_grid *g, int y, const struct nonclients *o)
+{
+	struct line l = {g, y, 0, false};
+	char bytes[16], name[64];
+
+	top_text_bytes(o->bytes, bytes, sizeof(bytes));
+	if (o->by == NONCLIENTS_BY_DIFFERENCE)
+		part(&l, TOP_WARN, "not clients: about %s", bytes);
+	else
+		part(&l, TOP_WARN, "not clients: %u process%s, %s", o->count, o->count == 1 ? "" : "es",
+			bytes);
+	for (unsigned i = 0; i < o->nlisted; i++)
+		part(&l, TOP_PLAIN, "%u %s %s", o->list[i].pid,
+			o->list[i].command[0] ? top_text_safe(o->list[i].command, name, sizeof(name)) : "?",
+			o->list[i].bytes == NVML_BYTES_UNKNOWN
+				? "-"
+				: top_text_bytes(o->list[i].bytes, bytes, sizeof(bytes)));
+}
+
+/* By difference, contexts and what the driver keeps for itself are in it: a few megabytes are nobody's. */
+static bool has_others(const struct nonclients *o)
+{
+	return o->by == NONCLIENTS_BY_PROCESS
+		       ? o->count > 0
+		       : o->by == NONCLIENTS_BY_DIFFERENCE && o->bytes >= LEAST_DIFFERENCE;
+}
+
 /* Returns the next line. */
-static int head(struct top_grid *g, int y, const struct top_gpu *gpu, const char *left)
+static int head(struct top_grid *g, int y, const struct top_gpu *gpu, const char *left, bool roomy)
 {
 	title_line(g, y++, gpu, left);
 	rule_line(g, y++, gpu);
@@ -166,6 +212,12 @@ static int head(struct top_grid *g, int y, const struct top_gpu *gpu, const char
 		busy_bar(g, y++, 0, g->width, gpu);
 		memory_bar(g, y++, 0, g->width, gpu);
 	}
+	if (!roomy)
+		return y;
+	if (gpu->others.memory_known || gpu->others.utilisation_known)
+		device_line(g, y++, &gpu->others);
+	if (has_others(&gpu->others))
+		others_line(g, y++, &gpu->others);
 	return y;
 }
 
@@ -182,7 +234,7 @@ int top_draw_lines(const struct top_gpu *gpu, const struct top_ui *ui)
 	static struct top_row rows[TOP_ROWS];
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
 
-	return 8 + (int)(n ? n : 1);
+	return 10 + (int)(n ? n : 1);
 }
 
 static void no_rows(struct top_grid *g, int y, const struct top_ui *ui)
@@ -197,7 +249,7 @@ void top_draw_page(struct top_grid *g, const struct top_gpu *gpu, const struct t
 {
 	static struct top_row rows[TOP_ROWS];
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
-	int y = head(g, 0, gpu, "");
+	int y = head(g, 0, gpu, "", true);
 
 	top_table_titles(g, y++, ui);
 	if (!n)
@@ -312,11 +364,11 @@ static int other_gpus(
 	for (unsigned i = 0; i < ngpus && i < 8; i++) {
 		struct line l = {g, y, 0, false};
 		const struct gpuarb_picture *p = gpus[i]->picture;
-		char uuid[ARB_UUID_BYTES], text[32];
+		char uuid[ARB_UUID_BYTES + 32], text[32];
 
 		if (i == ui->gpu || !p)
 			continue;
-		part(&l, TOP_DIM, "%u/%u %s", i + 1, ngpus, top_text_safe(p->uuid, uuid, sizeof(uuid)));
+		part(&l, TOP_DIM, "%u/%u %s", i + 1, ngpus, top_gpu_text(gpus[i], uuid, sizeof(uuid)));
 		part(&l, TOP_DIM, "busy %s",
 			gpus[i]->share[0].known ? top_text_share(gpus[i]->share[0].value, text, sizeof(text))
 						: "-");
@@ -348,7 +400,7 @@ void top_draw_screen(struct top_grid *g, struct top_gpu *const *gpus, unsigned n
 	}
 	if (ngpus > 1)
 		snprintf(left, sizeof(left), "%u/%u ", ui->gpu + 1, ngpus);
-	y = head(g, y, gpus[ui->gpu], left);
+	y = head(g, y, gpus[ui->gpu], left, g->height >= ROOMY);
 	if (ngpus > 1 && g->height >= 20)
 		y = other_gpus(g, y, gpus, ngpus, ui);
 	if (ui->mode == TOP_HELP)

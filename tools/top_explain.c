@@ -44,10 +44,10 @@ static const struct top_event *event_back(const struct top_gpu *g, uint64_t k)
 static void say_state(const struct story *s)
 {
 	const struct top_account *a = s->account;
-	char since[32];
+	char since[32], gpu[ARB_UUID_BYTES + 32];
 	uint64_t now = s->picture->now_ns;
 
-	fprintf(s->to, "%s on %s: ", s->name, s->picture->uuid);
+	fprintf(s->to, "%s on %s: ", s->name, top_gpu_text(s->gpu, gpu, sizeof(gpu)));
 	if (!a || !a->processes) {
 		fputs("none of its processes is there now.\n", s->to);
 		return;
@@ -294,6 +294,10 @@ static void say_memory(const struct story *s)
 			"turns.\n",
 			top_text_bytes(p->mem_physical, x, sizeof(x)),
 			top_text_bytes(p->mem_used, y, sizeof(y)));
+	if (s->account->state == TOP_MEMORY && s->gpu->others.by && s->gpu->others.bytes)
+		fprintf(s->to, "  Processes that are no clients have %s%s of it.\n",
+			s->gpu->others.by == NONCLIENTS_BY_DIFFERENCE ? "about " : "",
+			top_text_bytes(s->gpu->others.bytes, x, sizeof(x)));
 }
 
 static void say_pressure(const struct story *s)

@@ -236,12 +236,49 @@ static void admission(json_t *o, const struct gpuarb_view_admission *a)
 	set(o, "admission", details);
 }
 
+static json_t *bytes_or_null(bool known, uint64_t bytes)
+{
+	return known && bytes != NVML_BYTES_UNKNOWN ? number(bytes) : json_null();
+}
+
+static json_t *device(const struct nonclients *n)
+{
+	json_t *o = json_object();
+
+	set(o, "memory_total_bytes", bytes_or_null(n->memory_known, n->total));
+	set(o, "memory_used_bytes", bytes_or_null(n->memory_known, n->used));
+	set(o, "utilisation_percent", n->utilisation_known ? number(n->utilisation_pct) : json_null());
+	return o;
+}
+
+static json_t *non_clients(const struct nonclients *n)
+{
+	static const char *const by[] = {[NONCLIENTS_BY_PROCESS] = "processes",
+		[NONCLIENTS_BY_DIFFERENCE] = "difference"};
+	json_t *o = json_object(), *list = json_array();
+
+	set(o, "counted_by", n->by ? json_string(by[n->by]) : json_null());
+	set(o, "memory_bytes", bytes_or_null(n->by, n->bytes));
+	set(o, "processes", n->by == NONCLIENTS_BY_PROCESS ? number(n->count) : json_null());
+	for (unsigned i = 0; i < n->nlisted; i++) {
+		json_t *one = json_object();
+
+		set(one, "pid", number(n->list[i].pid));
+		set(one, "command", text_or_null(n->list[i].command));
+		set(one, "memory_bytes", bytes_or_null(true, n->list[i].bytes));
+		json_array_append_new(list, one);
+	}
+	set(o, "largest", list);
+	return o;
+}
+
 static json_t *gpu(const struct top_gpu *g, bool history)
 {
 	const struct gpuarb_picture *p = g->picture;
 	json_t *o = json_object(), *accounts = json_array();
 
 	set(o, "uuid", text(p->uuid));
+	set(o, "index", text_or_null(g->index));
 	set(o, "name", text_or_null(g->name));
 	set(o, "time_unix_ns", number(p->now_ns + g->real_minus_mono_ns));
 	set(o, "consistent", json_boolean(p->consistent));
@@ -260,6 +297,8 @@ static json_t *gpu(const struct top_gpu *g, bool history)
 	set(o, "processes", number(p->nclients - p->ndead));
 	set(o, "running", number(p->nrunning));
 	set(o, "memory", memory_of(p));
+	set(o, "device", device(&g->others));
+	set(o, "non_clients", non_clients(&g->others));
 	set(o, "settings", settings(p));
 	for (unsigned i = 0; i < g->naccounts; i++)
 		if (g->accounts[i]->present)

@@ -1,7 +1,10 @@
 #include "top_model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "top_text.h"
 
 #define SECOND 1000000000ull
 /* An account that comes back within this time goes on where it was. */
@@ -17,6 +20,16 @@ const char *top_state_name(enum top_state state)
 		"gone", "idle", "running", "throttled", "waiting", "memory", "pressure", "evicted"};
 
 	return state < TOP_STATES ? names[state] : "?";
+}
+
+char *top_gpu_text(const struct top_gpu *g, char *to, size_t size)
+{
+	char uuid[ARB_UUID_BYTES], index[sizeof(g->index)];
+
+	top_text_safe(g->picture->uuid, uuid, sizeof(uuid));
+	top_text_safe(g->index, index, sizeof(index));
+	snprintf(to, size, *index ? "%s (GPU %s)" : "%s", uuid, index);
+	return to;
 }
 
 /* The number of the last sample that is not younger than `age`; 0 if there is none. Samples count from 1. */

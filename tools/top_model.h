@@ -6,9 +6,12 @@
 #define TOOLS_TOP_MODEL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "gpuarb/control.h"
+
+#include "nonclients.h"
 
 #define TOP_GPUS    64
 #define TOP_SAMPLES 640 /* at most one per 100 ms: a minute and a little */
@@ -74,6 +77,8 @@ struct top_event {
 struct top_gpu {
 	const struct gpuarb_picture *picture; /* the last one; NULL before the first */
 	char name[96];                        /* of the model; empty: not known */
+	char index[24];                       /* as the driver counts; empty: not known */
+	struct nonclients others;             /* what NVML says of the device, and who is no client */
 	uint64_t real_minus_mono_ns;          /* makes a time of day of the clients' clock */
 
 	uint64_t samples; /* how many there have been */
@@ -103,6 +108,9 @@ struct top_gpu {
 };
 
 const char *top_state_name(enum top_state state);
+
+/* Its UUID, with the driver's number behind it where that is known: "GPU-465b... (GPU 0)". Returns `to`. */
+char *top_gpu_text(const struct top_gpu *gpu, char *to, size_t size);
 
 /* Takes in what happened; before the picture that was read after it. */
 void top_gpu_event(struct top_gpu *gpu, const struct gpuarb_event *event, const char *account);

@@ -2,76 +2,25 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "proc.h"
 
 #define AGAIN_NS 10000000000ull
 
-static size_t read_file(const char *pid, const char *name, char *text, size_t size)
+static void match(struct top_gpu *g, unsigned pid)
 {
-	char path[64];
-	ssize_t n;
-	int fd;
+	struct proc proc;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/%s", pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? 0 : read(fd, text, size - 1);
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	return n > 0 ? (size_t)n : 0;
-}
-
-/* The pid that a process has in its innermost namespace; 0: it is in ours. */
-static unsigned inner_pid(const char *pid)
-{
-	char status[4096];
-	const char *line, *last;
-
-	read_file(pid, "status", status, sizeof(status));
-	line = strstr(status, "\nNSpid:");
-	if (!line)
-		return 0;
-	line += 7;
-	last = strpbrk(line, "\n");
-	while (last && last > line && !isspace((unsigned char)last[-1]))
-		last--;
-	/* "NSpid: 4711 1": more than one number. */
-	return last && strspn(line, " \t0123456789") && strtoul(line, NULL, 10) != strtoul(last, NULL, 10)
-		       ? (unsigned)strtoul(last, NULL, 10)
-		       : 0;
-}
-
-/* Field 22 of its stat file; the command, field 2, may hold blanks and parentheses. */
-static uint64_t start_time(const char *pid)
-{
-	char stat[1024];
-	const char *at;
-
-	read_file(pid, "stat", stat, sizeof(stat));
-	at = strrchr(stat, ')');
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at, NULL, 10) : 0;
-}
-
-static void match(struct top_gpu *g, const char *pid)
-{
-	unsigned inner = inner_pid(pid);
-	uint64_t start = 0;
-
-	for (unsigned i = 0; inner && i < g->picture->nclients; i++) {
+	if (!proc_read(pid, &proc) || !proc.nested || !proc.start_time)
+		return;
+	for (unsigned i = 0; i < g->picture->nclients; i++) {
 		const struct gpuarb_view_client *c = &g->picture->clients[i];
 
-		if (c->pid != inner || g->slot[c->slot].host_pid)
-			continue;
-		start = start ? start : start_time(pid);
-		if (start && start == c->start_time)
-			g->slot[c->slot].host_pid = (unsigned)strtoul(pid, NULL, 10);
+		if (c->pid == proc.inner_pid && c->start_time == proc.start_time &&
+			!g->slot[c->slot].host_pid)
+			g->slot[c->slot].host_pid = pid;
 	}
 }
 
@@ -99,6 +48,6 @@ void top_names_pids(struct top_gpu *g)
 		return;
 	while ((entry = readdir(proc)) != NULL)
 		if (isdigit((unsigned char)entry->d_name[0]))
-			match(g, entry->d_name);
+			match(g, (unsigned)strtoul(entry->d_name, NULL, 10));
 	closedir(proc);
 }

@@ -80,6 +80,11 @@ GPU_VALUE(gpu_mem_promised, true, p->mem_promised)
 GPU_VALUE(gpu_mem_most, p->mem_promise_most != 0, p->mem_promise_most)
 GPU_VALUE(gpu_mem_waiting, true, p->nmem_waiting)
 GPU_VALUE(gpu_start_waiting, true, p->npromises_waiting)
+GPU_VALUE(gpu_device_total, g->others.memory_known, g->others.total)
+GPU_VALUE(gpu_device_used, g->others.memory_known, g->others.used)
+GPU_VALUE(gpu_device_utilisation, g->others.utilisation_known, (uint64_t)g->others.utilisation_pct * 10000)
+GPU_VALUE(gpu_others_memory, g->others.by != NONCLIENTS_UNKNOWN, g->others.bytes)
+GPU_VALUE(gpu_others, g->others.by == NONCLIENTS_BY_PROCESS, g->others.count)
 GPU_VALUE(gpu_queue, true, p->admission.queue_len)
 GPU_VALUE(gpu_leases, true, p->admission.leases)
 GPU_VALUE(gpu_usage, p->admission.usage_known, (uint64_t)p->admission.usage_hundredths * 100)
@@ -118,6 +123,18 @@ static const struct {
 		gpu_mem_waiting},
 	{"gpuarb_gpu_memory_waiting_programs", "gauge",
 		"Programs that wait for a promise of memory to start.", COUNT, gpu_start_waiting},
+	{"gpuarb_gpu_device_memory_bytes", "gauge", "Memory of the GPU, as NVML says.", COUNT,
+		gpu_device_total},
+	{"gpuarb_gpu_device_memory_used_bytes", "gauge",
+		"Memory that is in use on the GPU, by clients or not, as NVML says.", COUNT, gpu_device_used},
+	{"gpuarb_gpu_device_utilisation_ratio", "gauge",
+		"Utilisation of the GPU, by clients or not, as NVML says.", PPM, gpu_device_utilisation},
+	{"gpuarb_gpu_non_client_memory_bytes", "gauge",
+		"Memory of processes that are no clients; by difference where pids cannot be compared.", COUNT,
+		gpu_others_memory},
+	{"gpuarb_gpu_non_client_processes", "gauge",
+		"Processes on the GPU that are no clients; absent where pids cannot be compared.", COUNT,
+		gpu_others},
 	{"gpuarb_gpu_queue_length", "gauge", "Processes that wait to be admitted.", COUNT, gpu_queue},
 	{"gpuarb_gpu_leases", "gauge", "Processes that hold an admission.", COUNT, gpu_leases},
 	{"gpuarb_gpu_usage_ratio", "gauge", "Utilisation by which tasks are admitted.", PPM, gpu_usage},
@@ -142,6 +159,7 @@ static void gpu_metrics(const struct out *o)
 			continue;
 		fputs("gpuarb_gpu_info{", o->to);
 		label(o->to, "gpu", p->uuid, true);
+		label(o->to, "index", o->gpus[i]->index, false);
 		label(o->to, "name", o->gpus[i]->name, false);
 		label(o->to, "policy", top_words_choice(p, ARB_KEY_POLICY, policy, sizeof(policy)), false);
 		label(o->to, "billing", top_words_choice(p, ARB_KEY_BILLING, billing, sizeof(billing)),

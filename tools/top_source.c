@@ -7,12 +7,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "nvml_child.h"
 #include "top_names.h"
 #include "top_words.h"
 
 #define LIST_EVERY_NS 2000000000ull
 #define BATCH         256
+/* Once it has answered NVML is quick; what it said is not shown for longer than a few looks. */
+#define NVML_AGAIN_MS 200
+#define NVML_OLD_NS   5000000000ull
 
 static uint64_t clock_ns(clockid_t id)
 {
@@ -69,9 +71,6 @@ static void add(struct top_source *s, const char *uuid, struct gpuarb_error *err
 	s->views[i] = view;
 	s->positions[i] = 0;
 	memcpy(s->uuids[i], uuid, ARB_UUID_BYTES); /* a row of the list */
-	for (int k = 0; k < s->nnames; k++)
-		if (strcmp(s->names[k].uuid, uuid) == 0)
-			memcpy(s->gpus[i]->name, s->names[k].name, sizeof(s->gpus[i]->name));
 	s->ngpus++;
 }
 
@@ -122,6 +121,41 @@ static void read_events(struct top_source *s, unsigned i)
 	} while (n == BATCH);
 }
 
+static void ask_nvml(struct top_source *s, uint64_t now_ns)
+{
+	const struct nvml_answer *said;
+
+	if (!s->nvml_ms)
+		return;
+	if (!s->nvml)
+		s->nvml = nvml_child_begin();
+	said = nvml_child_ask(s->nvml, s->nvml_ms);
+	if (s->nvml_ms > NVML_AGAIN_MS)
+		s->nvml_ms = NVML_AGAIN_MS;
+	if (said) {
+		s->said = said;
+		s->said_ns = now_ns;
+	}
+	/* There is none. */
+	if (said && !said->count)
+		s->nvml_ms = 0;
+}
+
+/* What the machine knows of this GPU: names stay, what is on it gets old. */
+static void describe(const struct top_source *s, unsigned i, uint64_t now_ns)
+{
+	const struct nvml_use *use = NULL;
+
+	for (int k = 0; s->said && k < s->said->count; k++)
+		if (strcmp(s->said->gpus[k].uuid, s->uuids[i]) == 0) {
+			memcpy(s->gpus[i]->name, s->said->gpus[k].name, sizeof(s->gpus[i]->name));
+			memcpy(s->gpus[i]->index, s->said->gpus[k].index, sizeof(s->gpus[i]->index));
+			if (now_ns - s->said_ns < NVML_OLD_NS)
+				use = &s->said->uses[k];
+		}
+	nonclients_find(s->gpus[i]->picture, use, &s->gpus[i]->others);
+}
+
 /* 0; or negative: this GPU cannot be read now. */
 static int look_at(struct top_source *s, unsigned i, struct gpuarb_error *err)
 {
@@ -160,10 +194,7 @@ unsigned top_source_look(struct top_source *s, struct gpuarb_error *err)
 
 	err->text[0] = '\0';
 	err->code = 0;
-	if (s->names_ms) {
-		s->nnames = nvml_child_list(s->names, s->names_ms);
-		s->names_ms = 0;
-	}
+	ask_nvml(s, now);
 	if (!s->listed_ns || !s->ngpus || now - s->listed_ns >= LIST_EVERY_NS) {
 		list(s, err);
 		s->listed_ns = now;
@@ -172,6 +203,8 @@ unsigned top_source_look(struct top_source *s, struct gpuarb_error *err)
 		int r = look_at(s, i, err);
 
 		good += r == 0;
+		if (r == 0)
+			describe(s, i, now);
 		if (r == 0 || r == -EBUSY || r == -EBADMSG || r == -ENOMEM) {
 			i++;
 			continue;
@@ -187,6 +220,9 @@ void top_source_close(struct top_source *s)
 {
 	while (s->ngpus)
 		drop(s, s->ngpus - 1);
+	nvml_child_end(s->nvml);
+	s->nvml = NULL;
+	s->said = NULL;
 }
 
 void top_source_origin(

@@ -2,7 +2,7 @@
 #ifndef TOOLS_TOP_SOURCE_H
 #define TOOLS_TOP_SOURCE_H
 
-#include "nvml.h"
+#include "nvml_child.h"
 #include "top_model.h"
 
 struct top_source {
@@ -15,9 +15,10 @@ struct top_source {
 	char uuids[TOP_GPUS][ARB_UUID_BYTES];
 	uint64_t positions[TOP_GPUS]; /* in the ring of events */
 	uint64_t listed_ns;
-	int names_ms; /* how long NVML may take to name the GPUs; 0: it is not asked */
-	int nnames;
-	struct nvml_gpu names[NVML_GPUS_MOST];
+	int nvml_ms; /* how long NVML may take to answer for the first time; 0: it is not asked */
+	struct nvml_child *nvml;
+	const struct nvml_answer *said; /* its last answer */
+	uint64_t said_ns;
 };
 
 /*

@@ -1,0 +1,243 @@
+/* Programs on the GPU that are no clients: who they are, what they have, and what is seen of them. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../tools/nonclients.h"
+#include "../tools/proc.h"
+#include "harness.h"
+
+#define FIRST  "GPU-00000000-0000-0000-0000-00000000000a"
+#define SECOND "GPU-00000000-0000-0000-0000-00000000000b"
+#define GIB    (1ull << 30)
+/* Beyond what the kernel gives out. */
+#define NOBODY 0x7ffffff0u
+
+static struct t_dir dir, sim;
+static char out[1 << 20];
+
+static void begin(void)
+{
+	char libraries[PATH_MAX];
+
+	t_dir_make(&dir, NULL);
+	t_dir_make(&sim, NULL);
+	snprintf(libraries, sizeof(libraries), "%s/sim", t_build());
+	setenv("GPUARB_DIR", dir.path, 1);
+	setenv("GPUARB_CONF", dir.conf, 1);
+	setenv("LC_ALL", "C.UTF-8", 1);
+	setenv("GPUSIM_DIR", sim.path, 1);
+	setenv("GPUSIM_DEVICES", "2", 1);
+	setenv("GPUSIM_UUID", FIRST "," SECOND, 1);
+	setenv("LD_LIBRARY_PATH", libraries, 1);
+	unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void end(void)
+{
+	t_dir_remove(&dir);
+	t_dir_remove(&sim);
+}
+
+TestSuite(nonclients, .init = begin, .fini = end, .timeout = 60);
+
+/* A program that holds so much of the first GPU's memory, and works a little; with a prefix, as a client. */
+static pid_t start(const char *prefix, unsigned mib)
+{
+	char command[PATH_MAX];
+	pid_t pid;
+
+	snprintf(command, sizeof(command),
+		"exec %s%s%s/simload --device 0 --memory %u --duration 50 -p burst >/dev/null",
+		*prefix ? t_build() : "", prefix, t_build(), mib);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+static void stop(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void run(const char *command)
+{
+	int status = t_shell(out, sizeof(out), "exec %s/%s", t_build(), command);
+
+	cr_assert_eq(status, 0, "%s: %d: %s", command, status, out);
+}
+
+/* The first GPU, as gpuarb-top sees it. */
+static json_t *look(void)
+{
+	json_error_t error;
+	json_t *root, *gpu;
+
+	run("gpuarb-top --json --interval 100 --gpu " FIRST);
+	root = json_loads(out, 0, &error);
+	cr_assert(root, "%s: %s", error.text, out);
+	gpu = json_incref(json_array_get(json_object_get(root, "gpus"), 0));
+	json_decref(root);
+	return gpu;
+}
+
+static long long number(const json_t *gpu, const char *object, const char *key)
+{
+	return json_integer_value(json_object_get(json_object_get(gpu, object), key));
+}
+
+/* Until the device has so much in use. */
+static json_t *look_until(unsigned long long bytes)
+{
+	for (int i = 0; i < 300; i++) {
+		json_t *gpu = look();
+
+		if (number(gpu, "device", "memory_used_bytes") >= (long long)bytes)
+			return gpu;
+		json_decref(gpu);
+		t_sleep_us(50000);
+	}
+	cr_assert_fail("it never had its memory: %s", out);
+	return NULL;
+}
+
+Test(nonclients, a_program_that_is_no_client_is_seen)
+{
+	pid_t stranger, client;
+	json_t *gpu, *others, *one;
+	char line[64];
+
+	run("gpuarb-node --gpu 0");
+	stranger = start("", 14 * 1024);
+	gpu = look_until(14 * GIB);
+	cr_assert_eq(number(gpu, "device", "memory_total_bytes"), 16 * GIB);
+	cr_assert_eq(number(gpu, "memory", "used_bytes"), 0, "the clients have nothing");
+	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), 14 * GIB);
+	cr_assert_eq(number(gpu, "non_clients", "processes"), 1);
+	json_decref(gpu);
+
+	client = start("/gpuarb-run --sim --account web -- ", 1024);
+	gpu = look_until(15 * GIB);
+	others = json_object_get(gpu, "non_clients");
+	cr_assert_str_eq(json_string_value(json_object_get(others, "counted_by")), "processes");
+	cr_assert_eq(number(gpu, "non_clients", "processes"), 1, "the client is not one of them: %s", out);
+	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), 14 * GIB);
+	cr_assert_lt(number(gpu, "non_clients", "memory_bytes"), 15 * GIB);
+	one = json_array_get(json_object_get(others, "largest"), 0);
+	cr_assert_eq(json_integer_value(json_object_get(one, "pid")), stranger);
+	cr_assert_str_eq(json_string_value(json_object_get(one, "command")), "simload");
+	json_decref(gpu);
+
+	run("gpuarb-top --once --interval 300 --gpu 0");
+	cr_assert(strstr(out, FIRST " (GPU 0)"), "%s", out);
+	cr_assert(strstr(out, "of 16G in use") && strstr(out, "utilisation "), "%s", out);
+	snprintf(line, sizeof(line), "not clients: 1 process, 14G \u00b7 %d simload 14G", (int)stranger);
+	cr_assert(strstr(out, line), "'%s' is not in %s", line, out);
+	run("gpuarb-top --prom --gpu 0");
+	cr_assert(strstr(out, "\ngpuarb_gpu_non_client_processes{gpu=\"" FIRST "\"} 1\n"), "%s", out);
+	cr_assert(strstr(out, "\ngpuarb_gpu_device_memory_used_bytes{gpu=\"" FIRST "\"} 1"), "%s", out);
+	stop(client);
+	stop(stranger);
+}
+
+/* A process of our own, as its slot would describe it. */
+static struct gpuarb_view_client myself(uint64_t bytes)
+{
+	struct proc proc;
+
+	cr_assert(proc_read((unsigned)getpid(), &proc));
+	return (struct gpuarb_view_client){
+		.pid = proc.inner_pid, .start_time = proc.start_time, .mem_bytes = bytes};
+}
+
+static struct gpuarb_picture picture;
+static struct nvml_use use;
+static struct nonclients found;
+
+Test(nonclients, processes_are_told_apart_by_pid_and_start)
+{
+	use = (struct nvml_use){.memory_known = true,
+		.processes_known = true,
+		.used = 9 * GIB,
+		.nprocesses = 2,
+		.processes = {{(unsigned)getpid(), 3 * GIB}, {(unsigned)getppid(), 6 * GIB}}};
+	picture.nclients = 1;
+	picture.clients[0] = myself(3 * GIB);
+	nonclients_find(&picture, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_PROCESS);
+	cr_assert_eq(found.count, 1);
+	cr_assert_eq(found.bytes, 6 * GIB);
+	cr_assert_eq(found.list[0].pid, (unsigned)getppid());
+	cr_assert(found.list[0].command[0]);
+	/* Another process had this number before. */
+	picture.clients[0].start_time--;
+	picture.clients[0].mem_bytes = 0;
+	nonclients_find(&picture, &use, &found);
+	cr_assert_eq(found.count, 2);
+	cr_assert_eq(found.bytes, 9 * GIB);
+	cr_assert_eq(found.list[0].bytes, 6 * GIB, "the largest first");
+}
+
+Test(nonclients, where_pids_cannot_be_compared_it_is_the_difference)
+{
+	picture.nclients = 2;
+	picture.clients[0] = picture.clients[1] = myself(3 * GIB);
+	picture.clients[1].dead = true;
+	picture.setting[ARB_KEY_RESERVE_PER_CLIENT_MB] = 1024;
+	/* One of NVML's processes is hidden from us. */
+	use = (struct nvml_use){.memory_known = true,
+		.processes_known = true,
+		.used = 9 * GIB,
+		.nprocesses = 2,
+		.processes = {{(unsigned)getpid(), 3 * GIB}, {NOBODY, 6 * GIB}}};
+	nonclients_find(&picture, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);
+	cr_assert_eq(found.bytes, 5 * GIB, "without the memory and the context of the one that lives");
+	cr_assert_eq(found.nlisted, 0);
+	/* It sees processes, but not the one that must be there: another namespace's pids. */
+	use.nprocesses = 1;
+	use.processes[0].pid = (unsigned)getppid();
+	nonclients_find(&picture, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);
+	/* Without clients none of them is one, wherever they are. */
+	use.nprocesses = 2;
+	nonclients_find(NULL, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_PROCESS);
+	cr_assert_eq(found.count, 2);
+	cr_assert_eq(found.bytes, 9 * GIB);
+	/* More is counted for clients than is in use: nothing is left for others. */
+	use = (struct nvml_use){.memory_known = true, .used = GIB};
+	nonclients_find(&picture, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);
+	cr_assert_eq(found.bytes, 0);
+}
+
+Test(nonclients, what_nvml_does_not_say_is_not_known)
+{
+	use = (struct nvml_use){.memory_known = true,
+		.processes_known = true,
+		.used = 9 * GIB,
+		.nprocesses = 1,
+		.processes = {{NOBODY, NVML_BYTES_UNKNOWN}}};
+	nonclients_find(NULL, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_BY_PROCESS);
+	cr_assert_eq(found.count, 1);
+	cr_assert_eq(found.bytes, 9 * GIB, "by difference");
+	nonclients_find(NULL, NULL, &found);
+	cr_assert_eq(found.by, NONCLIENTS_UNKNOWN);
+	cr_assert(!found.memory_known && !found.utilisation_known);
+	use = (struct nvml_use){.utilisation_known = true, .utilisation_pct = 7};
+	nonclients_find(NULL, &use, &found);
+	cr_assert_eq(found.by, NONCLIENTS_UNKNOWN);
+	cr_assert_eq(found.utilisation_pct, 7);
+}
