@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum pattern { PATTERN_BACK, PATTERN_SYNC, PATTERN_BURST, PATTERN_RANDOM };
-enum variant { VARIANT_PLAIN, VARIANT_EX, VARIANT_COOP, VARIANT_PTSZ };
+enum variant { CALL_PLAIN, CALL_EX, CALL_COOP, CALL_PTSZ };
 enum wait { WAIT_SYNC, WAIT_EVENT, WAIT_POLL, WAIT_CALLBACK, WAIT_NONE };
 
 struct load {
@@ -63,6 +63,8 @@ struct api {
 #undef X
 };
 
+/* Defaults, then what the options say; ends the program if they make no sense. */
+void simload_parse(struct load *load, int argc, char **argv);
 /* Runs the load in this process. */
 void simload_run(const struct load *load, unsigned index, struct result *result);
 

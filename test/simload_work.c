@@ -85,11 +85,11 @@ static CUresult launch_one(struct worker *w, CUstream s)
 		.hStream = s};
 
 	switch (w->load->variant) {
-	case VARIANT_EX:
+	case CALL_EX:
 		return cu.cuLaunchKernelEx(&config, w->fn, params, NULL);
-	case VARIANT_COOP:
+	case CALL_COOP:
 		return cu.cuLaunchCooperativeKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params);
-	case VARIANT_PTSZ:
+	case CALL_PTSZ:
 		return cu.cuLaunchKernel_ptsz(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
 	default:
 		return cu.cuLaunchKernel(w->fn, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);

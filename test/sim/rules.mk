@@ -52,7 +52,7 @@ $(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
 
 # The load generator finds the driver by dlopen; simload-linked is the same, bound at link time.
 ALL += $(BUILD)/simload $(BUILD)/simload-linked
-SIMLOAD_OBJ := $(BUILD)/obj/test/simload.o $(BUILD)/obj/test/simload_work.o
+SIMLOAD_OBJ := $(patsubst %,$(BUILD)/obj/test/%.o,simload simload_options simload_work)
 
 $(BUILD)/simload: $(SIMLOAD_OBJ)
 	@echo "  LINK  $@"

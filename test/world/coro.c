@@ -11,13 +11,16 @@
 static void **unused;
 static size_t nunused, room;
 
+void *__real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
+void *__real_realloc(void *p, size_t size);
+
 void *coro_stack(void)
 {
 	char *base;
 
 	if (nunused)
 		return unused[--nunused];
-	base = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+	base = __real_mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (base == MAP_FAILED || mprotect(base, GUARD_BYTES, PROT_NONE) != 0) {
 		perror("world: a stack");
@@ -25,8 +28,6 @@ void *coro_stack(void)
 	}
 	return base;
 }
-
-void *__real_realloc(void *p, size_t size);
 
 void coro_give_back(void *stack)
 {

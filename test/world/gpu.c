@@ -1,21 +1,298 @@
+/*
+ * The GPU of the world: the simulated one's own model, on the world's clock. Its file is memory here, its lock is
+ * never waited for because nobody is interrupted who has it, and a process of it is one of the world's.
+ *
+ * What the simulated driver has one of in each process, and what is left of such words in the preload, lies in
+ * one section of this program (world_state). Before a process runs, its own copy is brought there.
+ */
 #include "gpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../../preload/device.h"
+#include "../../preload/track.h"
+#include "../sim/engine.h"
+#include "../sim/shm.h"
+
+#define FIRST_BYTES (((sizeof(struct sim_file) + 4095) / 4096) * 4096)
+#define FILE_BYTES  (FIRST_BYTES + (uint64_t)SIM_MAX_RINGS * SIM_RING_OPS * sizeof(struct sim_op))
+#define MAX_WAKES   64
+
+struct sim_shm sim_shm __attribute__((section("world_state"))) = {.fd = -1, .slot = SIM_NONE};
+
+extern unsigned char __start_world_state[], __stop_world_state[], __start_world_tls[], __stop_world_tls[];
+
+static struct {
+	struct sim_file *file;
+	bool used; /* in this world */
+	unsigned char *fresh, *fresh_tls;
+	struct world_process *loaded;
+	struct world_thread *loaded_tls;
+	struct world_process *slots[SIM_MAX_PROCS];
+	bool locked;
+	uint32_t *wakes[MAX_WAKES];
+	unsigned nwakes;
+	struct world_thread *spinner; /* who last asked for the time, and how often in a row */
+	unsigned spins;
+} gpu;
+
+void *__real_malloc(size_t size);
+void __real_free(void *p);
+
+static size_t state_bytes(void)
+{
+	return (size_t)(__stop_world_state - __start_world_state);
+}
+
+static size_t tls_bytes(void)
+{
+	return (size_t)(__stop_world_tls - __start_world_tls);
+}
+
+static void *copy_of(const void *from, size_t bytes)
+{
+	void *copy = __real_malloc(bytes);
+
+	if (!copy) {
+		fprintf(stderr, "world: out of memory\n");
+		exit(2);
+	}
+	return memcpy(copy, from, bytes);
+}
+
+void world_gpu_begin(void)
+{
+	struct sim_file *f;
+
+	if (!gpu.file) {
+		gpu.fresh = copy_of(__start_world_state, state_bytes());
+		gpu.fresh_tls = copy_of(__start_world_tls, tls_bytes());
+		if (tls_bytes() > sizeof(((struct world_thread *)0)->tls)) {
+			fprintf(stderr, "world: a thread's state has grown to %zu bytes\n", tls_bytes());
+			exit(2);
+		}
+		gpu.file = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (gpu.file == MAP_FAILED) {
+			perror("world: the GPU's memory");
+			exit(2);
+		}
+	}
+	gpu.used = true;
+	gpu.locked = false;
+	gpu.nwakes = 0;
+	memset(gpu.slots, 0, sizeof(gpu.slots));
+	f = gpu.file;
+	f->magic = SIM_MAGIC;
+	f->layout = SIM_LAYOUT;
+	f->ops_at = FIRST_BYTES / 4096;
+	sim_settings_read(f);
+	f->now_ns = world.now_ns;
+	f->sample_at_ns = f->now_ns + f->set.sample_ns;
+	for (int i = 0; i < SIM_MAX_DEVICES; i++)
+		f->device[i].since_ns = f->now_ns;
+	sim_shm.file = f;
+	sim_shm.ops = (struct sim_op *)((char *)f + FIRST_BYTES);
+}
+
+void world_gpu_end(void)
+{
+	gpu.loaded = NULL;
+	gpu.loaded_tls = NULL;
+	gpu.spinner = NULL;
+	for (unsigned i = 0; i < world.nprocesses; i++)
+		__real_free(world.processes[i]->image);
+	if (gpu.used)
+		madvise(gpu.file, FILE_BYTES, MADV_DONTNEED);
+	gpu.used = false;
+}
 
 void world_gpu_process(struct world_process *p)
 {
-	(void)p;
+	static const struct arb_process begin = ARB_PROCESS_INIT(NULL, NULL);
+
+	if (!gpu.used)
+		return;
+	p->image = copy_of(gpu.fresh, state_bytes());
+	/* What was never used is zero. */
+	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
+	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
+	p->own->tracks = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct track));
 }
+
 void world_gpu_thread(struct world_thread *t)
 {
-	(void)t;
+	if (gpu.used)
+		memcpy(t->tls, gpu.fresh_tls, tls_bytes());
 }
+
 void world_gpu_enter(struct world_thread *t)
 {
-	(void)t;
+	struct world_process *p = t->process;
+
+	if (!gpu.used)
+		return;
+	if (gpu.loaded_tls != t) {
+		if (gpu.loaded_tls)
+			memcpy(gpu.loaded_tls->tls, __start_world_tls, tls_bytes());
+		memcpy(__start_world_tls, t->tls, tls_bytes());
+		gpu.loaded_tls = t;
+	}
+	if (gpu.loaded != p) {
+		if (gpu.loaded)
+			memcpy(gpu.loaded->image, __start_world_state, state_bytes());
+		memcpy(__start_world_state, p->image, state_bytes());
+		gpu.loaded = p;
+	}
 }
+
+/* The kernel takes everything from one that has ended. */
 void world_gpu_ended(struct world_process *p)
 {
-	(void)p;
+	if (!gpu.used)
+		return;
+	for (unsigned i = 0; i < SIM_MAX_PROCS; i++)
+		if (gpu.slots[i] == p) {
+			struct sim_shm now = sim_shm;
+
+			gpu.slots[i] = NULL;
+			sim_shm.file = gpu.file;
+			sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
+			sim_engine_advance_fully(world.now_ns);
+			sim_engine_end_process(i);
+			gpu.nwakes = 0;
+			sim_shm = now;
+		}
 }
-void world_gpu_end(void)
+
+/* The model's seam (shm.h), as the world has it. */
+
+/* Whoever asks again and again does nothing else: it is let spin in larger steps. */
+uint64_t sim_clock_ns(void)
 {
+	if (!world.current || gpu.locked)
+		return world.now_ns;
+	if (gpu.spinner != world.current) {
+		gpu.spinner = world.current;
+		gpu.spins = 0;
+	}
+	gpu.spins++;
+	world_spend(gpu.spins < 4 ? world.weather.clock_ns : gpu.spins < 16 ? 100 : 400);
+	return world.now_ns;
+}
+
+void sim_futex_wait(uint32_t *word, uint32_t value, uint64_t until_ns)
+{
+	gpu.spins = 0;
+	world_wait(word, value, until_ns);
+}
+
+void sim_futex_wake(uint32_t *word)
+{
+	world_wake(word, 0);
+}
+
+void sim_wake_later(uint32_t *word)
+{
+	__atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < gpu.nwakes; i++)
+		if (gpu.wakes[i] == word)
+			return;
+	if (gpu.nwakes < MAX_WAKES)
+		gpu.wakes[gpu.nwakes++] = word;
+}
+
+void sim_lock(void)
+{
+	if (gpu.locked)
+		world_fail("the GPU's lock is taken twice");
+	gpu.locked = true;
+	gpu.spins = 0;
+	gpu.nwakes = 0;
+}
+
+void sim_unlock(void)
+{
+	uint32_t *list[MAX_WAKES];
+	unsigned n = gpu.nwakes;
+
+	memcpy(list, gpu.wakes, n * sizeof(list[0]));
+	gpu.nwakes = 0;
+	gpu.locked = false;
+	for (unsigned i = 0; i < n; i++)
+		world_wake(list[i], 0);
+}
+
+bool sim_shm_alive(uint32_t slot)
+{
+	return gpu.slots[slot] != NULL;
+}
+
+int sim_shm_open(void)
+{
+	sim_shm.file = gpu.file;
+	sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
+	return 0;
+}
+
+void sim_shm_close(void)
+{
+}
+
+void sim_shm_forget(void)
+{
+}
+
+int sim_shm_join(void)
+{
+	struct world_process *process = world.current->process;
+	struct sim_file *file = gpu.file;
+	uint32_t slot = 0, best = SIM_NONE;
+	struct sim_proc *p;
+
+	sim_engine_advance(world.now_ns);
+	for (slot = 0; slot < SIM_MAX_PROCS; slot++) {
+		if (file->proc[slot].state == SIM_PROC_FREE)
+			break;
+		if (file->proc[slot].state == SIM_PROC_DEAD &&
+			(best == SIM_NONE || file->proc[slot].ended_ns < file->proc[best].ended_ns))
+			best = slot;
+	}
+	if (slot == SIM_MAX_PROCS)
+		slot = best;
+	if (slot == SIM_NONE)
+		return -EUSERS;
+	p = &file->proc[slot];
+	if (p->state == SIM_PROC_DEAD)
+		sim_engine_forget(slot);
+	*p = (struct sim_proc){.gen = p->gen + 1,
+		.serial = ++file->serial,
+		.pid = (int32_t)(1000 + process->number),
+		.started_ns = file->now_ns,
+		.state = SIM_PROC_LIVE};
+	snprintf(p->command, sizeof(p->command), "program%u", process->number);
+	gpu.slots[slot] = process;
+	sim_shm.slot = slot;
+	sim_shm.ident = slot + 1;
+	return 0;
+}
+
+void sim_shm_leave(void)
+{
+	world_gpu_ended(world.current->process);
+	sim_shm.slot = SIM_NONE;
+}
+
+/* What calls cost, give or take a tenth. Instead of the driver's own way, which would spin. */
+void drv_cost_slow(uint64_t ns);
+void drv_cost_slow(uint64_t ns)
+{
+	if (ns > 200000)
+		world_sleep(ns);
+	else
+		world_spend(ns + world_chance_below(&world.chance, ns / 8 + 1));
 }

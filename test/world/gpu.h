@@ -4,6 +4,8 @@
 
 #include "world.h"
 
+/* From here on this world has a GPU: what it is like is read from the environment of `world`. */
+void world_gpu_begin(void);
 void world_gpu_process(struct world_process *p);
 void world_gpu_thread(struct world_thread *t);
 void world_gpu_enter(struct world_thread *t);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -184,12 +185,24 @@ int __wrap_pthread_once(pthread_once_t *once, void (*function)(void))
 }
 
 static unsigned nkeys;
+static void (*destroys[16])(void *);
 
 int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
 {
-	(void)destroy;
 	*key = ++nkeys % 16;
+	destroys[*key] = destroy;
 	return 0;
+}
+
+void world_keys_end(void)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		void *value = world.current->keys[i];
+
+		world.current->keys[i] = NULL;
+		if (value && destroys[i])
+			destroys[i](value);
+	}
 }
 
 int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
@@ -276,6 +289,40 @@ pid_t __real_getpid(void);
 pid_t __wrap_getpid(void)
 {
 	return world.current ? (pid_t)(1000 + world.current->process->number) : __real_getpid();
+}
+
+int __wrap_sched_yield(void)
+{
+	world_spend(world.weather.call_ns + 100);
+	return 0;
+}
+
+void *__real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
+
+/* At the same addresses in every run, because they are handles to some; gone with the world. */
+#define MAP_BASE  0x400000000000ull
+#define MAP_SPACE (8ull << 40)
+static uint64_t mapped;
+
+void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset)
+{
+	void *at = (void *)(uintptr_t)(MAP_BASE + mapped);
+
+	if (!world.current || address)
+		return __real_mmap(address, size, protection, flags, fd, offset);
+	mapped += (size + 0x1fffff) & ~0x1fffffull;
+	if (mapped > MAP_SPACE) {
+		fprintf(stderr, "world: its processes have mapped too much\n");
+		exit(2);
+	}
+	return __real_mmap(at, size, protection, flags | MAP_FIXED_NOREPLACE, fd, offset);
+}
+
+void world_unmap_all(void)
+{
+	if (mapped)
+		munmap((void *)(uintptr_t)MAP_BASE, mapped);
+	mapped = 0;
 }
 
 int __wrap_prctl(int option, ...)

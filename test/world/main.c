@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cases.h"
 #include "segment.h"
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
@@ -15,10 +16,11 @@ static struct {
 	uint64_t first, last;
 	unsigned clients;
 	double minutes;
-	bool verbose, hash;
-} opt = {.first = 1, .last = 1};
+	bool hash, json;
+	struct case_options cases;
+} opt = {.first = 1, .last = 1, .cases = {.seconds = 20}};
 
-enum { OPT_SEED = 256, OPT_SEEDS, OPT_TRACE, OPT_CLIENTS, OPT_MINUTES, OPT_HASH };
+enum { OPT_SEED = 256, OPT_SEEDS, OPT_TRACE, OPT_CLIENTS, OPT_MINUTES, OPT_HASH, OPT_CASE, OPT_SECONDS, OPT_ROBBED, OPT_JSON };
 
 static const struct argp_option options[] = {
 	{"seed", OPT_SEED, "N", 0, "run the world of this seed", 0},
@@ -26,6 +28,11 @@ static const struct argp_option options[] = {
 	{"minutes", OPT_MINUTES, "M", 0, "stop after so long", 0},
 	{"clients", OPT_CLIENTS, "N", 0, "so many (default: as the seed says)", 0},
 	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 0},
+	{"case", OPT_CASE, "NAME", 0, "run these cases of bench_limits (a pattern; all)", 0},
+	{"cases", OPT_CASE, "NAME", OPTION_ALIAS, NULL, 0},
+	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 0},
+	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 0},
+	{"json", OPT_JSON, NULL, 0, "print JSON", 0},
 	{"hash", OPT_HASH, NULL, 0, "print a hash of all decisions", 0},
 	{0},
 };
@@ -61,6 +68,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_TRACE:
 		world_trace_to(arg);
 		break;
+	case OPT_CASE:
+		opt.cases.pattern = arg;
+		break;
+	case OPT_SECONDS:
+		opt.cases.seconds = atof(arg);
+		if (!(opt.cases.seconds > 0))
+			argp_error(state, "seconds are a number above 0, not '%s'", arg);
+		break;
+	case OPT_ROBBED:
+		opt.cases.robbed = true;
+		break;
+	case OPT_JSON:
+		opt.json = true;
+		break;
 	case OPT_HASH:
 		opt.hash = true;
 		break;
@@ -70,15 +91,34 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static int run_cases(void)
+{
+	int bad;
+
+	opt.cases.seed = opt.first;
+	if (opt.json)
+		opt.cases.json = json_array();
+	bad = cases_run(&opt.cases);
+	if (opt.json) {
+		json_dumpf(opt.cases.json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
+		printf("\n");
+	}
+	if (bad < 0)
+		fprintf(stderr, "world: there is no case %s\n", opt.cases.pattern);
+	return bad != 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {options, parse, NULL, "The arbiter in virtual time, by seed.", NULL,
 		NULL, NULL};
-	double began, told;
+	double began;
 	uint64_t steps = 0, n = 0;
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	began = told = now_s();
+	if (opt.cases.pattern)
+		return run_cases();
+	began = now_s();
 	for (uint64_t seed = opt.first; seed <= opt.last; seed++) {
 		segment_world(seed, opt.clients);
 		steps += world.step;

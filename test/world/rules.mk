@@ -1,26 +1,50 @@
 # The world: the arbiter in virtual time. The product's sources, compiled a second time with the world's headers
-# in place of self.h and own.h, and linked with a C library that the world answers for.
+# in place of self.h, own.h and compat.h, and linked with a C library that the world answers for.
 WORLD     := $(BUILD)/world
 WORLD_OBJ := $(BUILD)/obj-world
-WORLD_SRC := $(wildcard test/world/*.c)
-WORLD_SHM := $(filter-out shm/self.c shm/api.c shm/keeper.c shm/nvml.c shm/steward.c,$(wildcard shm/*.c))
 
-WORLD_OBJS := $(patsubst %.c,$(WORLD_OBJ)/%.o,$(WORLD_SRC) $(WORLD_SHM))
-WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc clock_gettime nanosleep pthread_mutex_init \
+WORLD_SRC     := $(wildcard test/world/*.c)
+WORLD_SHM     := $(filter-out shm/self.c shm/api.c shm/keeper.c shm/nvml.c shm/steward.c,$(wildcard shm/*.c))
+WORLD_PRELOAD := $(filter-out $(patsubst %,preload/%.c,own elf symbols compat),$(wildcard preload/*.c))
+WORLD_SIM     := $(patsubst %,test/sim/%.c,$(SIM_CUDA) $(filter-out shm,$(SIM_MODEL)))
+WORLD_LOAD    := test/simload_options.c test/simload_work.c
+
+world_objects = $(patsubst %.c,$(WORLD_OBJ)/%.o,$1)
+WORLD_OBJS := $(call world_objects,$(WORLD_SRC) $(WORLD_SHM) $(WORLD_PRELOAD) $(WORLD_LOAD))
+WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc mmap clock_gettime nanosleep sched_yield pthread_mutex_init \
 	pthread_mutex_lock pthread_mutex_unlock pthread_create pthread_join pthread_detach pthread_self pthread_once \
 	pthread_key_create pthread_setspecific pthread_getspecific pthread_atfork atexit sem_init sem_post sem_wait \
-	getenv secure_getenv getpid prctl syscall
+	getenv secure_getenv getpid prctl syscall dlopen dlsym
 
-$(WORLD_OBJ)/%.o: %.c
+# Threads are the world's own: what each has is brought into one section before it runs. So are processes, with
+# what the simulated driver, and a few files of the product, still have one of.
+WORLD_FLAGS := -Itest/world -include test/world/self.h -include test/world/compat.h \
+	-D__thread='__attribute__((section("world_tls")))'
+WORLD_STATE := --set-section-flags .bss=alloc,load,contents,data --rename-section .bss=world_state \
+	--rename-section .data=world_state --rename-section .data.rel=world_state --rename-section .data.rel.local=world_state
+WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/errors.c,$(WORLD_SIM)) $(wildcard preload/memory*.c) shm/shared.c)
+
+$(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Ishm -Wno-address -foptimize-sibling-calls
+$(call world_objects,$(WORLD_SIM)): WORLD_FLAGS += -fvisibility=default
+
+$(WORLD_OBJ)/%.o: %.c $(RULES) Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $< (world)"
-	$(Q)$(CC) $(ALL_CFLAGS) -Itest/world -include test/world/self.h $(CPPFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(WORLD_FLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(if $(filter $@,$(WORLD_SWAPPED)),objcopy $(WORLD_STATE) $@)
 
-$(WORLD): $(WORLD_OBJS)
+# The driver's functions get names that are not those of the preload's.
+$(WORLD_OBJ)/sim.o: $(call world_objects,$(WORLD_SIM))
+	@echo "  LD    $@"
+	$(Q)$(LD) -r -o $@.all $^
+	$(Q)nm -g --defined-only $@.all | awk '$$3 ~ /^cu/ { print $$3, "sim_" $$3 }' >$@.names
+	$(Q)objcopy --redefine-syms=$@.names --weaken-symbol=drv_cost_slow $@.all $@
+
+$(WORLD): $(WORLD_OBJS) $(WORLD_OBJ)/sim.o
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(WORLD_WRAP:%=-Wl,--wrap=%) -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(WORLD_WRAP:%=-Wl,--wrap=%) -l:libinih.a -l:libjansson.a -lpthread -ldl -lm
 
--include $(WORLD_OBJS:.o=.d)
+-include $(shell find $(WORLD_OBJ) -name '*.d' 2>/dev/null)
 
 # A minute of seeds; make check-world SEEDS=1000000 for a night.
 SEEDS         ?= 1000000

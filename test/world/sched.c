@@ -14,16 +14,18 @@
 #define NEVER UINT64_MAX
 
 struct world world;
-struct arb_self_state *world_self;
-struct arb_process *world_own;
-struct arb_thread *world_mine;
-uint64_t world_self_thread;
 
-/* Whoever looks from outside is never interrupted. */
+/* Whoever looks from outside is never interrupted. Constructors come before everything. */
 static uint32_t no_points;
 static struct arb_self_state no_self;
+static struct arb_process no_own;
 static struct arb_thread no_mine;
+
 uint32_t *world_points = &no_points;
+struct arb_self_state *world_self = &no_self;
+struct arb_process *world_own = &no_own;
+struct arb_thread *world_mine = &no_mine;
+uint64_t world_self_thread = UINT64_MAX;
 
 static void *scheduler;
 static struct world_thread *waiting[WORDS];
@@ -276,6 +278,7 @@ void world_thread_exit(void *result)
 {
 	struct world_thread *t = world.current;
 
+	world_keys_end();
 	t->result = result;
 	world_note(WORLD_ENDS, t->number, 0);
 	thread_gone(t);
@@ -301,6 +304,15 @@ void world_process_exit(void)
 	process_over(world.current->process);
 	leave();
 	abort();
+}
+
+void world_exit(void)
+{
+	struct world_process *p = world.current->process;
+
+	while (p->nat_exit)
+		p->at_exit[--p->nat_exit]();
+	world_process_exit();
 }
 
 void world_kill(struct world_process *p)
@@ -398,6 +410,7 @@ static void outside(void)
 	no_points = 1u << 30;
 	world_points = &no_points;
 	world_self = &no_self;
+	world_own = &no_own;
 	world_mine = &no_mine;
 	world_self_thread = UINT64_MAX;
 }
@@ -473,5 +486,6 @@ void world_end(void)
 		__real_free(world.processes[i]);
 	world.nthreads = world.nprocesses = world.nheap = 0;
 	world_kernel_end();
+	world_unmap_all();
 	world_arena_reset();
 }

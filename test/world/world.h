@@ -128,6 +128,10 @@ struct world {
 
 extern struct world world;
 
+/* The weather of an idle machine, and of a virtual one whose host takes its time away. */
+void world_quiet(void);
+void world_robbed(void);
+
 /* From an empty world to its first thread. */
 void world_begin(uint64_t seed);
 void world_end(void);
@@ -152,6 +156,9 @@ void world_thread_exit(void *result) __attribute__((noreturn));
 /* Ends the process as exit() does, without the functions that are called before. */
 void world_process_exit(void) __attribute__((noreturn));
 void world_interrupt(void);
+void world_keys_end(void);
+/* The end of a program: its exit handlers, then the process. */
+void world_exit(void) __attribute__((noreturn));
 
 /* By anybody. The victim goes no further, wherever it is. */
 void world_kill(struct world_process *p);
@@ -176,6 +183,7 @@ void world_free(void *p);
 void *world_resize(void *p, size_t size);
 bool world_owns(const void *p);
 void world_arena_reset(void);
+void world_unmap_all(void);
 
 /* The kernel (kernel.c). */
 void world_kernel_begin(void);

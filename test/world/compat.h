@@ -1,0 +1,10 @@
+/* In place of preload/compat.h: one C library, and the linker leads its calls to the world. */
+#ifndef PRELOAD_COMPAT_H
+#define PRELOAD_COMPAT_H
+
+#include <pthread.h>
+
+#define COMPAT_OLD(name)
+#define COMPAT_WEAK(name)
+
+#endif

@@ -1,0 +1,62 @@
+#include "program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "judge.h"
+
+void program_set(struct program *p, const char *name, const char *value)
+{
+	p->environment[p->n++] = name;
+	p->environment[p->n++] = value;
+	p->environment[p->n] = NULL;
+}
+
+void program_prepare(struct program *p, const char *account, unsigned core_pct, const char *line)
+{
+	char *argv[40], copy[256], *rest;
+	int argc = 0;
+
+	memset(p, 0, sizeof(*p));
+	snprintf(p->line, sizeof(p->line), "%s", line);
+	snprintf(p->account, sizeof(p->account), "%s", account);
+	snprintf(copy, sizeof(copy), "simload %s", line);
+	for (char *word = strtok_r(copy, " ", &rest); word && argc < 39; word = strtok_r(NULL, " ", &rest))
+		argv[argc++] = word;
+	argv[argc] = NULL;
+	simload_parse(&p->load, argc, argv);
+	p->load.library = "libcuda.so.1";
+	p->load.kernel = NULL;
+	if (p->load.processes > PROGRAM_PROCESSES)
+		p->load.processes = PROGRAM_PROCESSES;
+	p->core_pct = core_pct;
+	program_set(p, "GPUARB_DIR", WORLD_DIR);
+	program_set(p, "GPUARB_CONF", "/dev/null");
+	program_set(p, "GPUARB_ACCOUNT", p->account);
+	program_set(p, "GPUSIM_SEED", "1");
+	if (core_pct) {
+		snprintf(p->limit, sizeof(p->limit), "%u", core_pct);
+		program_set(p, "GPUARB_CORE_LIMIT", p->limit);
+	}
+}
+
+static void *run(void *argument)
+{
+	struct program *p = argument;
+	unsigned i = 0;
+
+	while (p->process[i] != world.current->process)
+		i++;
+	simload_run(&p->load, i, &p->result[i]);
+	world_exit();
+}
+
+void program_start(struct program *p, uint64_t at_ns)
+{
+	p->started_ns = at_ns;
+	for (unsigned i = 0; i < p->load.processes; i++) {
+		p->process[i] = world_process_new(p->environment);
+		p->process[i]->script = p;
+		world_thread_new(p->process[i], "program", at_ns, run, p);
+	}
+}

@@ -1,0 +1,27 @@
+/* Programs of the world: the load generator's own code, with the preload, as one line of its options says. */
+#ifndef WORLD_PROGRAM_H
+#define WORLD_PROGRAM_H
+
+#include "../simload.h"
+#include "world.h"
+
+#define PROGRAM_PROCESSES 8
+
+struct program {
+	char line[256], account[32], limit[16];
+	struct load load;
+	unsigned core_pct;
+	const char *environment[64];
+	unsigned n;
+	struct world_process *process[PROGRAM_PROCESSES];
+	struct result result[PROGRAM_PROCESSES];
+	uint64_t started_ns;
+};
+
+/* `line`: options, separated by blanks. False: they make no sense. */
+void program_prepare(struct program *p, const char *account, unsigned core_pct, const char *line);
+void program_set(struct program *p, const char *name, const char *value);
+/* All of its processes, at that time. */
+void program_start(struct program *p, uint64_t at_ns);
+
+#endif
