@@ -49,11 +49,14 @@ ifneq ($(filter check%,$(MAKECMDGOALS)),)
 $(foreach v,$(filter GPUARB_% GPUSIM_% FORWARD_% CUDA_% NVIDIA_% SLURM_% LD_PRELOAD,$(.VARIABLES)),$(eval unexport $(v)))
 endif
 
+# What is built is built on all cores, unless our caller has said how many; tests run one after the other.
+JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # Seconds for each part of the check, and more for those that need it: check-asan=900.
 DEADLINE  ?= 300
 check: ## install what is missing, build, run the tests (DEADLINE=300: seconds for each part)
 	@$(MAKE) --no-print-directory deps-check
-	@$(MAKE) --no-print-directory all $(BUILD)/test/deadline
+	@$(MAKE) --no-print-directory $(JOBS) all $(BUILD)/test/deadline
 	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" test/run-checks.sh $(BUILD) $(CHECK)
 
 # A real one instead of the simulated GPU: make demo GPU=0.

@@ -113,10 +113,15 @@ DEADLINES += check-asan=900
 check-threads: $(BUILD)/test/threads_main
 	$(BUILD)/test/threads_main
 
+# What these and check-debug run, to be built on all cores first.
+AGAIN := $(MULTI_TESTS) multi_namespaces multi_admission stress_admission stress_wakes stress_fork stress_random threads_main
+
 check-tsan: ## threads under the thread sanitizer
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/tsan OPT="$(TSAN)" $(BUILD)/tsan/test/threads_main
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="$(TSAN)" check-threads
 
 check-asan: ## processes, threads, leases and garbage under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/asan OPT="$(ASAN)" $(patsubst %,$(BUILD)/asan/test/%,$(UNIT_TESTS) $(AGAIN) stress_fuzz)
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 ADMISSION_SECONDS=4 \
 		check-unit check-multi check-admission check-threads check-stress-short
 
@@ -129,6 +134,7 @@ check-model: ## check the models of the protocols with spin
 .PHONY: check-debug
 CHECK += check-debug
 check-debug: ## a debug build, whose clients check every invariant when they join, roll a window and leave, and that nobody sleeps with a lock
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/debug OPT="-O1 -g" DEBUG=1 $(AGAIN:%=$(BUILD)/debug/test/%)
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/debug OPT="-O1 -g" DEBUG=1 STRESS_SECONDS=4 check-threads check-random check-multi check-admission
 
 .PHONY: check-random
