@@ -115,13 +115,13 @@ NEXT_FILES := gpuarb-set gpuarb-watchdog gpuarb-node libgpuarb-preload.so
 $(NEXT)/built: $(PRODUCT)
 	@mkdir -p $(NEXT)/include/gpuarb
 	@sed 's/^\(#define ARB_ABI_VERSION\) .*/\1 2u/' include/gpuarb/abi.h >$(NEXT)/include/gpuarb/abi.h
-	@CPPFLAGS=-I$(NEXT)/include $(MAKE) --no-print-directory -s BUILD=$(NEXT) OPT=-O0 $(NEXT_FILES:%=$(NEXT)/%) >/dev/null
+	@CPPFLAGS=-I$(NEXT)/include $(MAKE) --no-print-directory -s $(JOBS) BUILD=$(NEXT) OPT=-O0 $(NEXT_FILES:%=$(NEXT)/%) >/dev/null
 	@touch $@
 
 # The same layout, but a later release, and by another compiler for all one can see.
 LATER := $(BUILD)/later
 $(LATER)/built: $(PRODUCT)
-	@CPPFLAGS='-DGPUARB_VERSION="\"9.9\""' $(MAKE) --no-print-directory -s BUILD=$(LATER) OPT=-O0 $(LATER)/gpuarb-set $(LATER)/libgpuarb-preload.so >/dev/null
+	@CPPFLAGS='-DGPUARB_VERSION="\"9.9\""' $(MAKE) --no-print-directory -s $(JOBS) BUILD=$(LATER) OPT=-O0 $(LATER)/gpuarb-set $(LATER)/libgpuarb-preload.so >/dev/null
 	@touch $@
 
 CHECK += check-upgrade
