@@ -56,13 +56,13 @@ int main(void)
 	struct gpuarb_hint hint = {1, 1};
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
 	struct gpuarb_status status;
-	int r = gpuarb_acquire("GPU-install", &request, &lease);
+	int r = gpuarb_acquire("GPU-11111111-0000-0000-0000-000000000000", &request, &lease);
 	if (r != GPUARB_OK)
 		return fprintf(stderr, "acquire: %d %s\n", r, gpuarb_error_text()), 1;
-	r = gpuarb_status("GPU-install", &status);
+	r = gpuarb_status("GPU-11111111-0000-0000-0000-000000000000", &status);
 	if (r != 0 || status.own_leases != 1)
 		return fprintf(stderr, "status: %d %s\n", r, gpuarb_error_text()), 1;
-	if (gpuarb_hint("GPU-install", &hint) != 0)
+	if (gpuarb_hint("GPU-11111111-0000-0000-0000-000000000000", &hint) != 0)
 		return fprintf(stderr, "hint: %s\n", gpuarb_error_text()), 1;
 	gpuarb_cancel(&lease);
 	return gpuarb_release(&lease);
