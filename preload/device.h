@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cuda_abi.h"
+#include "log.h"
 
 struct gpuarb_client;
 
@@ -23,6 +24,7 @@ struct arb_device {
 	uint32_t state; /* of joining */
 	uint32_t refused; /* the CUresult that it is refused with; 0: it is not */
 	uint64_t denied_ns; /* when it was last said that its quota cannot be promised */
+	struct arb_log_rate refused_memory, driver_refused_memory; /* what was said of it: memory_say.c */
 };
 
 /* GPUARB_DISABLE is set: nothing but seeing. */

@@ -50,6 +50,20 @@ static int flooded(void)
 	return __atomic_fetch_add(&lines, 1, __ATOMIC_RELAXED) >= BURST;
 }
 
+bool arb_log_due(struct arb_log_rate *rate, uint64_t now_ns, uint32_t *unsaid)
+{
+	uint64_t next = __atomic_load_n(&rate->next_ns, __ATOMIC_RELAXED);
+
+	/* Of several threads at once one says it. */
+	if (now_ns < next || !__atomic_compare_exchange_n(&rate->next_ns, &next, now_ns + ARB_LOG_EVERY_NS,
+				     false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+		__atomic_fetch_add(&rate->unsaid, 1, __ATOMIC_RELAXED);
+		return false;
+	}
+	*unsaid = __atomic_exchange_n(&rate->unsaid, 0, __ATOMIC_RELAXED);
+	return true;
+}
+
 static struct {
 	dev_t device;
 	ino_t file;

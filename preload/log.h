@@ -6,6 +6,7 @@
 #define PRELOAD_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum arb_log_level { ARB_LOG_OFF, ARB_LOG_ERROR, ARB_LOG_WARN, ARB_LOG_INFO, ARB_LOG_DEBUG };
 
@@ -13,5 +14,18 @@ enum arb_log_level { ARB_LOG_OFF, ARB_LOG_ERROR, ARB_LOG_WARN, ARB_LOG_INFO, ARB
 void arb_log(enum arb_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Would a line of this level be written? For lines that take work. */
 bool arb_log_wants(enum arb_log_level level);
+
+/*
+ * A sentence that a program can provoke at will: the first at once, then one in so long. False: not now; it
+ * is counted. True: *unsaid is how many were not said. For any number of threads; all zeros at the beginning.
+ */
+#define ARB_LOG_EVERY_NS 10000000000ull
+
+struct arb_log_rate {
+	uint64_t next_ns;
+	uint32_t unsaid;
+};
+
+bool arb_log_due(struct arb_log_rate *rate, uint64_t now_ns, uint32_t *unsaid);
 
 #endif

@@ -34,15 +34,6 @@ void memory_settled(struct arb_device *device)
 		gpuarb_client_mem_settled(client);
 }
 
-bool memory_refused(struct arb_device *device, uint64_t bytes)
-{
-	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
-
-	if (client)
-		gpuarb_client_mem_refused(client, bytes, NULL);
-	return false;
-}
-
 void memory_release(struct arb_device *device, uint64_t bytes)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
@@ -67,7 +58,7 @@ uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 	if (!client || gpuarb_client_mem_read(client, &used, &limit) < 0 || used >= limit)
 		return 0;
 	bytes = bytes < limit - used ? bytes : limit - used;
-	return gpuarb_client_mem_reserve(client, bytes) == 0 ? bytes : 0;
+	return gpuarb_client_mem_try(client, bytes, false) == 0 ? bytes : 0;
 }
 
 /* The thread may be capturing, which must not suffer from a call that is not the program's. */
@@ -133,11 +124,17 @@ static bool reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_
 	       (drain() && reserve_undisturbed(device, bytes, need, until));
 }
 
-bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
+bool memory_reserve_hard_for(
+	struct arb_device *device, uint64_t bytes, enum memory_need need, const char *purpose)
 {
 	uint64_t until = 0;
 
-	return reserve_hard(device, bytes, need, &until) || memory_refused(device, bytes);
+	return reserve_hard(device, bytes, need, &until) || memory_refused_for(device, bytes, purpose);
+}
+
+bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need)
+{
+	return memory_reserve_hard_for(device, bytes, need, NULL);
 }
 
 bool memory_reserve_waiting(
@@ -298,13 +295,47 @@ bool arb_memory_before(struct act_call *call, CUresult *result)
 	return go;
 }
 
+/* The driver had none, although the account's quota had room. */
+static void say_driver_refused(const struct act_call *call)
+{
+	const CUmemAllocationProp *prop = call->desc;
+
+	switch (arb_hooks[call->id].category) {
+	case CAT_ALLOC:
+	case CAT_ARRAY:
+		memory_driver_refused(arb_device_current(), memory_plain_bytes(call));
+		break;
+	case CAT_ALLOC_ASYNC:
+		memory_driver_refused(arb_device_current(), call->bytes);
+		break;
+	case CAT_VMM:
+		if (call->id == HOOK_cuMemCreate && prop &&
+			prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+			memory_driver_refused(memory_device(prop->location.id), call->bytes);
+		break;
+	case CAT_GRAPH:
+	case CAT_GRAPH_MAKE:
+		memory_driver_refused(arb_device_current(), 0);
+		break;
+	case CAT_CONTEXT:
+		/* What it counts is known where contexts are counted. */
+		memory_driver_refused(memory_device(call->device), call->token ? call->bytes : 0);
+		break;
+	default:
+		break;
+	}
+}
+
 CUresult arb_memory_after(struct act_call *call, CUresult result)
 {
+	bool refused = result == CUDA_ERROR_OUT_OF_MEMORY;
 	int saved = errno;
 
 	if (arb_disabled())
 		return result;
 	result = after(call, result);
+	if (__builtin_expect(refused, 0))
+		say_driver_refused(call);
 	errno = saved;
 	return result;
 }

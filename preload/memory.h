@@ -27,12 +27,18 @@ bool memory_reserve(struct arb_device *device, uint64_t bytes, enum memory_need 
 /* The same: 0; -ENOMEM; -EAGAIN: calls under way may give back what is missing. */
 int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need);
 void memory_settled(struct arb_device *device);
-/* For people: the program has been refused. Always false. */
+/* For people: the program has been refused, by the quota or by what one process may have; what for (NULL: an
+ * allocation). Always false. memory_say.c. */
 bool memory_refused(struct arb_device *device, uint64_t bytes);
+bool memory_refused_for(struct arb_device *device, uint64_t bytes, const char *purpose);
+/* The same by the driver, when what was reserved has been given back; 0 bytes: not known. */
+void memory_driver_refused(struct arb_device *device, uint64_t bytes);
 /* How long calls under way are waited for at most: the driver takes microseconds, if no thread is held up. */
 #define MEMORY_UNDER_WAY_NS (2000 * MS)
 /* The same; before it gives up it takes back what the process's pools keep without using it. */
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need);
+bool memory_reserve_hard_for(
+	struct arb_device *device, uint64_t bytes, enum memory_need need, const char *purpose);
 /* Takes it back; for any thread, also one that captures. */
 void memory_give_back(void);
 /* The same for a call in a stream whose queued frees may be waited for, if there can be any. */
@@ -53,6 +59,8 @@ CUresult memory_plain_after(struct act_call *call, CUresult result);
 void memory_free_before(struct act_call *call);
 void memory_free_after(struct act_call *call, CUresult result);
 
+/* What such a call is about to take. */
+uint64_t memory_plain_bytes(const struct act_call *call);
 /* What the device loses by an allocation of so many bytes. */
 uint64_t memory_pages(uint64_t bytes);
 

@@ -7,7 +7,6 @@
 #include "compat.h"
 #include "device.h"
 #include "gpuarb/client.h"
-#include "log.h"
 
 #include <stddef.h>
 
@@ -75,14 +74,7 @@ static bool count(struct act_call *call, CUresult *result)
 
 	if (!client || gpuarb_client_memory(client, &memory) < 0 || !memory.context)
 		return true;
-	if (!memory_reserve_hard(device, memory.context, MEMORY_ALL)) {
-		static uint32_t said;
-
-		if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-			arb_log(ARB_LOG_WARN,
-				"%s: no room for a context: it counts %u MiB (context_mb), and %u are left",
-				device->uuid, (unsigned)(memory.context >> 20),
-				(unsigned)(memory.left >> 20));
+	if (!memory_reserve_hard_for(device, memory.context, MEMORY_ALL, "a context (context_mb)")) {
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		return false;
 	}

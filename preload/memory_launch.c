@@ -242,7 +242,8 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 	/* Queued frees are waited for, as with the driver's own lack of memory. */
 	if (memory_pool_owes() && memory_mark_wait(call) && enter_undisturbed(x, until))
 		return true;
-	return memory_refused(memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes);
+	return memory_refused_for(
+		memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes, "a graph");
 }
 
 /* The lock is held. Somebody's rest is freed. */

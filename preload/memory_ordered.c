@@ -229,6 +229,8 @@ bool memory_ordered_alloc(
 		memory_table_put(&entry);
 	} else {
 		memory_release(device, entry.bytes);
+		if (*result == CUDA_ERROR_OUT_OF_MEMORY)
+			memory_driver_refused(device, entry.bytes);
 	}
 	return true;
 }

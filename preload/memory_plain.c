@@ -112,7 +112,7 @@ static uint64_t array_bytes(const struct act_call *call)
 }
 
 /* What is reserved before the call: the same every time it is asked. */
-static uint64_t estimate(const struct act_call *call)
+uint64_t memory_plain_bytes(const struct act_call *call)
 {
 	if (arb_hooks[call->id].category == CAT_ARRAY)
 		return memory_pages(array_bytes(call));
@@ -204,7 +204,7 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 		memory_free_before(call);
 		return true;
 	}
-	bytes = estimate(call);
+	bytes = memory_plain_bytes(call);
 	device = bytes ? arb_device_current() : NULL;
 	if (!device)
 		return true;
@@ -218,6 +218,8 @@ bool memory_plain_before(struct act_call *call, CUresult *result)
 		*result =
 			memory_managed_alloc(call, call->out2 ? times(pitch, call->aux) : call->bytes, pitch);
 		finish(call, device, bytes, MEMORY_MANAGED, *result);
+		if (*result == CUDA_ERROR_OUT_OF_MEMORY)
+			memory_driver_refused(device, bytes);
 		return false;
 	}
 	call->token = (uintptr_t)device;
@@ -233,7 +235,7 @@ CUresult memory_plain_after(struct act_call *call, CUresult result)
 		memory_free_after(call, result);
 		return result;
 	}
-	return device ? finish(call, device, estimate(call), kind, result) : result;
+	return device ? finish(call, device, memory_plain_bytes(call), kind, result) : result;
 }
 
 /* The taken entry travels in the fields that a free does not use. */

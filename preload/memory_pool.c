@@ -43,6 +43,12 @@ static bool graph_node(const struct stock *s, uint64_t bytes, CUresult *result)
 {
 	if (!memory_never(s->device, bytes))
 		return true;
+	/* Asked once more for the reason; a quota that was raised just now has room. */
+	if (memory_reserve(s->device, bytes, MEMORY_ALL)) {
+		memory_release(s->device, bytes);
+		return true;
+	}
+	memory_refused_for(s->device, bytes, "a graph");
 	*result = CUDA_ERROR_OUT_OF_MEMORY;
 	return false;
 }
@@ -116,6 +122,7 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 	memory_mark_wait(call);
 	memory_pool_freed(&entry, call);
 	memory_pool_settle_all(true);
+	memory_refused(s->device, call->bytes);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

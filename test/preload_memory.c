@@ -326,7 +326,8 @@ static void contexts(void)
 static int one(void *argument)
 {
 	static void (*const without[])(void) = {pm_queries, pm_others, pm_devices, pm_under_way,
-		pm_under_way_elsewhere, pm_overhead, pm_overhead_race, pm_promises, pm_turns};
+		pm_under_way_elsewhere, pm_overhead, pm_overhead_race, pm_promises, pm_turns, pm_says,
+		pm_says_ways, pm_says_driver, pm_says_context};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -374,12 +375,37 @@ static void more_than_there_is(void)
 	run("turns with memory of streams", pm_turns, NULL);
 }
 
-/* With an argument, one of the races alone: race, or race-managed. */
+/* What is said of what is refused; leaves the environment as it was. */
+static void says(void)
+{
+	run("what is refused is said", pm_says, "256Mi");
+	run("what is refused is said, whichever way it is asked for", pm_says_ways, "256Mi");
+	setenv("GPUARB_CONTEXT_MB", "300", 1);
+	run("a context that is refused is said", pm_says_context, "256Mi");
+	unsetenv("GPUARB_CONTEXT_MB");
+	setenv("GPUSIM_MEMORY_MB", "1024", 1);
+	setenv("GPUARB_RESERVE_FIXED_MB", "0", 1);
+	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
+	setenv("GPUARB_OVERSUB_RATIO", "4", 1);
+	run("what the driver refuses is said", pm_says_driver, "4Gi");
+	unsetenv("GPUARB_OVERSUB_RATIO");
+	run("what nobody need know is not said", pm_says_nothing, NULL);
+	setenv("GPUARB_OVERSUBSCRIBE", "on", 1);
+	run("what one process may not have alone is said", pm_says_single, NULL);
+	unsetenv("GPUARB_OVERSUBSCRIBE");
+	unsetenv("GPUARB_RESERVE_FIXED_MB");
+	unsetenv("GPUARB_RESERVE_PER_CLIENT_MB");
+	unsetenv("GPUSIM_MEMORY_MB");
+}
+
+/* With an argument, a part alone: race, race-managed or says. */
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
 		if (!strcmp(argv[1], "race"))
 			pm_race();
+		else if (!strcmp(argv[1], "says"))
+			says();
 		else
 			pm_race_managed();
 		return 0;
@@ -401,6 +427,7 @@ int main(int argc, char **argv)
 	run("calls under way", pm_under_way, "256Mi");
 	run("calls under way in another process", pm_under_way_elsewhere, "256Mi");
 	run("arguments that are not there", pm_nothing, "256Mi");
+	says();
 	pm_race();
 	pm_race_managed();
 	setenv("GPUARB_CONTEXT_MB", "100", 1);

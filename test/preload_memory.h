@@ -68,6 +68,13 @@ void pm_oversubscribe(void);
 void pm_ordered(void);
 void pm_ordered_ends(void);
 void pm_turns(void);
+/* preload_memory_says.c; pm_says_nothing and pm_says_single begin with a context */
+void pm_says(void);
+void pm_says_ways(void);
+void pm_says_driver(void);
+void pm_says_nothing(void);
+void pm_says_single(void);
+void pm_says_context(void);
 /* preload_memory_wait.c */
 void pm_waits(void);
 void pm_waits_managed(void);

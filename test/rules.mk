@@ -35,6 +35,7 @@ $(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(B
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 $(BUILD)/test/unit_weight: $(BUILD)/obj/preload/weight.o
+$(BUILD)/test/unit_log: $(BUILD)/obj/preload/log.o
 
 .PHONY: check-unit
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
