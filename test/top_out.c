@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../tools/top_out.h"
+#include "../tools/top_past.h"
 #include "top_world.h"
 
 static struct top_gpu *busy;
@@ -31,7 +32,7 @@ static char *json_of(bool compact, bool history)
 	size_t size;
 	FILE *to = open_memstream(&text, &size);
 
-	cr_assert(top_out_json(&busy, 1, compact, history, to));
+	cr_assert(top_out_json(&busy, 1, compact, history ? &(struct top_past){0} : NULL, to));
 	fclose(to);
 	return text;
 }

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpuarb/control.h"
@@ -245,6 +246,52 @@ Test(top, history_outlives_everybody)
 	cr_assert(strstr(out, " other left; it had used 0 and freed 0B\n"), "%s", out);
 	expect("--history --filter WEB", 0, " web left; it had used 2");
 	cr_assert_null(strstr(out, "other"), "%s", out);
+}
+
+Test(top, history_of_one_account_since_a_moment)
+{
+	time_t began = time(NULL);
+	struct gpuarb_client *a = throttled("web", 10), *b = must_open(&dir, "web-2");
+	char day[64];
+	json_t *root, *events;
+	int year, month, mday;
+
+	for (int i = 0; i < 20; i++)
+		cr_assert_eq(gpuarb_client_mem_reserve(a, 1 << 30), -ENOMEM);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+	expect("--history --account web", 0, " web left; it had used 2");
+	cr_assert_null(strstr(out, "web-2"), "%s", out);
+	cr_assert_eq(
+		sscanf(out, "20%2d-%2d-%2d ", &year, &month, &mday), 3, "each line has its date: %s", out);
+	cr_assert(strstr(out, "300M were in use (21 times in "), "repeats are one line: %s", out);
+	cr_assert_eq(lines_with("was refused"), 1, "%s", out);
+	expect("--history --account web --each", 0, "300M were in use (20 times)\n");
+	cr_assert_eq(lines_with("was refused"), 2, "%s", out);
+	expect("--history --since 1h", 0, " web joined: pid ");
+	strftime(day, sizeof(day), "--history --since '%Y-%m-%d'", gmtime(&began));
+	expect(day, 0, " web joined: pid ");
+	expect("--history --since 0s", 0, "nothing has happened\n");
+	expect("--history --account nobody", 1, "no account 'nobody' is known on any GPU here");
+	expect("--history --since lately", 2,
+		"--since cannot be 'lately'; allowed: how long ago, such as 500ms, 10s, 5m, 2h or 3d");
+	expect("--history --since 2099-01-01", 2, "--since cannot be '2099-01-01'");
+	expect("--history --account ''", 2, "--account");
+	expect("--once --account web", 2, "--account, --since and --each go with --history");
+	expect("--json --since 5m", 2, "--account, --since and --each go with --history");
+	cr_assert_eq(run("--json --history --account web --since 5m"), 0);
+	root = json_loads(out, 0, NULL);
+	events = json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "events");
+	cr_assert_gt(json_array_size(events), 3, "%s", out);
+	for (size_t i = 0; i < json_array_size(events); i++)
+		cr_assert_str_eq(
+			json_string_value(json_object_get(json_array_get(events, i), "account")), "web");
+	json_decref(root);
+	cr_assert_eq(run("--json --history --since 0s"), 0);
+	root = json_loads(out, 0, NULL);
+	events = json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "events");
+	cr_assert_eq(json_array_size(events), 0, "%s", out);
+	json_decref(root);
 }
 
 Test(top, several_gpus)

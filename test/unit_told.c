@@ -145,7 +145,8 @@ Test(told, what_one_client_may_have_is_not_called_a_quota)
 	struct gpuarb_refusal what;
 
 	u_set("physical_memory_mb", "16384");
-	u_set("oversubscribe", "yes");
+	u_set("oversubscribe", "on");
+	u_set("oversub_ratio", "2");
 	look();
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 20 * GIB), -ENOMEM);
 	look();

@@ -15,6 +15,7 @@
 #include "cli_gpu.h"
 #include "top_draw.h"
 #include "top_out.h"
+#include "top_past.h"
 #include "top_screen.h"
 #include "top_source.h"
 #include "top_text.h"
@@ -25,7 +26,8 @@ struct options {
 	long interval_ms; /* 0: not said */
 	long count;       /* of --batch; 0: for ever */
 	long width;       /* 0: the terminal's */
-	bool once, json, batch, prom, history;
+	bool once, json, batch, prom, history, each;
+	struct top_past past; /* of --history */
 	bool ascii, mono, mouse, processes;
 	enum top_sort sort;
 };
@@ -99,7 +101,7 @@ static void print(const struct options *o)
 	if (o->prom)
 		top_out_prom(source.gpus, source.ngpus, stdout);
 	else if (o->json)
-		top_out_json(source.gpus, source.ngpus, o->batch, o->history, stdout);
+		top_out_json(source.gpus, source.ngpus, o->batch, o->history ? &o->past : NULL, stdout);
 	else
 		print_pages(o);
 	if (fflush(stdout) != 0)
@@ -126,42 +128,6 @@ static void print_all(const struct options *o)
 	}
 }
 
-/* The ring of a quiet GPU goes back for days. */
-static void print_date(const struct top_gpu *g, const struct top_event *e)
-{
-	time_t when = (time_t)((e->e.time_ns + g->real_minus_mono_ns) / 1000000000u), now = time(NULL);
-	struct tm tm;
-	char text[32];
-
-	if (now - when > 20 * 3600 && localtime_r(&when, &tm) &&
-		strftime(text, sizeof(text), "%Y-%m-%d ", &tm))
-		fputs(text, stdout);
-}
-
-static void print_history(const struct options *o)
-{
-	char clock[32], words[256], name[2 * ARB_NAME_BYTES];
-
-	for (unsigned i = 0; i < source.ngpus; i++) {
-		const struct top_gpu *g = source.gpus[i];
-		uint64_t first = g->nevents > TOP_EVENTS ? g->nevents - TOP_EVENTS : 0;
-
-		if (source.ngpus > 1)
-			printf("%s\n", g->picture ? top_gpu_text(g, name, sizeof(name)) : source.uuids[i]);
-		for (uint64_t k = first; k < g->nevents; k++) {
-			const struct top_event *e = &g->events[k % TOP_EVENTS];
-
-			if (o->filter && !strcasestr(e->account, o->filter))
-				continue;
-			print_date(g, e);
-			printf("%s %s %s\n",
-				top_text_clock(e->e.time_ns + g->real_minus_mono_ns, clock, sizeof(clock)),
-				*e->account ? top_text_safe(e->account, name, sizeof(name)) : "?",
-				top_words_event(g, e, words, sizeof(words)));
-		}
-	}
-}
-
 /* Has this GPU ever heard of the account? */
 static bool knows(unsigned i, const char *account)
 {
@@ -177,6 +143,48 @@ static bool knows(unsigned i, const char *account)
 	return false;
 }
 
+/* Limits may be set for one that was never there. */
+static bool is_known(unsigned i, const char *account)
+{
+	struct top_origin origin;
+
+	top_source_origin(&source, source.uuids[i], account, &origin);
+	return knows(i, account) || origin.core_set || origin.mem_set;
+}
+
+__attribute__((noreturn)) static void die_unknown(const char *account)
+{
+	die("no account '%s' is known on any GPU here; gpuarb-top --once lists them", account);
+}
+
+/* Of all GPUs; that there is nothing is said too. */
+static void print_history(const struct options *o)
+{
+	char name[2 * ARB_NAME_BYTES];
+	bool known = !o->past.account;
+	int lines = 0;
+
+	for (unsigned i = 0; i < source.ngpus && !known; i++)
+		known = is_known(i, o->past.account);
+	if (!known)
+		die_unknown(o->past.account);
+	for (unsigned i = 0; i < source.ngpus; i++) {
+		const struct top_gpu *g = source.gpus[i];
+		int n;
+
+		if (source.ngpus > 1)
+			printf("%s\n", g->picture ? top_gpu_text(g, name, sizeof(name)) : source.uuids[i]);
+		if (top_past_is_cut(g, &o->past))
+			puts("(what happened before this has been overwritten)");
+		n = top_past_print(g, &o->past, o->each, stdout);
+		if (n < 0)
+			die("out of memory");
+		lines += n;
+	}
+	if (!lines)
+		puts("nothing has happened");
+}
+
 static void explain(const struct options *o)
 {
 	struct top_origin origin;
@@ -187,8 +195,7 @@ static void explain(const struct options *o)
 	look(true);
 	for (unsigned i = 0; i < source.ngpus; i++) {
 		top_source_origin(&source, source.uuids[i], o->explain, &origin);
-		if (!source.gpus[i]->picture ||
-			(!knows(i, o->explain) && !origin.core_set && !origin.mem_set))
+		if (!source.gpus[i]->picture || !is_known(i, o->explain))
 			continue;
 		if (found)
 			putchar('\n');
@@ -196,7 +203,7 @@ static void explain(const struct options *o)
 		found = true;
 	}
 	if (!found)
-		die("no account '%s' is known on any GPU here; gpuarb-top --once lists them", o->explain);
+		die_unknown(o->explain);
 }
 
 static void show_screen(const struct options *o)
@@ -219,19 +226,27 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "Instead of the screen:", 1},
 	{CLI_OPTION(ONCE), NULL, 0, "Watch for an interval, print one table, exit", 1},
 	{CLI_OPTION(BATCH), NULL, 0, "Print a table after every interval; with --json one line each", 1},
-	{CLI_OPTION(JSON), NULL, 0, "Print everything as JSON, at once, or after having watched for --interval",
-		1},
+	{CLI_OPTION(JSON), NULL, 0,
+		"Print everything as JSON, at once, or after having watched for --interval", 1},
 	{CLI_OPTION(PROM), NULL, 0, "Print everything in the text format of Prometheus", 1},
 	{CLI_OPTION(EXPLAIN), "ACCOUNT", 0, "Say in words why it does not get more", 1},
 	{CLI_OPTION(HISTORY), NULL, 0,
-		"Print what happened lately, also after everybody died; with --json as well", 1},
+		"Print what happened lately, also after everybody died; repeats on one line; with --json as "
+		"well",
+		1},
 	{NULL, 0, NULL, 0, "Which and how:", 2},
-	{CLI_OPTION(GPU), "GPU", 0, "This GPU alone, by its number, its UUID or the beginning of that (default: all)", 2},
+	{CLI_OPTION(GPU), "GPU", 0,
+		"This GPU alone, by its number, its UUID or the beginning of that (default: all)", 2},
 	CLI_OPTION_DIR(2),
 	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
 	{CLI_OPTION(COUNT), "N", 0, "End --batch after so many", 2},
 	{CLI_OPTION(FILTER), "TEXT", 0,
 		"Only accounts with this in their name, commands, containers, pids or state", 2},
+	{CLI_OPTION(ACCOUNT), "ACCOUNT", 0, "With --history: what happened to this one alone", 2},
+	{CLI_OPTION(SINCE), "TIME", 0,
+		"With --history: from then on; 10s, 5m, 2h, 3d ago, 14:30, 2026-11-18 or '2026-11-18 14:30'",
+		2},
+	{CLI_OPTION(EACH), NULL, 0, "With --history: repeats on lines of their own", 2},
 	{CLI_OPTION(SORT), "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
 	{CLI_OPTION(PROCESSES), NULL, 0, "With the processes of each account", 2},
 	{CLI_OPTION(ASCII), NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
@@ -250,6 +265,22 @@ static enum top_sort sort_of(struct argp_state *state, const char *text)
 	argp_error(state,
 		"--sort cannot be '%s'; allowed: share, name, limit, memory, throttled, debt, queue", text);
 	return TOP_BY_SHARE;
+}
+
+static uint64_t since_of(struct argp_state *state, const char *text)
+{
+	struct timespec now;
+	uint64_t since_ns = 0;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (!top_past_since(text, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &since_ns))
+		argp_error(state,
+			"--since cannot be '%s'; allowed: how long ago, such as 500ms, 10s, 5m, 2h or 3d, a "
+			"time "
+			"of day, such as 14:30 or 14:30:05, or a day that has come, such as 2026-11-18 or "
+			"'2026-11-18 14:30'",
+			text);
+	return since_ns;
 }
 
 static error_t on_option(int key, char *text, struct argp_state *state)
@@ -282,7 +313,16 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->count = cli_number("--count", text, 1, 1000000000);
 		return 0;
 	case OPT_FILTER:
-		o->filter = text;
+		o->filter = o->past.filter = text;
+		return 0;
+	case OPT_ACCOUNT:
+		o->past.account = cli_account("--account", text);
+		return 0;
+	case OPT_SINCE:
+		o->past.since_ns = since_of(state, text);
+		return 0;
+	case OPT_EACH:
+		o->each = true;
 		return 0;
 	case OPT_SORT:
 		o->sort = sort_of(state, text);
@@ -307,6 +347,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 			argp_error(state, "--json, --prom and --explain exclude each other");
 		if (o->once && o->batch)
 			argp_error(state, "--once and --batch exclude each other");
+		if (!o->history && (o->past.account || o->past.since_ns || o->each))
+			argp_error(state, "--account, --since and --each go with --history");
 		if (o->count && !o->batch)
 			argp_error(state, "--count goes with --batch");
 		if (o->batch && (o->prom || o->explain || (o->history && !o->json)))

@@ -5,7 +5,7 @@ ALL   += $(TOOLS)
 $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 
 # gpuarb-top: the parts that need no terminal are tested by themselves.
-TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words explain table pages draw json prom)
+TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words past since explain table pages draw json prom)
 $(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names top_screen proc nonclients)
 $(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a -lncursesw -ltinfo
 PACKAGES += libncurses-dev libjansson-dev

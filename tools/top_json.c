@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "top_out.h"
+#include "top_past.h"
 #include "top_text.h"
 #include "top_words.h"
 
@@ -146,7 +147,7 @@ static json_t *settings(const struct gpuarb_picture *p)
 	return o;
 }
 
-static json_t *events(const struct top_gpu *g)
+static json_t *events(const struct top_gpu *g, const struct top_past *past)
 {
 	uint64_t first = g->nevents > TOP_EVENTS ? g->nevents - TOP_EVENTS : 0;
 	json_t *list = json_array();
@@ -154,8 +155,11 @@ static json_t *events(const struct top_gpu *g)
 
 	for (uint64_t k = first; k < g->nevents; k++) {
 		const struct top_event *e = &g->events[k % TOP_EVENTS];
-		json_t *o = json_object();
+		json_t *o;
 
+		if (!top_past_wants(g, past, e))
+			continue;
+		o = json_object();
 		set(o, "time_unix_ns", number(e->e.time_ns + g->real_minus_mono_ns));
 		set(o, "kind", json_string(e->e.name ? e->e.name : "unknown"));
 		set(o, "account", text_or_null(e->account));
@@ -163,6 +167,9 @@ static json_t *events(const struct top_gpu *g)
 		set(o, "generation", number(e->e.generation));
 		set(o, "a", number(e->e.a));
 		set(o, "b", number(e->e.b));
+		set(o, "c", number(e->e.c));
+		set(o, "why", number(e->e.why));
+		set(o, "times", number(e->e.times));
 		set(o, "text", text(top_words_event(g, e, words, sizeof(words))));
 		json_array_append_new(list, o);
 	}
@@ -272,7 +279,7 @@ static json_t *non_clients(const struct nonclients *n)
 	return o;
 }
 
-static json_t *gpu(const struct top_gpu *g, bool history)
+static json_t *gpu(const struct top_gpu *g, const struct top_past *past)
 {
 	const struct gpuarb_picture *p = g->picture;
 	json_t *o = json_object(), *accounts = json_array();
@@ -304,12 +311,13 @@ static json_t *gpu(const struct top_gpu *g, bool history)
 		if (g->accounts[i]->present)
 			json_array_append_new(accounts, account(g, g->accounts[i]));
 	set(o, "accounts", accounts);
-	if (history)
-		set(o, "events", events(g));
+	if (past)
+		set(o, "events", events(g, past));
 	return o;
 }
 
-bool top_out_json(struct top_gpu *const *gpus, unsigned ngpus, bool compact, bool history, FILE *to)
+bool top_out_json(
+	struct top_gpu *const *gpus, unsigned ngpus, bool compact, const struct top_past *past, FILE *to)
 {
 	json_t *root = json_object(), *list = json_array();
 	int r;
@@ -318,7 +326,7 @@ bool top_out_json(struct top_gpu *const *gpus, unsigned ngpus, bool compact, boo
 	set(root, "schema_version", json_integer(TOP_JSON_VERSION));
 	for (unsigned i = 0; i < ngpus; i++)
 		if (gpus[i]->picture)
-			json_array_append_new(list, gpu(gpus[i], history));
+			json_array_append_new(list, gpu(gpus[i], past));
 	set(root, "gpus", list);
 	/* ASCII alone: whatever a name holds, nothing in it acts on a terminal. */
 	r = json_dumpf(root, to,

@@ -10,8 +10,12 @@
 /* Raised when a field changes its meaning or goes; new fields do not raise it. */
 #define TOP_JSON_VERSION 1
 
-/* One object; `compact` puts it on one line. `history`: with the events. False: out of memory. */
-bool top_out_json(struct top_gpu *const *gpus, unsigned ngpus, bool compact, bool history, FILE *to);
+struct top_past;
+
+/* One object; `compact` puts it on one line. `past`: with these events; NULL: without. False: out of memory.
+ */
+bool top_out_json(
+	struct top_gpu *const *gpus, unsigned ngpus, bool compact, const struct top_past *past, FILE *to);
 void top_out_prom(struct top_gpu *const *gpus, unsigned ngpus, FILE *to);
 
 #endif
