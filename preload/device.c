@@ -180,11 +180,12 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		else if (joined < 0)
 			state = do_without(d, &options, err.text);
 	}
+	/* Whoever opened the client first, for a lease, may not have known. */
+	if (state == JOINED && options.physical &&
+		gpuarb_client_set_physical(d->client, options.physical) == -EDQUOT)
+		state = deny(d, gpuarb_client_denied(d->client));
 	if (state == JOINED) {
 		refuse_no_longer(d);
-		/* Whoever opened the client first may not have known. */
-		if (options.physical)
-			gpuarb_client_set_physical(d->client, options.physical);
 		limits_file_look(d);
 		if (!gpuarb_client_is_alone(d->client))
 			say_limits(d);

@@ -127,6 +127,8 @@ int arb_client_join(struct gpuarb_client *c);
 /* Asks for a quota of so many bytes (0: none) in the client's slot, if it can be promised. -EDQUOT: there is
  * no room, c->denied says why, and nothing has changed; -EBUSY: somebody else promises just now. */
 int arb_client_promise(struct gpuarb_client *c, uint64_t bytes);
+/* The same for what it has asked for already, if that was not promised because the GPU's memory was unknown. */
+int arb_client_promise_again(struct gpuarb_client *c);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
 /* Somebody may have changed what the account may have. */

@@ -26,6 +26,8 @@ int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
 		r = arb_client_ensure(c);
 		if (r == 0)
 			r = arb_client_refresh(c);
+		if (r == 0)
+			r = arb_client_promise_again(c);
 	} while (r == -EBUSY && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	return r;

@@ -47,6 +47,11 @@ int arb_client_promise(struct gpuarb_client *c, uint64_t bytes)
 	struct arb_lock lock;
 	int r = 0;
 
+	/* Nobody knows yet of how much: it is asked again when somebody does. */
+	if (!c->rules.memory.physical) {
+		arb_store64(asked, bytes);
+		return 0;
+	}
 	/* No quota, less than before, or what it was promised in a segment that was replaced: nobody can have
 	 * less because of it. */
 	if (c->seg.alone || c->seg.stranded || !quota || quota <= c->guard->promised) {
@@ -65,4 +70,25 @@ int arb_client_promise(struct gpuarb_client *c, uint64_t bytes)
 	}
 	arb_slot_unlock(&lock);
 	return r;
+}
+
+int arb_client_promise_again(struct gpuarb_client *c)
+{
+	int promised, r;
+
+	if (quota_with(c, c->mem_bytes) <= c->guard->promised)
+		return 0;
+	promised = arb_client_promise(c, c->mem_bytes);
+	if (promised < 0 && promised != -EDQUOT)
+		return promised;
+	/* Of two that came before anybody knew, one must get it: who is denied does not stand in its way. */
+	if (promised < 0)
+		arb_store64(&arb_client_slot(c)->asked_mem, 0);
+	r = arb_client_refresh(c);
+	return r < 0 ? r : promised;
+}
+
+const char *gpuarb_client_denied(const struct gpuarb_client *c)
+{
+	return c->denied.text;
 }

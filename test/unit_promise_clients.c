@@ -137,6 +137,25 @@ Test(promise_clients, nobody_is_denied_anything_of_a_gpu_whose_size_nobody_knows
 	gpuarb_client_close(b);
 }
 
+/* A program that takes a lease before it makes a context joins without asking the driver. */
+Test(promise_clients, one_that_joined_before_anybody_knew_the_size_is_denied_when_it_is_known)
+{
+	struct gpuarb_client *a, *b;
+
+	cr_assert_eq(try_on(0, "a", 10 * GIB, &a, NULL), 0);
+	cr_assert_eq(try_on(0, "b", 10 * GIB, &b, NULL), 0);
+	cr_assert_eq(gpuarb_client_set_physical(a, 16 * GIB), -EDQUOT, "the other asks for it as well");
+	cr_assert(strstr(gpuarb_client_denied(a), "b has 10Gi"), "%s", gpuarb_client_denied(a));
+	cr_assert_eq(gpuarb_client_set_physical(b, 16 * GIB), 0, "one of the two gets it");
+	cr_assert_eq(gpuarb_client_set_physical(a, 16 * GIB), -EDQUOT);
+	cr_assert_eq(quota(b), 10 * GIB);
+	gpuarb_client_close(b);
+	cr_assert_eq(gpuarb_client_set_physical(a, 16 * GIB), 0);
+	cr_assert_eq(quota(a), 10 * GIB);
+	cr_assert_eq(gpuarb_client_set_physical(a, 8 * GIB), 0, "what was promised stays");
+	gpuarb_client_close(a);
+}
+
 Test(promise_clients, a_denial_leaves_nothing_behind)
 {
 	static struct gpuarb_picture picture;

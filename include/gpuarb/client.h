@@ -180,8 +180,11 @@ GPUARB_API bool gpuarb_client_mem_refused(
 /* The same where the driver had no memory, although it had been reserved and is released again. */
 GPUARB_API bool gpuarb_client_mem_driver_refused(
 	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
-/* What the driver says that the GPU has; the setting physical_memory_mb stands above it. */
+/* What the driver says that the GPU has; the setting physical_memory_mb stands above it. -EDQUOT: nobody knew it
+ * when the client joined, and its quota cannot be promised of that; it should not use the GPU. */
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
+/* The sentence about the last -EDQUOT: who has what. */
+GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
 GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 
