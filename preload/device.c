@@ -146,7 +146,7 @@ static void say_limits(struct arb_device *d)
 {
 	char text[256];
 
-	if (arb_log_wants(ARB_LOG_INFO) && gpuarb_client_describe(d->client, text, sizeof(text)) == 0)
+	if (arb_log_wants(ARB_LOG_INFO) && gpuarb_client_terms(d->client, text, sizeof(text)) == 0)
 		arb_log(ARB_LOG_INFO, "%s: joined: %s", d->uuid, text);
 }
 

@@ -223,6 +223,13 @@ static int join(struct gpuarb_client *c, struct gpuarb_error *err)
 	return r;
 }
 
+static bool account_ok(const struct gpuarb_options *o)
+{
+	const char *name = o->account || o->ignore_env ? o->account : secure_getenv("GPUARB_ACCOUNT");
+
+	return !name || !*name || arb_config_name_ok(name);
+}
+
 static int open_client(const struct gpuarb_options *options, bool alone, struct gpuarb_client **client,
 	struct gpuarb_error *err)
 {
@@ -238,6 +245,8 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	/* What is bad or cannot be read counts as not set: the limits that there are hold. */
 	if (r < 0 && !alone)
 		return r;
+	if (alone && !account_ok(&o))
+		o.account = "";
 	c = calloc(1, sizeof(*c));
 	r = c ? arb_client_describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
 	if (r == 0 && alone)

@@ -71,6 +71,8 @@ until_is() { # NAME VALUE
 expect 0 ran --class repair -- echo ran
 expect 7 "" --class asr -- sh -c 'exit 7'
 expect 0 'GPU-.* 200' --class asr -- sh -c 'echo $GPUARB_GPU $(cd /proc/self/fd; ls | grep 200)'
+echo "env -u LD_PRELOAD $build/gpuarb-top --json" >"$work/task.sh"
+expect 0 '"command": "sh task.sh"' --class asr -- sh "$work/task.sh" s3cret
 expect 127 'cannot run' --class asr -- no-such-program
 expect 1 "no task class 'nonsense'" --class nonsense -- true
 expect 2 'is not a time' --class asr --max-wait 5x -- true

@@ -214,6 +214,22 @@ Test(open, closed_refuses_whatever_else_is_wrong)
 	gpuarb_client_close(live);
 }
 
+Test(open, a_limit_holds_although_the_account_s_name_is_bad)
+{
+	struct gpuarb_options o = t_options(&u_dir, "n23456789012345678901234567890123456789012345678901234567890123x4");
+	struct gpuarb_client_status status;
+	struct gpuarb_client *c;
+	struct gpuarb_error err = {0};
+
+	o.core_pct = 25;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), -EINVAL);
+	cr_assert(strstr(err.text, "bytes) cannot be an account's name"), "%s", err.text);
+	cr_assert_eq(gpuarb_client_open_alone(&o, &c, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 25);
+	gpuarb_client_close(c);
+}
+
 Test(open, limits_of_arbiter_conf_hold_alone_too)
 {
 	struct gpuarb_options o = t_options(&u_dir, "web");

@@ -14,6 +14,8 @@
 #include "cli.h"
 #include "cli_gpu.h"
 #include "client.h"
+#include "command.h"
+#include "text.h"
 
 /* Out of the way of scripts, which count from 3 on. */
 #define DESCRIPTOR 200
@@ -138,8 +140,22 @@ static void do_without(int result, const struct gpuarb_lease *lease)
 	exit(result == GPUARB_SKIP ? RUN_NOT_ADMITTED : why[reason].status);
 }
 
+/* What the lease is for: the program, as it will be called, not us. */
+static void name_slot(struct arb_slot *slot, char *const *program)
+{
+	char line[4096], name[ARB_COMMAND_BYTES];
+	size_t used = 0;
+
+	for (; *program && used + strlen(*program) < sizeof(line); program++) {
+		memcpy(line + used, *program, strlen(*program) + 1);
+		used += strlen(*program) + 1;
+	}
+	arb_command_name(line, used, name, sizeof(name));
+	arb_text_store(slot->command, ARB_COMMAND_WORDS, name);
+}
+
 /* From this descriptor on the place is held by everybody who has it open. */
-static void bequeath(struct gpuarb_client *c, int fd)
+static void bequeath(struct gpuarb_client *c, int fd, char *const *program)
 {
 	int high = fcntl(fd, F_DUPFD, DESCRIPTOR);
 
@@ -148,6 +164,7 @@ static void bequeath(struct gpuarb_client *c, int fd)
 		close(fd);
 	else if (fcntl(fd, F_SETFD, 0) != 0)
 		die("cannot pass on the lease: %s", strerror(errno));
+	name_slot(arb_client_slot(c), program);
 	arb_store32(&arb_client_slot(c)->flags, ARB_SLOT_TREE);
 }
 
@@ -185,7 +202,7 @@ void run_class(const struct run_options *o)
 	if (r < 0)
 		die("cannot wait for a lease on %s: %s", options.gpu, strerror(-r));
 	if (r == GPUARB_OK) {
-		bequeath(c, fd);
+		bequeath(c, fd, o->program);
 		return;
 	}
 	gpuarb_client_close(c);

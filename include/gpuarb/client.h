@@ -258,7 +258,7 @@ struct gpuarb_client_status {
 
 GPUARB_API int gpuarb_client_status(struct gpuarb_client *client, struct gpuarb_client_status *status);
 /* Its account and the limits in force, as the segment has them: "account web may use 30 percent of ...". */
-GPUARB_API int gpuarb_client_describe(struct gpuarb_client *client, char *text, size_t size);
+GPUARB_API int gpuarb_client_terms(struct gpuarb_client *client, char *text, size_t size);
 
 #ifdef __cplusplus
 }

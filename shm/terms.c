@@ -6,7 +6,7 @@
 #include "client.h"
 #include "config.h"
 
-int gpuarb_client_describe(struct gpuarb_client *c, char *text, size_t size)
+int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 {
 	struct gpuarb_client_status status;
 	char name[ARB_NAME_BYTES], core[80], mem[64] = "as much of its memory as there is", bytes[32];
