@@ -2,6 +2,7 @@
 #   ALL     files that `make` builds          CHECK    targets that `make check` runs
 #   BENCH   files that `make bench` runs      HEADERS  of libraries, looked for before anything is compiled
 #   PACKAGES Debian packages that building, the demo and the benchmarks need; CHECK_PACKAGES: what the tests need besides
+#   TESTS   programs of tests, built on all cores before `make check` runs them
 #   DEADLINES  check-x=900: seconds that a part of `make check` may take, if DEADLINE is too short for it
 # `make help` lists the targets.
 
@@ -24,6 +25,7 @@ Q := $(if $(V),,@)
 ALL      :=
 CHECK    :=
 BENCH    :=
+TESTS    :=
 DEADLINES :=
 HEADERS  :=
 PACKAGES := gcc libc6-dev make
@@ -56,7 +58,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 DEADLINE  ?= 300
 check: ## install what is missing, build, run the tests (DEADLINE=300: seconds for each part)
 	@$(MAKE) --no-print-directory deps-check
-	@$(MAKE) --no-print-directory $(JOBS) all $(BUILD)/test/deadline
+	@$(MAKE) --no-print-directory $(JOBS) all $(TESTS)
 	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" test/run-checks.sh $(BUILD) $(CHECK)
 
 # A real one instead of the simulated GPU: make demo GPU=0.

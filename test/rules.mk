@@ -7,6 +7,7 @@ $(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
 
 # The deadline that each part of the check has, and what runs them.
+TESTS += $(BUILD)/test/deadline
 $(BUILD)/test/deadline: $(BUILD)/obj/test/deadline.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
@@ -25,6 +26,7 @@ check-tree: ## headers compile alone, includes go downwards, no file has grown t
 # Each part by itself, with Criterion: tables, a clock and a futex by hand.
 UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
 CHECK      += check-unit
+TESTS      += $(UNIT_TESTS:%=$(BUILD)/test/%)
 CHECK_PACKAGES += libcriterion-dev
 
 $(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
@@ -116,6 +118,7 @@ check-threads: $(BUILD)/test/threads_main
 
 # What these and check-debug run, to be built on all cores first.
 AGAIN := $(MULTI_TESTS) multi_namespaces multi_admission stress_admission stress_wakes stress_fork stress_random threads_main
+TESTS += $(AGAIN:%=$(BUILD)/test/%)
 
 check-tsan: ## threads under the thread sanitizer
 	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/tsan OPT="$(TSAN)" $(BUILD)/tsan/test/threads_main
@@ -145,6 +148,7 @@ check-random: $(BUILD)/test/stress_random
 # The command-line tools from outside.
 TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
 CHECK      += check-tools
+TESTS      += $(TOOL_TESTS:%=$(BUILD)/test/%)
 
 $(BUILD)/test/tools_set: $(BUILD)/obj/tools/conf_edit.o
 $(BUILD)/test/tools_nonclients: $(BUILD)/obj/tools/nonclients.o $(BUILD)/obj/tools/proc.o

@@ -44,7 +44,7 @@ static void end(void)
 	t_dir_remove(&sim);
 }
 
-TestSuite(nonclients, .init = begin, .fini = end, .timeout = 60);
+TestSuite(nonclients, .init = begin, .fini = end);
 
 /* A program that holds so much of the first GPU's memory, and works a little; with a prefix, as a client. */
 static pid_t start(const char *prefix, unsigned mib)

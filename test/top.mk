@@ -1,6 +1,7 @@
 # gpuarb-top: its numbers, its screens without a terminal, and the program on a real one.
 TOP_TESTS := top_model top_screens top_past top_out top_source top_tool top_terminal
 CHECK     += check-top
+TESTS     += $(TOP_TESTS:%=$(BUILD)/test/%)
 CHECK_PACKAGES += libcriterion-dev libjansson-dev tmux
 # promtool comes with a server. Where nothing would start that server it is installed; elsewhere, if it is there.
 ifeq ($(wildcard /run/systemd/system),)
