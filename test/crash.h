@@ -89,6 +89,10 @@ void turn_wait(struct world *w);
 void turn_end(struct world *w);
 void turn_shrink(struct world *w);
 void promise_make(struct world *w);
+void promise_join(struct world *w);
+void promise_join_little(struct world *w);
+void promise_more(struct world *w);
+void promise_set(struct world *w);
 void promise_after(struct world *w);
 /* A pair of settings that belong together, so that a mixture of two copies shows. */
 #define CRASH_RESERVE_US(odd) ((odd) ? 2000 : 1000)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "gpuarb/control.h"
 #include "gpuarb/promise.h"
 
 #define MUST(call) world_must(call, #call)
@@ -59,12 +60,13 @@ void turn_shrink(struct world *w)
 	MUST(gpuarb_client_mem_release(w->v, LARGE / 2));
 }
 
-/* All that may be promised. */
+#define ALL (501ull << 20) /* that may be promised */
+
 static int promise_all(struct world *w, const char *account)
 {
-	struct gpuarb_promise promise = {account, 501ull << 20, 0};
+	struct gpuarb_promise promise = {account, ALL, 0};
 	struct gpuarb_promiser *p;
-	int fd = -1, r = gpuarb_promiser_open(w->dir, w->gpu, 501ull << 20, &p, NULL);
+	int fd = -1, r = gpuarb_promiser_open(w->dir, w->gpu, ALL, &p, NULL);
 
 	if (r < 0)
 		return r;
@@ -82,7 +84,30 @@ void promise_make(struct world *w)
 	MUST(promise_all(w, "victim"));
 }
 
-/* The dead one has promised nothing to anybody. */
+/* A client of which nobody has promised anything. */
+void promise_join(struct world *w)
+{
+	w->v = world_client(w, "victim", 0, ALL);
+}
+
+void promise_join_little(struct world *w)
+{
+	w->v = world_client(w, "victim", 0, 1 << 20);
+}
+
+void promise_more(struct world *w)
+{
+	MUST(gpuarb_client_set_limits(w->v, 0, ALL, 0));
+}
+
+void promise_set(struct world *w)
+{
+	struct gpuarb_change change = {"victim", "mem", "501Mi"};
+
+	MUST(gpuarb_control_change(w->dir, w->gpu, &change, 1, NULL));
+}
+
+/* The dead one has promised nothing to anybody, nor has anything been promised to it. */
 void promise_after(struct world *w)
 {
 	int r = promise_all(w, "late");
