@@ -117,7 +117,7 @@ Test(terminal, follows_the_size_of_the_terminal)
 	check_width(60);
 	ask_tmux("resize-window -x 250 -y 50");
 	wait_for("CONTAINER");
-	wait_for("top_terminal");
+	wait_for("boxfort-worker");
 	ask_tmux("resize-window -x 30 -y 5");
 	wait_for("too small");
 	ask_tmux("resize-window -x 100 -y 30");
@@ -167,7 +167,7 @@ Test(terminal, keys)
 	keys("Down");
 	wait_for("web on GPU-test: it has no work");
 	keys("x f");
-	wait_for("top_terminal");
+	wait_for("boxfort-worker");
 	keys("/ z z z Enter");
 	wait_for("no account matches 'zzz'");
 	keys("Escape");
