@@ -18,8 +18,16 @@
 #include "report.h"
 
 #define CLIENTS 4
+#define MOST    10 /* clients of any case */
 /* Thrashing is given up after so many times what taking turns took. */
 #define PATIENCE 3.5
+
+/* What the simulated GPU says of a run. */
+struct truth {
+	double launches;
+	double busy_s; /* working or moving memory */
+	double paging_s;
+};
 
 static char directory[] = "/dev/shm/gpuarb-memory-XXXXXX", build[4000];
 
@@ -99,12 +107,32 @@ static void completed(unsigned clients, unsigned launches)
 	}
 }
 
+static struct truth report(void)
+{
+	char command[4200];
+	struct truth t = {0};
+	FILE *pipe;
+	json_t *root, *device;
+
+	snprintf(command, sizeof(command), "%s/sim/gpusim-report --json", build);
+	pipe = popen(command, "r");
+	root = pipe ? json_loadf(pipe, 0, NULL) : NULL;
+	device = json_array_get(json_object_get(root, "devices"), 0);
+	t.launches = json_number_value(json_object_get(device, "launches"));
+	t.busy_s = json_number_value(json_object_get(device, "busy_ns")) / 1e9;
+	t.paging_s = json_number_value(json_object_get(device, "paging_ns")) / 1e9;
+	json_decref(root);
+	if (pipe)
+		pclose(pipe);
+	return t;
+}
+
 /* Seconds from the start of the first to the end of the last, on a GPU of their own; at most `most`. */
-static double run(const struct job *job, double most, double *done)
+static double run(const struct job *job, double most, struct truth *truth)
 {
 	static unsigned n;
 	char path[128];
-	pid_t pid[CLIENTS];
+	pid_t pid[MOST];
 	uint64_t began;
 	unsigned left = job->clients;
 	double seconds = 0;
@@ -126,20 +154,8 @@ static double run(const struct job *job, double most, double *done)
 			usleep(500);
 		seconds = (double)(bench_now_ns() - began) / 1e9;
 	}
-	if (done) {
-		char command[4200];
-		FILE *pipe;
-		json_t *root, *device;
-
-		snprintf(command, sizeof(command), "%s/sim/gpusim-report --json", build);
-		pipe = popen(command, "r");
-		root = pipe ? json_loadf(pipe, 0, NULL) : NULL;
-		device = json_array_get(json_object_get(root, "devices"), 0);
-		*done = json_number_value(json_object_get(device, "launches"));
-		json_decref(root);
-		if (pipe)
-			pclose(pipe);
-	}
+	if (truth)
+		*truth = report();
 	for (unsigned i = 0; left && i < job->clients; i++)
 		kill(pid[i], SIGKILL);
 	while (left && waitpid(-1, NULL, 0) > 0)
@@ -154,7 +170,8 @@ static void do_not_fit(struct bench *b)
 {
 	struct job job = {
 		.clients = 1, .memory_mib = 12 * 1024, .managed = true, .kernel_us = 1000, .launches = 2500};
-	double alone = 0, turns, thrashing, done;
+	double alone = 0, turns, thrashing;
+	struct truth truth;
 
 	for (unsigned i = 0; i < CLIENTS; i++)
 		alone += run(&job, 600, NULL);
@@ -172,18 +189,56 @@ static void do_not_fit(struct bench *b)
 	bench_show(b, "4x12/prefetch", run(&job, 600, NULL), "s", alone);
 	job.arbitrated = false;
 	job.managed = true;
-	thrashing = run(&job, PATIENCE * turns, &done);
+	thrashing = run(&job, PATIENCE * turns, &truth);
 	/* Ended, or given up: then it takes at least as long as we looked. */
 	bench_ratio(b, "4x12/turns-to-thrashing", turns, "s", thrashing, 1.0 / 3);
-	if (done > 0 && done < (double)CLIENTS * job.launches)
-		bench_show(b, "4x12/thrashing-at-this-rate", thrashing * CLIENTS * job.launches / done, "s",
-			turns);
+	if (truth.launches > 0 && truth.launches < (double)CLIENTS * job.launches)
+		bench_show(b, "4x12/thrashing-at-this-rate",
+			thrashing * CLIENTS * job.launches / truth.launches, "s", turns);
 }
 
-/* Four of sixteen GiB each: three run at once. In turns, so that the machine's moods hit both. */
-static void fit(struct bench *b)
+/* Two of them, as everything is by default: the one runs, the other waits. */
+static void two_do_not_fit(struct bench *b)
 {
-	struct job job = {.clients = 3, .memory_mib = 4 * 1024, .kernel_us = 1000, .launches = 1500};
+	struct job job = {
+		.clients = 1, .memory_mib = 12 * 1024, .managed = true, .kernel_us = 1000, .launches = 2500};
+	double alone = run(&job, 600, NULL) + run(&job, 600, NULL), turns;
+
+	job.clients = 2;
+	job.managed = false;
+	job.arbitrated = true;
+	job.settings = "GPUARB_OVERSUBSCRIBE=on";
+	turns = run(&job, 600, NULL);
+	bench_ratio(b, "2x12/turns", turns, "s", alone, 1.15);
+	job.arbitrated = false;
+	job.managed = true;
+	bench_ratio(b, "2x12/turns-to-thrashing", turns, "s", run(&job, PATIENCE * turns, NULL), 1.0 / 3);
+}
+
+/*
+ * Two that work for longer than a turn, so that each has to give way to the other several times. The turn is the
+ * automatic one, by the memory that has to move and the speed at which this GPU moves it: five times as long.
+ */
+static void forced(struct bench *b)
+{
+	struct job job = {
+		.clients = 1, .memory_mib = 12 * 1024, .managed = true, .kernel_us = 1000, .launches = 12000};
+	double alone = 2 * run(&job, 600, NULL), seconds;
+	struct truth truth;
+
+	job.clients = 2;
+	job.managed = false;
+	job.arbitrated = true;
+	job.settings = "GPUARB_OVERSUBSCRIBE=on GPUARB_SWITCH_MB_PER_S=11444 GPUARB_SWITCH_MIN_MS=1";
+	seconds = run(&job, 600, &truth);
+	bench_ratio(b, "forced/turns", seconds, "s", alone, 1.25);
+	bench_show(b, "forced/moving", truth.paging_s, "s", seconds);
+	bench_ratio(b, "forced/idle", seconds - truth.busy_s, "s", seconds, 0.05);
+}
+
+/* Those that fit run at once. Without and with gpuarb in turns, so that the machine's moods hit both. */
+static void fit(struct bench *b, const char *name, struct job job, double allowed)
+{
 	double with = 1e9, without = 1e9;
 
 	job.settings = "GPUARB_POLICY=memory";
@@ -197,7 +252,7 @@ static void fit(struct bench *b)
 		s = run(&job, 600, NULL);
 		with = s < with ? s : with;
 	}
-	bench_ratio(b, "3x4/all-at-once", with, "s", without, 1.01);
+	bench_ratio(b, name, with, "s", without, allowed);
 }
 
 /* The test's own race: it ends with an error if a single byte too much was ever seen, or left. */
@@ -256,12 +311,22 @@ int main(int argc, char **argv)
 	char command[128];
 	struct bench b;
 
-	bench_begin(&b, "memory", "Quotas, turns at the GPU's memory, and what they cost", argc, argv);
+	bench_begin(&b, "memory", "Quotas, turns at the GPU's memory, and what they cost.\nCases: 4x12, 2x12, forced, 3x4, 10x1, race, "
+		"race-managed, path.", argc, argv);
 	surroundings();
 	if (bench_wants(&b, "4x12"))
 		do_not_fit(&b);
+	if (bench_wants(&b, "2x12"))
+		two_do_not_fit(&b);
+	if (bench_wants(&b, "forced"))
+		forced(&b);
 	if (bench_wants(&b, "3x4"))
-		fit(&b);
+		fit(&b, "3x4/all-at-once",
+			(struct job){.clients = 3, .memory_mib = 4 * 1024, .kernel_us = 1000, .launches = 1500},
+			1.01);
+	if (bench_wants(&b, "10x1"))
+		fit(&b, "10x1/all-at-once",
+			(struct job){.clients = 10, .memory_mib = 1024, .kernel_us = 1000, .launches = 400}, 1.05);
 	if (bench_wants(&b, "race"))
 		race(&b, "race");
 	if (bench_wants(&b, "race-managed"))
