@@ -311,8 +311,10 @@ int main(int argc, char **argv)
 	char command[128];
 	struct bench b;
 
-	bench_begin(&b, "memory", "Quotas, turns at the GPU's memory, and what they cost.\nCases: 4x12, 2x12, forced, 3x4, 10x1, race, "
-		"race-managed, path.", argc, argv);
+	bench_begin(&b, "memory",
+		"Quotas, turns at the GPU's memory, and what they cost.\n"
+		"Cases: 4x12, 2x12, forced, 3x4, 10x1, race, race-managed, path.",
+		argc, argv);
 	surroundings();
 	if (bench_wants(&b, "4x12"))
 		do_not_fit(&b);

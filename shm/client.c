@@ -365,7 +365,7 @@ int gpuarb_client_set_limits(
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	/* What it had been promised stays. */
-	if (r == -EDQUOT)
+	if (r == -EDQUOT || r == -EBUSY)
 		c->mem_bytes = before;
 	arb_lock_give(&c->guard->lock);
 	return r;

@@ -46,14 +46,15 @@ struct arb_promise_bounds {
 
 /*
  * By the holder of ARB_BYTE_PROMISES: what there is for one that asks for `promise` with that ticket
- * (UINT64_MAX: it does not queue), and whose own slot is `without`. Cleans up behind the dead before it says
- * that there is no room.
+ * (UINT64_MAX: it does not queue). Cleans up behind the dead before it says that there is no room. With `me`, the
+ * slot of a client, which is not counted, it never sleeps: -EBUSY if there is no room, and somebody dead could not
+ * be cleaned up behind just now.
  */
 int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
 	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
-	uint32_t without, struct arb_promises *all, struct gpuarb_room *room);
+	uint32_t me, struct arb_promises *all, struct gpuarb_room *room);
 
-/* The dead are still counted until somebody cares. */
+/* The dead are still counted until somebody cares. By one who holds no process lock. */
 void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules);
 
 /* The sentence about a promise that does not fit: -ENOSPC, or -E2BIG if it never would. */

@@ -61,21 +61,40 @@ void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules)
 			arb_reclaim_slot(seg, i, rules, &what);
 }
 
+/* The same by a client, which must not sleep: -EBUSY if it should come again. */
+static int bury_now(struct arb_segment *seg, uint32_t me, const struct arb_rules *rules)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < seg->nslots; i++)
+		if (i != me && arb_load32(&seg->slots[i].state) != ARB_SLOT_FREE &&
+			arb_reclaim_look(seg, me, i, false, rules) == -EBUSY)
+			r = -EBUSY;
+	return r;
+}
+
 int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
 	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
-	uint32_t without, struct arb_promises *all, struct gpuarb_room *room)
+	uint32_t me, struct arb_promises *all, struct gpuarb_room *room)
 {
+	int buried = 0;
+
 	for (bool again = false;; again = true) {
-		int r = arb_promise_list(seg, control, without, all);
+		int r = arb_promise_list(seg, control, me, all);
 
 		*room = (struct gpuarb_room){
 			.bytes = arb_promise_share(control, promise->account, promise->bytes)};
 		if (r < 0)
 			return r;
 		add_up(all, bounds, promise->account, ticket, room);
-		if (room->fits || again)
+		if (room->fits)
 			return 0;
-		arb_promise_bury(seg, rules);
+		if (again)
+			return buried;
+		if (me == ARB_NONE)
+			arb_promise_bury(seg, rules);
+		else
+			buried = bury_now(seg, me, rules);
 	}
 }
 

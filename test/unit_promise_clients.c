@@ -242,6 +242,28 @@ Test(promise_clients, what_the_dead_were_promised_is_free)
 	gpuarb_client_close(c);
 }
 
+/* Its memory may be the dead one's; whether it is cannot be said while somebody is in the directory. */
+Test(promise_clients, nobody_is_denied_because_of_one_dead_that_cannot_be_cleaned_up_behind_just_now)
+{
+	struct gpuarb_client *a = joined("a", 4 * GIB), *c;
+	struct arb_lock directory;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		alarm(30);
+		try_join("dead", 12 * GIB, &c, NULL);
+		raise(SIGKILL);
+	}
+	waitpid(pid, NULL, 0);
+	cr_assert_eq(arb_slot_directory(&a->seg, &directory), 0);
+	cr_assert_eq(gpuarb_client_set_limits(a, 0, 16 * GIB, 0), -EBUSY);
+	arb_slot_unlock(&directory);
+	cr_assert_eq(quota(a), 4 * GIB);
+	cr_assert_eq(gpuarb_client_set_limits(a, 0, 16 * GIB, 0), 0);
+	cr_assert_eq(quota(a), 16 * GIB);
+	gpuarb_client_close(a);
+}
+
 Test(promise_clients, one_that_died_while_it_added_up_is_in_nobodys_way)
 {
 	struct gpuarb_client *c = joined("first", GIB);
