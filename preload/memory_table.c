@@ -8,45 +8,31 @@
 #include "memory_table.h"
 
 #include "compat.h"
+#include "own.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STRIPE_BITS 6
-#define STRIPES     (1u << STRIPE_BITS)
-#define NONE        UINT32_MAX
-#define FIRST_ROOM  64u
-
-struct stripe {
-	pthread_mutex_t lock;
-	uint32_t room;   /* a power of two: entries, and chains */
-	uint32_t unused; /* list of entries without use */
-	uint32_t *chain;
-	struct memory_entry *entry;
-} __attribute__((aligned(128)));
-
-static struct stripe stripes[STRIPES] = {[0 ... STRIPES - 1] = {
-						 .lock = PTHREAD_MUTEX_INITIALIZER,
-						 .unused = NONE,
-					 }};
+#define NONE       MEMORY_NO_ENTRY
+#define FIRST_ROOM 64u
 
 static uint64_t mixed(uint64_t key)
 {
 	return (key ^ key >> 29) * 0x9e3779b97f4a7c15u;
 }
 
-static struct stripe *stripe_of(uint64_t key)
+static struct memory_stripe *stripe_of(uint64_t key)
 {
-	return &stripes[mixed(key) >> (64 - STRIPE_BITS)];
+	return &arb_own.stripes[mixed(key) >> (64 - MEMORY_STRIPE_BITS)];
 }
 
-static uint32_t *chain_of(struct stripe *s, uint64_t key)
+static uint32_t *chain_of(struct memory_stripe *s, uint64_t key)
 {
 	return &s->chain[(mixed(key) >> 24) & (s->room - 1)];
 }
 
-static bool grow(struct stripe *s)
+static bool grow(struct memory_stripe *s)
 {
 	uint32_t room = s->room ? s->room * 2 : FIRST_ROOM;
 	struct memory_entry *entry;
@@ -85,7 +71,7 @@ static bool grow(struct stripe *s)
 
 bool memory_table_put(const struct memory_entry *e)
 {
-	struct stripe *s = stripe_of(e->key);
+	struct memory_stripe *s = stripe_of(e->key);
 	uint32_t i, *at;
 
 	pthread_mutex_lock(&s->lock);
@@ -104,7 +90,7 @@ bool memory_table_put(const struct memory_entry *e)
 }
 
 /* The lock is held. */
-static void remove_at(struct stripe *s, uint32_t *at)
+static void remove_at(struct memory_stripe *s, uint32_t *at)
 {
 	uint32_t i = *at;
 
@@ -116,7 +102,7 @@ static void remove_at(struct stripe *s, uint32_t *at)
 
 static bool look_up(uint64_t key, unsigned kinds, struct memory_entry *entry, bool take)
 {
-	struct stripe *s = stripe_of(key);
+	struct memory_stripe *s = stripe_of(key);
 	bool found = false;
 
 	pthread_mutex_lock(&s->lock);
@@ -148,8 +134,8 @@ bool memory_table_find(uint64_t key, unsigned kinds, struct memory_entry *entry)
 void memory_table_walk(
 	unsigned kinds, bool (*visit)(void *argument, const struct memory_entry *entry), void *argument)
 {
-	for (unsigned n = 0; n < STRIPES; n++) {
-		struct stripe *s = &stripes[n];
+	for (unsigned n = 0; n < MEMORY_STRIPES; n++) {
+		struct memory_stripe *s = &arb_own.stripes[n];
 
 		pthread_mutex_lock(&s->lock);
 		for (uint32_t c = 0; c < s->room; c++) {
@@ -168,10 +154,10 @@ void memory_table_walk(
 
 void memory_table_forget(void)
 {
-	for (unsigned n = 0; n < STRIPES; n++) {
-		struct stripe *s = &stripes[n];
+	for (unsigned n = 0; n < MEMORY_STRIPES; n++) {
+		struct memory_stripe *s = &arb_own.stripes[n];
 
 		/* Another thread may have been in the middle of it: its memory is left alone. */
-		*s = (struct stripe){.lock = PTHREAD_MUTEX_INITIALIZER, .unused = NONE};
+		*s = (struct memory_stripe)MEMORY_STRIPE_INIT;
 	}
 }

@@ -5,6 +5,7 @@
 #ifndef PRELOAD_MEMORY_TABLE_H
 #define PRELOAD_MEMORY_TABLE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +32,22 @@ struct memory_entry {
 	uint32_t kind;
 	uint32_t next;
 };
+
+/* A part of the table, with a lock of its own. A process has so many of them. */
+#define MEMORY_STRIPE_BITS 6
+#define MEMORY_STRIPES     (1u << MEMORY_STRIPE_BITS)
+#define MEMORY_NO_ENTRY    UINT32_MAX
+struct memory_stripe {
+	pthread_mutex_t lock;
+	uint32_t room;   /* a power of two: entries, and chains */
+	uint32_t unused; /* list of entries without use */
+	uint32_t *chain;
+	struct memory_entry *entry;
+} __attribute__((aligned(128)));
+#define MEMORY_STRIPE_INIT                                                                                   \
+	{                                                                                                    \
+		.lock = PTHREAD_MUTEX_INITIALIZER, .unused = MEMORY_NO_ENTRY                                 \
+	}
 
 /* False: there is no memory for it. Of two entries with the same key the newer is found first. */
 bool memory_table_put(const struct memory_entry *entry);

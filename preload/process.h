@@ -15,6 +15,7 @@
 
 struct act_chunk;
 struct arb_device;
+struct memory_stripe;
 struct stream_forgotten;
 struct track;
 
@@ -84,6 +85,8 @@ struct arb_process {
 	uint32_t bell_before; /* bell.c */
 	uint64_t shown_ns;    /* coverage.c */
 
+	struct memory_stripe *stripes; /* memory_table.c: MEMORY_STRIPES of them */
+
 	/* tracker.c */
 	struct track *tracks; /* ARB_DEVICES of them, beside the devices */
 	pthread_mutex_t starting;
@@ -98,9 +101,10 @@ struct arb_process {
 };
 
 /* At the start of a program. */
-#define ARB_PROCESS_INIT(of_devices, of_tracks)                                                              \
+#define ARB_PROCESS_INIT(of_devices, of_tracks, of_memory)                                                   \
 	{                                                                                                    \
 		.gate = {.open = 1}, .gate_number = 1, .devices = (of_devices), .tracks = (of_tracks),       \
+		.stripes = (of_memory),                                                                      \
 		.look_ns = 4000000, .purse = {.left_ns = ACT_SAVINGS_NS},                                    \
 		.gate_lock = PTHREAD_MUTEX_INITIALIZER, .joining = PTHREAD_MUTEX_INITIALIZER,                \
 		.starting = PTHREAD_MUTEX_INITIALIZER,                                                       \

@@ -44,6 +44,11 @@ bool world_chance_once_in(struct world_chance *c, uint64_t n)
 	return n && world_chance_below(c, n) == 0;
 }
 
+uint64_t world_chance_pick(struct world_chance *c, const uint64_t *list, unsigned n)
+{
+	return list[world_chance_below(c, n)];
+}
+
 /*
  * -ln(u), in 1/65536: the whole part of -log2(u) are the leading zeros of u, the rest comes from a table of
  * log2(1 + i/16). No floating point, whose last bit is the compiler's business.

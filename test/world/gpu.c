@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "../../preload/device.h"
+#include "../../preload/memory_table.h"
 #include "../../preload/track.h"
 #include "../sim/engine.h"
 #include "../sim/shm.h"
@@ -69,8 +70,6 @@ void world_gpu_begin(void)
 	struct sim_file *f;
 
 	if (!gpu.file) {
-		gpu.fresh = copy_of(__start_world_state, state_bytes());
-		gpu.fresh_tls = copy_of(__start_world_tls, tls_bytes());
 		if (tls_bytes() > sizeof(((struct world_thread *)0)->tls)) {
 			fprintf(stderr, "world: a thread's state has grown to %zu bytes\n", tls_bytes());
 			exit(2);
@@ -81,6 +80,10 @@ void world_gpu_begin(void)
 			perror("world: the GPU's memory");
 			exit(2);
 		}
+		sim_shm.file = gpu.file;
+		sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
+		gpu.fresh = copy_of(__start_world_state, state_bytes());
+		gpu.fresh_tls = copy_of(__start_world_tls, tls_bytes());
 	}
 	gpu.used = true;
 	gpu.locked = false;
@@ -95,8 +98,8 @@ void world_gpu_begin(void)
 	f->sample_at_ns = f->now_ns + f->set.sample_ns;
 	for (int i = 0; i < SIM_MAX_DEVICES; i++)
 		f->device[i].since_ns = f->now_ns;
-	sim_shm.file = f;
-	sim_shm.ops = (struct sim_op *)((char *)f + FIRST_BYTES);
+	memcpy(__start_world_state, gpu.fresh, state_bytes());
+	memcpy(__start_world_tls, gpu.fresh_tls, tls_bytes());
 }
 
 void world_gpu_end(void)
@@ -113,7 +116,7 @@ void world_gpu_end(void)
 
 void world_gpu_process(struct world_process *p)
 {
-	static const struct arb_process begin = ARB_PROCESS_INIT(NULL, NULL);
+	static const struct arb_process begin = ARB_PROCESS_INIT(NULL, NULL, NULL);
 
 	if (!gpu.used)
 		return;
@@ -121,6 +124,9 @@ void world_gpu_process(struct world_process *p)
 	/* What was never used is zero. */
 	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
 	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
+	p->own->stripes = world_alloc_aligned(128, MEMORY_STRIPES * sizeof(struct memory_stripe));
+	for (unsigned i = 0; i < MEMORY_STRIPES; i++)
+		p->own->stripes[i] = (struct memory_stripe)MEMORY_STRIPE_INIT;
 	p->own->tracks = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct track));
 }
 
@@ -157,15 +163,10 @@ void world_gpu_ended(struct world_process *p)
 		return;
 	for (unsigned i = 0; i < SIM_MAX_PROCS; i++)
 		if (gpu.slots[i] == p) {
-			struct sim_shm now = sim_shm;
-
 			gpu.slots[i] = NULL;
-			sim_shm.file = gpu.file;
-			sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
 			sim_engine_advance_fully(world.now_ns);
 			sim_engine_end_process(i);
 			gpu.nwakes = 0;
-			sim_shm = now;
 		}
 }
 
@@ -232,10 +233,9 @@ bool sim_shm_alive(uint32_t slot)
 	return gpu.slots[slot] != NULL;
 }
 
+/* It is open in every process from the beginning. */
 int sim_shm_open(void)
 {
-	sim_shm.file = gpu.file;
-	sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
 	return 0;
 }
 

@@ -8,6 +8,8 @@
 #include "../../shm/check.h"
 #include "../../shm/client.h"
 #include "../../shm/running.h"
+#include "gpuarb/client.h"
+#include "gpuarb/control.h"
 
 /* Who has been woken, or let in, is seen to move within this time, unless it was held up. */
 #define LOST_NS (2 * WORLD_MS)
@@ -61,10 +63,14 @@ static void check_sleepers(void)
 {
 	for (unsigned i = 0; i < world.nthreads; i++) {
 		struct world_thread *t = world.threads[i];
-		uint64_t since = t->since_ns > world.last_death_ns ? t->since_ns : world.last_death_ns;
 
-		if (t->state != THREAD_WAITING || !t->word || world.now_ns < since + LOST_NS ||
-			t->process->stopped || __atomic_load_n(t->word, __ATOMIC_RELAXED) == t->value)
+		if (t->state != THREAD_WAITING || !t->word || t->process->stopped ||
+			__atomic_load_n(t->word, __ATOMIC_RELAXED) == t->value)
+			continue;
+		/* Who changed it may have been killed before it woke anybody. */
+		if (!t->changed_ns || t->changed_ns < world.last_death_ns)
+			t->changed_ns = world.now_ns;
+		if (world.now_ns < t->changed_ns + LOST_NS)
 			continue;
 		/* Whoever changed it may be on its way to waking it. */
 		for (unsigned k = 0; k < world.nthreads; k++)
@@ -190,4 +196,48 @@ void judge_rest(void)
 		if (arb_load32(&judge.seg.slots[i].state) != ARB_SLOT_FREE)
 			world_fail("nobody is left, and slot %u is not free: its state is %u", i,
 				arb_load32(&judge.seg.slots[i].state));
+}
+
+/* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
+static void *last_one(void *argument)
+{
+	struct gpuarb_options o = {.gpu = WORLD_GPU,
+		.dir = WORLD_DIR,
+		.conf = "/dev/null",
+		.account = "late"};
+	struct gpuarb_client *client;
+	struct gpuarb_error err = {0};
+	int r;
+
+	(void)argument;
+	world_does("cleans up behind everybody", 0, 0);
+	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0; i++)
+		world_sleep(WORLD_MS);
+	if (r < 0 && r != -ENOENT)
+		world_fail("the dead cannot be cleaned up behind: %s", err.text);
+	r = gpuarb_client_open(&o, &client, &err);
+	if (r < 0) {
+		world_fail("a newcomer cannot join: %s", err.text);
+		return NULL;
+	}
+	if ((r = gpuarb_client_wait(client, NULL, 3 * WORLD_S)) < 0)
+		world_fail("a newcomer does not get in: %s", strerror(-r));
+	if ((r = gpuarb_client_mem_reserve(client, 64)) < 0)
+		world_fail("a newcomer gets no memory: %s", strerror(-r));
+	gpuarb_client_leave(client, 0);
+	gpuarb_client_close(client);
+	return NULL;
+}
+
+void judge_aftermath(const char *const *environment)
+{
+	for (unsigned i = 0; i < world.nthreads && !world.failed; i++)
+		if (world.threads[i]->state != THREAD_GONE)
+			world_fail("thread %u (%s) of process %u never ends", i, world.threads[i]->name,
+				world.threads[i]->process->number);
+	if (world.failed)
+		return;
+	world_thread_new(world_process_new(environment), "newcomer", world.now_ns, last_one, NULL);
+	world_run(world.now_ns + 20 * WORLD_S, judge_step);
+	judge_rest();
 }

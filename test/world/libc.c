@@ -157,8 +157,8 @@ int __wrap_pthread_join(pthread_t thread, void **result)
 {
 	struct world_thread *t = (struct world_thread *)thread;
 
-	while (t->state != THREAD_GONE)
-		world_wait((const uint32_t *)&t->state, t->state, world.now_ns + 100 * WORLD_MS);
+	while (!t->ended)
+		world_wait(&t->ended, 0, NEVER);
 	if (result)
 		*result = t->result;
 	return 0;

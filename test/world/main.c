@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cases.h"
+#include "random.h"
 #include "segment.h"
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
@@ -16,11 +17,11 @@ static struct {
 	uint64_t first, last;
 	unsigned clients;
 	double minutes;
-	bool hash, json;
+	bool hash, json, segments, programs;
 	struct case_options cases;
 } opt = {.first = 1, .last = 1, .cases = {.seconds = 20}};
 
-enum { OPT_SEED = 256, OPT_SEEDS, OPT_TRACE, OPT_CLIENTS, OPT_MINUTES, OPT_HASH, OPT_CASE, OPT_SECONDS, OPT_ROBBED, OPT_JSON };
+enum { OPT_SEED = 256, OPT_SEEDS, OPT_TRACE, OPT_CLIENTS, OPT_MINUTES, OPT_HASH, OPT_CASE, OPT_SECONDS, OPT_ROBBED, OPT_JSON, OPT_SEGMENTS, OPT_PROGRAMS };
 
 static const struct argp_option options[] = {
 	{"seed", OPT_SEED, "N", 0, "run the world of this seed", 0},
@@ -28,6 +29,8 @@ static const struct argp_option options[] = {
 	{"minutes", OPT_MINUTES, "M", 0, "stop after so long", 0},
 	{"clients", OPT_CLIENTS, "N", 0, "so many (default: as the seed says)", 0},
 	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 0},
+	{"segments", OPT_SEGMENTS, NULL, 0, "only worlds of bare clients", 0},
+	{"programs", OPT_PROGRAMS, NULL, 0, "only worlds of programs on a GPU", 0},
 	{"case", OPT_CASE, "NAME", 0, "run these cases of bench_limits (a pattern; all)", 0},
 	{"cases", OPT_CASE, "NAME", OPTION_ALIAS, NULL, 0},
 	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 0},
@@ -82,6 +85,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_JSON:
 		opt.json = true;
 		break;
+	case OPT_SEGMENTS:
+		opt.segments = true;
+		break;
+	case OPT_PROGRAMS:
+		opt.programs = true;
+		break;
 	case OPT_HASH:
 		opt.hash = true;
 		break;
@@ -120,7 +129,11 @@ int main(int argc, char **argv)
 		return run_cases();
 	began = now_s();
 	for (uint64_t seed = opt.first; seed <= opt.last; seed++) {
-		segment_world(seed, opt.clients);
+		/* One in four has programs; they take longer. */
+		if (opt.programs || (!opt.segments && seed % 4 == 0))
+			random_world(seed, opt.clients, opt.first == opt.last);
+		else
+			segment_world(seed, opt.clients);
 		steps += world.step;
 		n++;
 		if (opt.hash)

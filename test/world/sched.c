@@ -228,6 +228,7 @@ int world_wait(const uint32_t *word, uint32_t value, uint64_t until_ns)
 	t->word = word;
 	t->value = value;
 	t->since_ns = world.now_ns;
+	t->changed_ns = 0;
 	t->state = THREAD_WAITING;
 	t->woken = t->timed_out = false;
 	/* At the end of the queue, as the kernel has it. */
@@ -282,7 +283,8 @@ void world_thread_exit(void *result)
 	t->result = result;
 	world_note(WORLD_ENDS, t->number, 0);
 	thread_gone(t);
-	world_wake((const uint32_t *)&t->state, 0);
+	t->ended = 1;
+	world_wake(&t->ended, 0);
 	leave();
 	abort();
 }

@@ -253,42 +253,9 @@ static void respawn(struct world_process *dead)
 		start(c, world.now_ns + world_chance_below(&world.programs, 20 * WORLD_MS));
 }
 
-/* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
-static void *last_one(void *argument)
-{
-	struct gpuarb_options o = {.gpu = WORLD_GPU,
-		.dir = WORLD_DIR,
-		.conf = "/dev/null",
-		.account = "late"};
-	struct gpuarb_client *client;
-	struct gpuarb_error err = {0};
-	int r;
-
-	(void)argument;
-	world_does("cleans up behind everybody", 0, 0);
-	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0; i++)
-		world_sleep(WORLD_MS);
-	if (r < 0 && r != -ENOENT)
-		world_fail("the dead cannot be cleaned up behind: %s", err.text);
-	r = gpuarb_client_open(&o, &client, &err);
-	if (r < 0) {
-		world_fail("a newcomer cannot join: %s", err.text);
-		return NULL;
-	}
-	if ((r = gpuarb_client_wait(client, NULL, 3 * WORLD_S)) < 0)
-		world_fail("a newcomer does not get in: %s", strerror(-r));
-	if ((r = gpuarb_client_mem_reserve(client, 64)) < 0)
-		world_fail("a newcomer gets no memory: %s", strerror(-r));
-	gpuarb_client_leave(client, 0);
-	gpuarb_client_close(client);
-	return NULL;
-}
-
-static uint64_t pick(const uint64_t *list, unsigned n)
-{
-	return list[world_chance_below(&world.programs, n)];
-}
-#define PICK(...) pick((const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+#define PICK(...)                                                                                            \
+	world_chance_pick(&world.programs, (const uint64_t[]){__VA_ARGS__},                                  \
+		sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
 static void draw_weather(void)
 {
@@ -369,16 +336,6 @@ void segment_world(uint64_t seed, unsigned clients)
 	faults_start(plan.end_ns, respawn);
 	/* Everybody ends by itself; who was stopped, some time later. */
 	world_run(plan.end_ns + 20 * WORLD_S, judge_step);
-	for (unsigned i = 0; i < world.nthreads && !world.failed; i++)
-		if (world.threads[i]->state != THREAD_GONE)
-			world_fail("thread %u (%s) of process %u never ends", i, world.threads[i]->name,
-				world.threads[i]->process->number);
-	if (!world.failed) {
-		struct world_process *p = world_process_new(plan.environment);
-
-		world_thread_new(p, "newcomer", world.now_ns, last_one, NULL);
-		world_run(world.now_ns + 20 * WORLD_S, judge_step);
-		judge_rest();
-	}
+	judge_aftermath(plan.environment);
 	judge_end();
 }

@@ -30,6 +30,8 @@ uint64_t world_chance_next(struct world_chance *c);
 uint64_t world_chance_below(struct world_chance *c, uint64_t n);
 /* True once in n; never if n is 0. */
 bool world_chance_once_in(struct world_chance *c, uint64_t n);
+/* One of n numbers. */
+uint64_t world_chance_pick(struct world_chance *c, const uint64_t *list, unsigned n);
 /* Exponential with this mean, in whole numbers, by a table: the same on every machine. */
 uint64_t world_chance_exp(struct world_chance *c, uint64_t mean);
 
@@ -66,13 +68,13 @@ struct world_thread {
 	/* The word that it waits on. */
 	const uint32_t *word;
 	uint32_t value;
-	uint64_t since_ns;
+	uint64_t since_ns, changed_ns; /* that it waits; that the word was first seen to be another */
 	struct world_thread *next_waiting;
 	uint64_t cpu_ns;
 	void *stack, *sp;
 	void *(*body)(void *);
 	void *argument, *result;
-	bool detached, joined;
+	uint32_t ended; /* 1; who joins it waits on this */
 	struct world_thread *next; /* of its process */
 	struct arb_thread mine;
 	void *keys[16];
