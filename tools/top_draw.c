@@ -288,7 +288,7 @@ static int event_lines(struct top_grid *g, int bottom, int most, const struct to
 		shown++;
 		top_grid_print(g, bottom - shown, 0, g->width, TOP_DIM, "%s %s %s",
 			top_text_clock(e->e.time_ns + gpu->real_minus_mono_ns, clock, sizeof(clock)),
-			top_text_safe(e->account, name, sizeof(name)),
+			top_words_subject(e, name, sizeof(name)),
 			top_words_event(gpu, e, words, sizeof(words)));
 	}
 	return shown;

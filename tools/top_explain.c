@@ -4,6 +4,7 @@
 
 #include "config.h"
 #include "policy.h"
+#include "top_past.h"
 #include "top_text.h"
 #include "top_words.h"
 
@@ -11,7 +12,7 @@
 #define JUST_NOW_NS 1200000000ull
 #define PROCESSES   8
 #define ACCOUNTS    12
-#define LAST_EVENTS 5
+#define LAST_LINES  5
 
 struct story {
 	const struct top_gpu *gpu;
@@ -369,23 +370,6 @@ static void say_processes(const struct story *s)
 		fprintf(s->to, "  and %u more processes\n", told - PROCESSES);
 }
 
-static void say_last(const struct story *s)
-{
-	const struct top_event *e, *last[LAST_EVENTS];
-	char clock[32], words[256];
-	int n = 0;
-
-	for (uint64_t k = 0; n < LAST_EVENTS && (e = event_back(s->gpu, k)) != NULL; k++)
-		if (is_of(s, e))
-			last[n++] = e;
-	if (n)
-		fputs("  Last events:\n", s->to);
-	while (n-- > 0)
-		fprintf(s->to, "    %s %s\n",
-			top_text_clock(last[n]->e.time_ns + s->gpu->real_minus_mono_ns, clock, sizeof(clock)),
-			top_words_event(s->gpu, last[n], words, sizeof(words)));
-}
-
 /* It has not begun: its program waits for somebody else's memory. */
 static void say_starts(const struct story *s)
 {
@@ -430,5 +414,5 @@ void top_words_explain(
 	say_lately(&s);
 	if (s.account)
 		say_processes(&s);
-	say_last(&s);
+	top_past_last(g, account, "Last events:", LAST_LINES, to);
 }

@@ -233,25 +233,52 @@ bool top_past_wants(const struct top_gpu *g, const struct top_past *past, const 
 	       (!past->filter || strcasestr(e->account, past->filter));
 }
 
-int top_past_print(const struct top_gpu *g, const struct top_past *past, bool each, FILE *to)
+/* False: out of memory. To be freed: all->list. */
+static bool gather(const struct top_gpu *g, const struct top_past *past, bool each, struct lines *all)
 {
-	struct lines all = {.list = calloc(TOP_EVENTS, sizeof(*all.list))};
-
-	if (!all.list)
-		return -1;
-	for (uint64_t k = oldest(g); k < g->nevents; k++) {
+	*all = (struct lines){.list = calloc(TOP_EVENTS, sizeof(*all->list))};
+	for (uint64_t k = oldest(g); all->list && k < g->nevents; k++) {
 		const struct top_event *e = &g->events[k % TOP_EVENTS];
 
 		if (!top_past_wants(g, past, e))
 			continue;
 		if (each)
-			all.ngrowing = 0;
-		take_in(&all, e);
+			all->ngrowing = 0;
+		take_in(all, e);
 	}
+	return all->list;
+}
+
+int top_past_print(const struct top_gpu *g, const struct top_past *past, bool each, FILE *to)
+{
+	struct lines all;
+
+	if (!gather(g, past, each, &all))
+		return -1;
 	for (size_t i = 0; i < all.n; i++)
 		print_line(g, &all.list[i], to);
 	free(all.list);
 	return (int)all.n;
+}
+
+void top_past_last(const struct top_gpu *g, const char *account, const char *title, int most, FILE *to)
+{
+	const struct top_past past = {.account = account};
+	char clock[32], words[512];
+	struct lines all;
+
+	if (!gather(g, &past, false, &all))
+		return;
+	if (all.n)
+		fprintf(to, "  %s\n", title);
+	for (size_t i = all.n > (size_t)most ? all.n - (size_t)most : 0; i < all.n; i++) {
+		line_words(g, &all.list[i], words, sizeof(words));
+		fprintf(to, "    %s %s\n",
+			top_text_clock(
+				all.list[i].first->e.time_ns + g->real_minus_mono_ns, clock, sizeof(clock)),
+			words);
+	}
+	free(all.list);
 }
 
 bool top_past_is_cut(const struct top_gpu *g, const struct top_past *past)

@@ -24,6 +24,9 @@ bool top_past_wants(const struct top_gpu *gpu, const struct top_past *past, cons
  */
 int top_past_print(const struct top_gpu *gpu, const struct top_past *past, bool each, FILE *to);
 
+/* The last lines of an account, for under its name: without it, and without a date. */
+void top_past_last(const struct top_gpu *gpu, const char *account, const char *title, int most, FILE *to);
+
 /* Have events been overwritten that would have been wanted? */
 bool top_past_is_cut(const struct top_gpu *gpu, const struct top_past *past);
 
