@@ -194,7 +194,7 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 .PHONY: check-completion
 CHECK    += check-completion
 CHECK_PACKAGES += man-db
-check-completion: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
+check-completion: $(BUILD)/arbiter.conf.5 $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
 	@test/completion.sh $(BUILD)
 
 # The README's commands, as they stand there.

@@ -113,15 +113,28 @@ static void say_more(const struct run_options *o)
 		run_set(o, "GPUARB_LOG", log && !strcmp(log, "debug") ? log : "info");
 }
 
-static void simulate(const struct run_options *o)
+/* Where the simulated driver is: beside this program, as in a build directory, or where `make install` puts it. */
+static const char *simulator(void)
 {
-	char own[PATH_MAX - 64], path[PATH_MAX], driver[PATH_MAX + 32];
+	static const char *const places[] = {"/sim", "/../lib/gpuarb/sim"};
+	static char path[PATH_MAX];
+	char own[PATH_MAX - 64], driver[PATH_MAX + 32];
 
 	cli_own_directory(own, sizeof(own));
-	snprintf(path, sizeof(path), "%s/sim", own);
-	snprintf(driver, sizeof(driver), "%s/libcuda.so.1", path);
-	if (access(driver, R_OK) != 0)
-		die("there is no simulated driver in %s", path);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s", own, places[i]);
+		snprintf(driver, sizeof(driver), "%s/libcuda.so.1", path);
+		if (access(driver, R_OK) == 0)
+			return path;
+	}
+	die("there is no simulated driver in %s/sim or in %s/../lib/gpuarb/sim", own, own);
+}
+
+static void simulate(const struct run_options *o)
+{
+	const char *path = simulator();
+	char driver[PATH_MAX + 32];
+
 	/* So that questions about GPUs are answered by its NVML and not by a real one. */
 	snprintf(driver, sizeof(driver), "%s/libnvidia-ml.so.1", path);
 	dlopen(driver, RTLD_NOW | RTLD_GLOBAL);
@@ -132,13 +145,9 @@ static void simulate(const struct run_options *o)
 static void find_place(struct run_options *o, const char *name)
 {
 	static struct run_place place;
-	char own[PATH_MAX - 64], libraries[PATH_MAX];
-
-	cli_own_directory(own, sizeof(own));
-	snprintf(libraries, sizeof(libraries), "%s/sim", own);
 	/* A promise lives as long as the program that it is for; a container's would end with us. */
 	place = (struct run_place){.gpu = o->gpu,
-		.libraries = o->sim ? libraries : NULL,
+		.libraries = o->sim ? simulator() : NULL,
 		.dir = o->dir,
 		.account = name,
 		.mem = o->mem,
@@ -168,7 +177,7 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	CLI_OPTION_DIR(0),
-	{CLI_OPTION(SIM), NULL, 0, "On the simulated GPU that is built beside this program", 0},
+	{CLI_OPTION(SIM), NULL, 0, "On the simulated GPU: no driver and no GPU are needed; kernels take time and compute nothing", 0},
 	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU", 0},
 	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
 	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,

@@ -4,6 +4,13 @@ ALL   += $(TOOLS)
 
 $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tools/*.c)): CPPFLAGS += -Ishm
 
+# arbiter.conf(5): the words are those of the example.
+ALL += $(BUILD)/arbiter.conf.5
+$(BUILD)/arbiter.conf.5: arbiter.conf.example tools/arbiter.conf.5.in tools/conf-page.sh
+	@mkdir -p $(@D)
+	@echo "  GEN   $@"
+	$(Q)tools/conf-page.sh arbiter.conf.example tools/arbiter.conf.5.in >$@.new && mv $@.new $@
+
 # gpuarb-top: the parts that need no terminal are tested by themselves.
 TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top_%.o,text grid model ui words past since explain table pages draw json prom)
 $(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top_source top_names top_screen proc nonclients)

@@ -46,6 +46,10 @@ sed 's/@@.*//' "$arb/exported" >"$arb/names"
 tr '\n' ' ' <"$prefix/include/gpuarb.h" | grep -oE 'GPUARB_PUBLIC [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
 diff "$arb/declared" "$arb/names" >"$arb/diff" || say "declared (<) and exported (>) differ: $(grep '^[<>]' "$arb/diff" | tr '\n' ' ')"
 
+# The simulated GPU, so that the driver knows the one that is asked for.
+export GPUSIM_DIR="$arb/gpu"
+mkdir "$arb/gpu"
+
 # A program finds it by pkg-config, links it either way, and runs.
 cat >"$arb/program.c" <<'END'
 #include <gpuarb.h>
@@ -56,13 +60,13 @@ int main(void)
 	struct gpuarb_hint hint = {1, 1};
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
 	struct gpuarb_status status;
-	int r = gpuarb_acquire("GPU-11111111-0000-0000-0000-000000000000", &request, &lease);
+	int r = gpuarb_acquire("GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0", &request, &lease);
 	if (r != GPUARB_OK)
 		return fprintf(stderr, "acquire: %d %s\n", r, gpuarb_error_text()), 1;
-	r = gpuarb_status("GPU-11111111-0000-0000-0000-000000000000", &status);
+	r = gpuarb_status("GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0", &status);
 	if (r != 0 || status.own_leases != 1)
 		return fprintf(stderr, "status: %d %s\n", r, gpuarb_error_text()), 1;
-	if (gpuarb_hint("GPU-11111111-0000-0000-0000-000000000000", &hint) != 0)
+	if (gpuarb_hint("GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0", &hint) != 0)
 		return fprintf(stderr, "hint: %s\n", gpuarb_error_text()), 1;
 	gpuarb_cancel(&lease);
 	return gpuarb_release(&lease);
@@ -78,22 +82,36 @@ pc() { PKG_CONFIG_SYSROOT_DIR="$root" pkg-config "$@" gpuarb; }
 export GPUARB_DIR="$arb/segments" GPUARB_CONF=/dev/null
 # shellcheck disable=SC2046
 if $CC $(pc --cflags) -o "$arb/dynamic" "$arb/program.c" $(pc --libs); then
-	LD_LIBRARY_PATH="$prefix/lib/some" "$arb/dynamic" || say "a program with the shared library fails"
+	LD_LIBRARY_PATH="$prefix/lib/some:$build/sim" "$arb/dynamic" || say "a program with the shared library fails"
 	readelf -V "$arb/dynamic" | grep -q GPUARB_1 || say "a program does not ask for the version of the symbols"
 else
 	say "a program cannot be linked with the shared library"
 fi
 # shellcheck disable=SC2046
 if ! $CC $(pc --cflags) -o "$arb/static" "$arb/program.c" -L"$prefix/lib/some" -l:libgpuarb.a -l:libinih.a -lpthread ||
-	! "$arb/static"; then
+	! LD_LIBRARY_PATH="$build/sim" "$arb/static"; then
 	say "a program with the static library fails"
+fi
+
+# The example of gpuarb(3), without a warning: a task, and one of a class that skips.
+man -l "$prefix/share/man/man3/gpuarb.3" >/dev/null 2>"$arb/err" || say "gpuarb.3 cannot be formatted: $(cat "$arb/err")"
+awk '/^\.EX/ {n++; next} /^\.EE/ {n += 0.5} n == 1' "$prefix/share/man/man3/gpuarb.3" | sed 's/\\e/\\/g; s/\\-/-/g' >"$arb/example.c"
+grep -q '^int main' "$arb/example.c" || say "gpuarb.3 has no example"
+gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
+"$prefix/bin/gpuarb-set" --gpu $gpu --class repair priority=10 mode=skip || say "a class cannot be added"
+# shellcheck disable=SC2046
+if $CC -Wall -Wextra -Werror $(pc --cflags) -o "$arb/example" "$arb/example.c" $(pc --libs); then
+	said=$(GPUARB_GPU=$gpu LD_LIBRARY_PATH="$prefix/lib/some:$build/sim" timeout 60 "$arb/example" 2>&1) || say "the example of gpuarb.3 fails: $said"
+	echo "$said" | grep -qx translated && echo "$said" | grep -qxE 'repaired|repair: not now, reason [1-4]' || say "the example of gpuarb.3 says: $said"
+else
+	say "the example of gpuarb.3 cannot be compiled"
 fi
 
 # From C++ as well, without a warning.
 if command -v "${CXX:-c++}" >/dev/null; then
 	# shellcheck disable=SC2046
 	if ! ${CXX:-c++} -std=c++11 -Wall -Wextra -Wpedantic -Werror $(pc --cflags) -o "$arb/cpp" "$arb/program.cc" $(pc --libs) ||
-		! LD_LIBRARY_PATH="$prefix/lib/some" "$arb/cpp"; then
+		! LD_LIBRARY_PATH="$prefix/lib/some:$build/sim" "$arb/cpp"; then
 		say "a C++ program fails"
 	fi
 fi
@@ -103,6 +121,11 @@ fi
 	"$prefix/bin/gpuarb-run" --dry-run -- true | grep -q "^LD_PRELOAD=$prefix/lib/gpuarb/libgpuarb-preload.so" ||
 	say "the installed gpuarb-run does not find the library"
 "$prefix/bin/gpuarb-watchdog" --once || say "the installed watchdog fails"
+# And the simulated GPU, for programs of any kind.
+said=$(timeout 60 "$prefix/bin/gpuarb-run" --sim --account tried --core 40 -- "$build/simload" --kernel-us=50 --launches=200 2>&1) ||
+	say "gpuarb-run --sim fails after make install: $said"
+echo "$said" | grep -q '"completed":200' || say "gpuarb-run --sim ran nothing: $said"
+"$prefix/bin/gpuarb-top" --history 2>&1 | grep -q tried || say "a program on the simulated GPU was no client of it"
 
 # A second time over the first; a running program keeps the file it has.
 ln "$prefix/lib/gpuarb/libgpuarb-preload.so" "$root/mapped"

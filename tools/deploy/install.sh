@@ -91,6 +91,7 @@ everything() {
 	for page in tools/gpuarb-*.1; do
 		put 644 "$page" "$SHARE/man/man1/$(basename "$page")"
 	done
+	fill 644 "$BUILD/arbiter.conf.5" "$SHARE/man/man5/arbiter.conf.5"
 	put 644 shm/gpuarb.3 "$SHARE/man/man3/gpuarb.3"
 	for place in $(python_places); do
 		put 644 tools/python/gpuarb.py "$place/gpuarb.py"
@@ -108,6 +109,14 @@ everything() {
 
 	# A program that runs has the old one mapped: install replaces the file and never writes into it.
 	put 644 "$BUILD/libgpuarb-preload.so" "$PKGLIB/libgpuarb-preload.so"
+	# For gpuarb-run --sim. No linker finds it there by itself.
+	for library in libcuda.so.1 libnvidia-ml.so.1 libcudart.so.13; do
+		put 644 "$BUILD/sim/$library" "$PKGLIB/sim/$library"
+	done
+	for library in libcuda.so libnvidia-ml.so; do
+		link "$library.1" "$PKGLIB/sim/$library"
+	done
+	put 755 "$BUILD/sim/gpusim-report" "$PKGLIB/sim/gpusim-report"
 	# For containers (gpuarb-cdi --ld-so-preload): it names the place inside of them.
 	put 644 tools/deploy/ld.so.preload "$PKGLIB/ld.so.preload"
 	put 644 "$BUILD/libgpuarb.so" "$LIBDIR/libgpuarb.so.1.0"
@@ -140,6 +149,8 @@ everything() {
 	put 644 arbiter.conf.example "$DOC/arbiter.conf.example"
 	put 644 README.md "$DOC/README.md"
 	put 644 tools/deploy/README.md "$DOC/deploy.md"
+	put 644 test/sim/README.md "$DOC/simulated-gpu.md"
+	put 644 CHANGELOG.md "$DOC/CHANGELOG.md"
 	put 644 LICENSE "$DOC/LICENSE"
 }
 

@@ -10,8 +10,9 @@ DESTDIR    ?=
 # One place says it: what `--version` prints.
 VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
 
-# What is installed; the tests and the simulated GPU are not.
-PRODUCT := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so
+# What is installed; the tests are not. The simulated GPU is for `gpuarb-run --sim`.
+SIMULATOR := $(patsubst %,$(BUILD)/sim/%,libcuda.so.1 libnvidia-ml.so.1 libcudart.so.13 gpusim-report)
+PRODUCT   := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so $(BUILD)/arbiter.conf.5 $(SIMULATOR)
 
 INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
 	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" ZSHDIR="$(ZSHDIR)" PYTHONDIR="$(PYTHONDIR)" \
@@ -45,7 +46,7 @@ check-systemd: $(PRODUCT) ## units, user and directories by systemd's own judgem
 	@test/deploy/systemd.sh $(BUILD)
 
 # Clients and the simulated GPU that they run on.
-TRIAL := $(PRODUCT) $(BUILD)/simload $(patsubst %,$(BUILD)/sim/%,libcuda.so.1 libnvidia-ml.so.1 gpusim-report)
+TRIAL := $(PRODUCT) $(BUILD)/simload
 
 # The real thing: these install what they need, and are not part of `make check`.
 .PHONY: check-slurm deps-slurm
