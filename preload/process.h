@@ -14,6 +14,7 @@
 #include "hooks.h"
 
 struct act_chunk;
+struct arb_watch;
 struct arb_device;
 struct memory_stripe;
 struct stream_forgotten;
@@ -91,6 +92,7 @@ struct arb_process {
 	struct track *tracks; /* ARB_DEVICES of them, beside the devices */
 	pthread_mutex_t starting;
 	bool prepared;
+	struct arb_watch *watch; /* the thread's; NULL: it watches over nobody */
 	uint32_t running; /* futex, 1: the thread exists */
 	uint32_t rung;    /* futex: +1 by whoever has something to say to it */
 	uint32_t asleep;  /* futex, enum sleeping */
@@ -101,10 +103,10 @@ struct arb_process {
 };
 
 /* At the start of a program. */
-#define ARB_PROCESS_INIT(of_devices, of_tracks, of_memory)                                                   \
+#define ARB_PROCESS_INIT(of_devices, of_tracks, of_memory, of_watch)                                         \
 	{                                                                                                    \
 		.gate = {.open = 1}, .gate_number = 1, .devices = (of_devices), .tracks = (of_tracks),       \
-		.stripes = (of_memory),                                                                      \
+		.stripes = (of_memory), .watch = (of_watch),                                                 \
 		.look_ns = 4000000, .purse = {.left_ns = ACT_SAVINGS_NS},                                    \
 		.gate_lock = PTHREAD_MUTEX_INITIALIZER, .joining = PTHREAD_MUTEX_INITIALIZER,                \
 		.starting = PTHREAD_MUTEX_INITIALIZER,                                                       \

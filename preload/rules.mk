@@ -10,7 +10,7 @@ ALL += $(PRELOAD)
 # The table that libgpuarb.so finds: the one file here that knows the library from inside.
 $(BUILD)/obj/preload/shared.o: CPPFLAGS += -Ishm
 # What they ask of the kernel they ask through the library's seam, os.h.
-$(patsubst %,$(BUILD)/obj/preload/%.o,gate tracker memory_mark): CPPFLAGS += -Ishm
+$(patsubst %,$(BUILD)/obj/preload/%.o,gate own tracker memory_mark): CPPFLAGS += -Ishm
 # It is there from the start, so that a thread's own word is one load away.
 $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
 # The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones. So do wrappers.

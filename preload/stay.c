@@ -49,7 +49,7 @@ static void give_up(struct track *t, int error)
 {
 	struct gpuarb_client *client = t->device->client;
 
-	if (t->broken)
+	if (t->broken || arb_own.exiting)
 		return;
 	gpuarb_client_leave(client, 0);
 	if (arb_device_rejoin(t->device, error)) {

@@ -18,6 +18,7 @@
 #include "log.h"
 #include "os.h"
 #include "threads.h"
+#include "watch.h"
 
 COMPAT_WEAK(pthread_create)
 
@@ -31,6 +32,8 @@ COMPAT_WEAK(pthread_create)
 /* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
 #define LINGER_NS (50 * MS)
 #define EXIT_NS   (200 * MS)
+/* A neighbour that dies while the thread sleeps for less is found by the next look. */
+#define WATCH_LEAST_NS (2 * MS)
 #define COUNT_NS  (20 * MS)
 /* Of one without a limit and alone, when there is nothing left to spend: nobody else pays for it. */
 #define ALONE_NS (50 * MS)
@@ -187,6 +190,23 @@ static uint64_t look(struct track *t)
 	return next;
 }
 
+/* Sleeps on one of our words, and watches over the neighbours meanwhile unless it is back at once. */
+static void park(uint32_t *word, uint32_t value, uint64_t ns)
+{
+	struct gpuarb_client *clients[ARB_WATCH_GPUS];
+	unsigned n = 0;
+
+	if (!arb_own.watch) {
+		arb_os_park(word, value, ns);
+		return;
+	}
+	if (!ns || ns >= WATCH_LEAST_NS)
+		for (unsigned i = 0; i < ARB_DEVICES && n < ARB_WATCH_GPUS; i++)
+			if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
+				clients[n++] = arb_own.tracks[i].device->client;
+	arb_watch_park(arb_own.watch, clients, n, word, value, ns);
+}
+
 /* Until there is work, for so long at most; 0: for good. */
 static void sleep_idle(uint32_t how, uint64_t ns)
 {
@@ -199,7 +219,7 @@ static void sleep_idle(uint32_t how, uint64_t ns)
 	for (unsigned i = 0; i < ARB_DEVICES; i++)
 		none &= __atomic_load_n(&arb_own.tracks[i].phase, __ATOMIC_RELAXED) == TRACK_OUT;
 	if (none && !act_thread_main_left() && !__atomic_load_n(&arb_own.exiting, __ATOMIC_RELAXED))
-		arb_os_park(&arb_own.asleep, how, ns);
+		park(&arb_own.asleep, how, ns);
 }
 
 /* A stay may have been over before we woke: there is a second look to come all the same. */
@@ -290,8 +310,10 @@ static void *tracker(void *argument)
 				continue;
 			}
 		}
-		arb_os_park(&arb_own.rung, heard, sleep);
+		park(&arb_own.rung, heard, sleep);
 	}
+	if (arb_own.watch)
+		arb_watch_end(arb_own.watch);
 	__atomic_store_n(&arb_own.running, 0, __ATOMIC_RELEASE);
 	arb_os_unpark(&arb_own.running);
 	/* What the C library does with the last thread, if there were not the one that the driver made for
@@ -326,7 +348,7 @@ static void at_exit(void)
 		coverage_show();
 		for (unsigned i = 0; i < ARB_DEVICES; i++)
 			if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
-				gpuarb_client_leave(arb_own.tracks[i].device->client, 0);
+				gpuarb_client_part(arb_own.tracks[i].device->client);
 	}
 	errno = saved;
 }
@@ -338,6 +360,8 @@ static void start_anew(void)
 	arb_mine.locks = 0;
 	pthread_mutex_init(&arb_own.starting, NULL);
 	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
+	if (arb_own.watch)
+		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
 	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = 0;
 	gate_forked();
 }

@@ -5,6 +5,7 @@
 /* In place of an account's name: whoever is in the same container shares one. */
 #define ARB_BY_CONTAINER "@container"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +29,7 @@
 struct arb_guard {
 	struct arb_process_lock lock; /* one thread at a time acts as the slot; nobody sleeps with it */
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
+	arb_u32 parted;               /* 1: the process is about to end; it does not join again */
 	arb_u32 following;            /* 1: a thread looks at the limits file */
 	uint64_t carried; /* memory held in a segment that was left, counted at the next join; under lock */
 	uint64_t promised; /* the quota that this process was promised, bytes; under lock */
@@ -197,10 +199,6 @@ void arb_client_know_memory(struct gpuarb_client *c);
 /* Fills in limit and left by all the rest; `most`: c->mem_most. */
 void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most);
 
-/* Leaves without ending: what is mapped stays, and whoever calls again joins again. For the end of a process.
- */
-void arb_client_part(struct gpuarb_client *c);
-
 /* Where memory decides: what it decides by, and the turns at it, which begin when the set was entered and end
  * before it is left. */
 static inline struct arb_residency arb_turn_residency(
@@ -246,7 +244,7 @@ static inline struct arb_move *arb_client_move(struct gpuarb_client *c, uint64_t
 static inline int arb_client_ensure(struct gpuarb_client *c)
 {
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
-		return arb_client_join(c);
+		return arb_load32(&c->guard->parted) ? -ESHUTDOWN : arb_client_join(c);
 	if (__builtin_expect(
 		    arb_load32(&c->seg.header->epoch) != c->epoch ||
 			    (c->have_control && arb_settings_epoch(c->control.control) != c->control_epoch),

@@ -195,6 +195,9 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 		}
 	} while (r == -EBUSY && arb_client_breathe(c, dead ? &clean : &patience));
 	arb_lock_give(&c->guard->lock);
+	/* At the process's end nothing is counted any more. */
+	if (r == -ESHUTDOWN)
+		return 0;
 	return dead ? -ENOMEM : r;
 }
 

@@ -47,9 +47,10 @@ static void leave_for_good(struct gpuarb_client *c)
 	}
 }
 
-void arb_client_part(struct gpuarb_client *c)
+void gpuarb_client_part(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
+	arb_store32(&c->guard->parted, 1);
 	if (arb_load32(&c->guard->joined))
 		leave_for_good(c);
 	arb_lock_give(&c->guard->lock);

@@ -166,6 +166,53 @@ void arb_os_unpark(uint32_t *word)
 	errno = saved;
 }
 
+/* As in linux/futex.h, which knows it from 5.16 on. */
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+#define WAIT_32BIT   2u
+#define WAIT_PRIVATE 128u
+
+struct waitv {
+	uint64_t value, address;
+	uint32_t flags, reserved;
+};
+
+int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns)
+{
+	uint64_t until = ns ? arb_os_local_ns() + ns : 0;
+	struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+	struct waitv list[ARB_OS_WORDS];
+	int saved = errno, result = 0;
+
+	if (arb_os_hooks)
+		return arb_os_hooks->park_any ? arb_os_hooks->park_any(words, n, ns) : -ENOSYS;
+	if (n > ARB_OS_WORDS)
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++)
+		list[i] = (struct waitv){words[i].value, (uintptr_t)words[i].word,
+			WAIT_32BIT | (words[i].shared ? 0 : WAIT_PRIVATE), 0};
+	if (syscall(SYS_futex_waitv, list, n, 0, ns ? &ts : NULL, CLOCK_MONOTONIC) < 0)
+		result = errno == ENOSYS || errno == EPERM || errno == EINVAL ? -ENOSYS : 0;
+	errno = saved;
+	return result;
+}
+
+_Static_assert(sizeof(struct arb_os_robust) == sizeof(struct robust_list_head), "the kernel's own");
+
+int arb_os_robust(struct arb_os_robust *list, uint32_t *thread)
+{
+	int saved = errno, result = 0;
+
+	if (arb_os_hooks)
+		return arb_os_hooks->robust ? arb_os_hooks->robust(list, thread) : -ENOSYS;
+	*thread = (uint32_t)syscall(SYS_gettid);
+	if (syscall(SYS_set_robust_list, list, sizeof(*list)) != 0)
+		result = -ENOSYS;
+	errno = saved;
+	return result;
+}
+
 void arb_os_sleep_ns(uint64_t ns)
 {
 	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};

@@ -16,6 +16,7 @@
 #include "gpuarb/abi.h"
 
 struct arb_os_identity;
+struct arb_os_robust;
 
 /* What a file is: which one, how large. */
 struct arb_os_file {
@@ -25,7 +26,14 @@ struct arb_os_file {
 	bool regular;
 };
 
-/* Where an entry is NULL the kernel is asked. */
+/* A word that is slept on together with others. */
+struct arb_os_word {
+	uint32_t *word;
+	uint32_t value;
+	bool shared; /* other processes wake it too */
+};
+
+/* Where an entry is NULL the kernel is asked; but for park_any and robust, which are then not to be had. */
 struct arb_os_hooks {
 	uint64_t (*now_ns)(void);
 	uint64_t (*cpu_ns)(void);
@@ -34,6 +42,8 @@ struct arb_os_hooks {
 	int (*futex_wait_until)(arb_u32 *word, uint32_t value, uint64_t until_ns);
 	void (*park)(uint32_t *word, uint32_t value, uint64_t ns);
 	void (*unpark)(uint32_t *word);
+	int (*park_any)(const struct arb_os_word *words, unsigned n, uint64_t ns);
+	int (*robust)(struct arb_os_robust *list, uint32_t *thread);
 	void (*sleep_ns)(uint64_t ns);
 	void (*yield)(void);
 	int (*barrier)(bool announce);
@@ -98,6 +108,24 @@ void arb_os_wake(arb_u32 *word);
 /* The same on a word of this process alone, which the caller changes itself; 0 ns: for ever. */
 void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns);
 void arb_os_unpark(uint32_t *word);
+
+/* As arb_os_park, on several words at once: until one of them has changed or is woken. -ENOSYS: the kernel, or
+ * the sandbox, does not offer it (Linux does from 5.16 on). */
+int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns);
+#define ARB_OS_WORDS 128
+
+/*
+ * What the kernel does when the calling thread dies: for each entry of the list it marks the word that lies
+ * `offset` bytes behind the entry, if that holds the thread's id, and wakes one who sleeps on it. It takes the
+ * place of the list that the C library registered for this thread: for threads of our own alone, which hold no
+ * robust mutex. -ENOSYS as above.
+ */
+struct arb_os_robust {
+	uint64_t *first; /* each entry holds the address of the next; the last one that of `first` */
+	long offset;
+	void *pending;
+};
+int arb_os_robust(struct arb_os_robust *list, uint32_t *thread);
 
 /* A short sleep. */
 void arb_os_sleep_ns(uint64_t ns);

@@ -163,6 +163,7 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 {
 	struct arb_slot *s = &seg->slots[slot];
 	struct arb_account *acct = arb_segment_account(seg, arb_load32(&s->account));
+	bool watched;
 	int r;
 
 	memset(what, 0, sizeof(*what));
@@ -193,7 +194,12 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 	arb_admission_forget(seg, slot);
 	arb_store64(&s->wait_since_ns, 0);
 	arb_store32(&s->account, ARB_NONE);
+	watched = arb_load32(&s->life) != 0;
+	arb_store32(&s->life, 0);
 	arb_store32_release(&s->state, ARB_SLOT_FREE);
+	/* Whoever watched over it has another neighbour now. */
+	if (watched)
+		arb_os_wake(&seg->header->ring);
 	return 0;
 }
 

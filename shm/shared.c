@@ -85,7 +85,7 @@ void arb_shared_part(void)
 	__atomic_store_n(&parted, 1, __ATOMIC_RELAXED);
 	for (uint32_t i = 0; i < n; i++)
 		if (gpuarb_client_free(known[i].client))
-			arb_client_part(known[i].client);
+			gpuarb_client_part(known[i].client);
 }
 
 static int own_client(const char *gpu, struct gpuarb_client **client, struct gpuarb_error *err)

@@ -274,6 +274,7 @@ void arb_slot_fill(
 	arb_store32(&s->priority, priority);
 	arb_store32(&s->reason, ARB_REASON_NONE);
 	arb_store32(&s->flags, 0);
+	arb_store32(&s->life, 0);
 	arb_store32(&s->asked_ppm, 0);
 	arb_store64(&s->asked_mem, 0);
 	arb_store64(&s->heartbeat_ns, now);

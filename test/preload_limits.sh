@@ -51,7 +51,8 @@ between() { # NAME LIMIT MOST
 # three times as much.
 billed() { # NAME
 	"$build/gpuarb-watchdog" --once >"$work/bills" || say "the segment is not in order: $(cat "$work/bills")"
-	bill=$(sed -nE "s/.* of account $1[;,].* it had used ([0-9.]+) s;.*/\1/p" "$work/bills")
+	bill=$("$build/gpuarb-top" --history | sed -nE "s/.* $1 left; it had used ([0-9.]+)(u|m|)s .*/\1 \2/p" |
+		awk '{ print $1 * ($2 == "u" ? 1e-6 : $2 == "m" ? 1e-3 : 1) }')
 	wrong=$(seconds_of "$1" | awk -v bill="${bill:-0}" '$1 > bill * 1.25 || bill > $1 * 3 { printf "%.3f s", $1 }')
 	[ -z "$wrong" ] || say "$1 got $wrong, and its bill is '$bill' s"
 }

@@ -182,6 +182,17 @@ CHECK += check-follow
 check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs follow their limits file: swapped, garbage, gone
 	@$(BUILD)/test/follow_programs $(BUILD)
 
+# Programs that are killed, or end.
+$(BUILD)/test/gone_programs: $(BUILD)/obj/test/gone_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+
+.PHONY: check-gone
+CHECK += check-gone
+check-gone: $(BUILD)/test/gone_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs that are killed or end: nobody is billed for being dead, nothing is held
+	@$(BUILD)/test/gone_programs $(BUILD)
+
 # Two containers and one GPU: plain namespaces, and podman where it is installed.
 .PHONY: check-namespaces
 CHECK    += check-namespaces

@@ -224,7 +224,13 @@ struct arb_slot {
 	arb_u64 evicted_v; /* by the holder of the eviction byte alone; counts while bit i is in evicted */
 	arb_u64 evicted_busy; /* the same of the busy clock */
 	arb_u64 evictions; /* how often, same writer */
-	arb_u64 pad1[4];
+	/* The owner's sign that it is watched over (shm/watch.h): an entry of the robust list of its tracker's
+	 * thread. The kernel writes FUTEX_OWNER_DIED into `life` and wakes a watcher when that thread dies.
+	 * `life_next` means something to the owner and its kernel alone. A wrong value costs a late discovery. */
+	arb_u64 life_next; /* by the owner: the address of the next entry */
+	arb_u32 life;      /* futex; thread id by the owner (0: not watched), FUTEX_WAITERS by a watcher */
+	arb_u32 pad1;
+	arb_u64 pad3[2];
 
 	/* Written by the holder of byte i. state last when joining (SLOT_PUBLISH), first when cleaning. */
 	arb_u32 state;      /* enum arb_slot_state */
@@ -395,6 +401,9 @@ struct arb_state_header {
 	arb_u64 told_pressure; /* ns, its lowest bit: 1 HIGH_PRESSURE, 0 NORMAL */
 
 	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
+
+	/* Futex of those who watch over their neighbours: +1 by whoever is watched from now on, or not any more. */
+	arb_u32 ring __attribute__((aligned(ARB_LINE)));
 
 	/* Slots that look taken. A hint for those who join: a wrong bit costs them a system call. */
 	arb_u64 taken[ARB_WORDS] __attribute__((aligned(ARB_LINE)));

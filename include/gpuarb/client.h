@@ -113,6 +113,12 @@ GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns
 GPUARB_API int gpuarb_client_pause(struct gpuarb_client *client, uint64_t end_ns, uint64_t keep_ns);
 
 /*
+ * At the program's end: gives back its place, its memory and its slot. What is left of the program may go on
+ * using the client: it does not join again, and nothing is counted or refused any more.
+ */
+GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
+
+/*
  * At the program's end: may the client be used? Not if the thread was interrupted while it was using it. What
  * is left then, the next who looks takes away.
  */

@@ -116,7 +116,7 @@ void world_gpu_end(void)
 
 void world_gpu_process(struct world_process *p)
 {
-	static const struct arb_process begin = ARB_PROCESS_INIT(NULL, NULL, NULL);
+	static const struct arb_process begin = ARB_PROCESS_INIT(NULL, NULL, NULL, NULL);
 
 	if (!gpu.used)
 		return;

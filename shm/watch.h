@@ -1,0 +1,49 @@
+/*
+ * Watching over each other while asleep. The clients of a GPU form a ring by their slots: each watches over the
+ * next one that has a thread of its own for it (the preload's tracker). A client's word `life` is in the robust
+ * list of that thread, so the kernel itself wakes the watcher when the process dies, however it dies and
+ * whatever both are doing. Nobody looks at anybody from time to time for that.
+ */
+#ifndef ARB_WATCH_H
+#define ARB_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "os.h"
+
+struct gpuarb_client;
+
+/* GPUs of one process that are watched: each takes two of the words that a thread can sleep on. */
+#define ARB_WATCH_GPUS 60
+
+struct arb_watch_gpu {
+	struct gpuarb_client *client;
+	uint64_t birth;    /* of the client, when its own word was entered into the list */
+	uint32_t ring;     /* the ring's word when `next` was found */
+	uint32_t next;     /* the neighbour, or ARB_NONE */
+	uint64_t since_ns; /* when its death was announced; 0: it was not */
+	uint32_t ignored, ignored_generation; /* one that was announced dead, and lives: slot + 1 */
+};
+
+/* A thread's, all zeros at first. */
+struct arb_watch {
+	struct arb_os_robust list;
+	uint32_t thread; /* its id, as its own kernel knows it */
+	bool unable;     /* the kernel cannot; the thread just sleeps */
+	unsigned ngpus;
+	struct arb_watch_gpu gpus[ARB_WATCH_GPUS];
+};
+
+/*
+ * Sleeps on a word of this process until it changes or is woken, for `ns` at most (0: for ever), and watches
+ * over the neighbours of these clients meanwhile. Returns early where a neighbour has come, gone or died;
+ * the next call cleans up behind a dead one.
+ */
+void arb_watch_park(struct arb_watch *watch, struct gpuarb_client *const *clients, unsigned n, uint32_t *word,
+	uint32_t value, uint64_t ns);
+
+/* Before the thread ends while the process goes on. */
+void arb_watch_end(struct arb_watch *watch);
+
+#endif
