@@ -164,6 +164,7 @@ lost() { # NAME COMMAND
 	wait $loser || say "$name: exit status $?"
 	between "$name" 25 32
 }
+# At this level it also says that it has joined.
 lost removed :
 told removed 2 'joined the one there is now'
 [ -n "$(ls "$work/removed/state")" ] || say "removed: no new segment"
