@@ -85,6 +85,39 @@ static FILE *stays(const char *arguments, char line[512])
 	return pipe;
 }
 
+static void expect_load(const char *arguments, int status, const char *sentence)
+{
+	char out[4096];
+
+	cr_assert_eq(t_shell(out, sizeof(out),
+			     "LD_LIBRARY_PATH=%s/sim LD_PRELOAD=%s/libgpuarb-preload.so CUDA_VISIBLE_DEVICES=0 %s "
+			     "%s/simload --kernel-us=10 --launches=10",
+			     t_build(), t_build(), arguments, t_build()),
+		status, "%s: %s", arguments, out);
+	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
+}
+
+/* Started by whatever sets the environment: a container engine, Slurm, a shell. */
+Test(place, what_was_not_started_by_gpuarb_run_is_bound_as_well)
+{
+	char line[512], out[4096];
+	FILE *first = stays("--gpu 0 --mem 10Gi --account training", line);
+
+	expect_load("GPUARB_ACCOUNT=web GPUARB_MEM_LIMIT=7Gi", 1,
+		"cannot promise 7Gi to web: 10Gi of 16Gi is promised (training has 10Gi): the GPU is refused");
+	expect_load("GPUARB_ACCOUNT=web GPUARB_MEM_LIMIT=6Gi", 0, "");
+	expect_load("GPUARB_ACCOUNT=training GPUARB_MEM_LIMIT=10Gi", 0, "");
+	expect_load("GPUARB_ACCOUNT=web", 0, "");
+	cr_assert_eq(t_shell(out, sizeof(out), "%s/gpuarb-set --gpu GPU-00000000-0000-0000-0000-00000000000a "
+					       "--account training mem=17Gi",
+			     t_build()),
+		1, "%s", out);
+	cr_assert(strstr(out, "cannot promise 17Gi to training: that is more than the 16Gi"), "%s", out);
+	let_go();
+	pclose(first);
+	expect_load("GPUARB_ACCOUNT=web GPUARB_MEM_LIMIT=16Gi", 0, "");
+}
+
 Test(place, what_goes_beyond_the_gpu_is_refused_as_long_as_the_other_runs)
 {
 	char line[512];
