@@ -1,6 +1,5 @@
 #include "environment.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,8 @@ static bool of_a_service(const char *name)
 {
 	const char *port = strstr(name, "_PORT");
 
-	return strstr(name, "_SERVICE_") || (port && (!port[5] || (port[5] == '_' && isdigit((unsigned char)port[6]))));
+	return strstr(name, "_SERVICE_") ||
+	       (port && (!port[5] || (port[5] == '_' && port[6] >= '0' && port[6] <= '9')));
 }
 
 bool arb_environment_knows(const char *name)
