@@ -12,10 +12,33 @@
 
 #define NAP_NS 30000u
 
+/* Of the current context's device, which may be another one. */
+void memory_say_used(struct arb_device *device)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	__typeof__(cuMemGetInfo_v2) *ask;
+	CUstreamCaptureMode mode;
+	size_t free, total;
+	CUdevice current;
+
+	if (__builtin_expect(!client || !gpuarb_client_used_due(client), 1))
+		return;
+	ask = arb_real(cuMemGetInfo_v2);
+	if (!ask || !memory_ordinal(&current) || current != device->ordinal)
+		return;
+	mode = track_relax();
+	if (ask(&free, &total) == CUDA_SUCCESS && free <= total)
+		gpuarb_client_set_used(client, total - free);
+	track_unrelax(mode);
+}
+
 int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
-	int r = client && bytes ? gpuarb_client_mem_try(client, bytes, need == MEMORY_MOST) : 0;
+	int r;
+
+	memory_say_used(device);
+	r = client && bytes ? gpuarb_client_mem_try(client, bytes, need == MEMORY_MOST) : 0;
 
 	/* Any other failure is the segment's, not the program's: it falls open. */
 	return r == -ENOMEM || r == -EAGAIN ? r : 0;

@@ -49,6 +49,8 @@ bool memory_never(struct arb_device *device, uint64_t bytes);
 /* Counts up to `bytes`, as far as there is room: how much it was. */
 uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
 void memory_release(struct arb_device *device, uint64_t bytes);
+/* Says what of the GPU is in use, where those who take turns at the memory want to know. Costs nothing else. */
+void memory_say_used(struct arb_device *device);
 /* The device of an ordinal, and the ordinal of the current context's. */
 struct arb_device *memory_device(CUdevice ordinal);
 bool memory_ordinal(CUdevice *ordinal);

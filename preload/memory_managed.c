@@ -165,6 +165,7 @@ void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), 
 	struct list list = {.device = device};
 	struct flight flight = {0};
 
+	memory_say_used(device);
 	if (!gpuarb_client_turn_began(device->client) || gpuarb_client_memory(device->client, &memory) < 0 ||
 		!memory.prefetch)
 		return;

@@ -82,6 +82,8 @@ struct gpuarb_client {
 	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
+	arb_u32 memory_turns;   /* the same: the policy is memory */
+	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
 	struct arb_rules rules;
 
 	/* Admission; the last three under guard->adm. */

@@ -6,12 +6,15 @@
 #include "atomic.h"
 #include "client.h"
 #include "events.h"
+#include "foreign.h"
 #include "memory.h"
 #include "reclaim.h"
 #include "residency.h"
 
 /* How long it is tried to clean up behind the dead before memory is refused. */
 #define CLEAN_PATIENCE_NS 200000000u
+/* Asking the driver takes microseconds; programs allocate a thousand times a second. */
+#define USED_EVERY_NS 100000000u
 
 int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
 {
@@ -46,6 +49,7 @@ void arb_client_know_memory(struct gpuarb_client *c)
 		m->physical = 0;
 	c->mem_most = arb_memory_most(m);
 	arb_store32(&c->oversubscribes, m->oversubscribe);
+	arb_store32(&c->memory_turns, c->rules.policy == ARB_POLICY_MEMORY);
 }
 
 void arb_client_memory_freed(struct gpuarb_client *c)
@@ -59,6 +63,22 @@ void arb_client_memory_freed(struct gpuarb_client *c)
 	next = arb_residency_choose(&r);
 	if (next != ARB_NONE)
 		arb_os_wake(&c->seg.slots[next].wake);
+}
+
+bool gpuarb_client_used_due(const struct gpuarb_client *c)
+{
+	return arb_load32(&c->memory_turns) && arb_os_now_ns() - arb_load64(&c->used_ns) >= USED_EVERY_NS;
+}
+
+void gpuarb_client_set_used(struct gpuarb_client *c, uint64_t bytes)
+{
+	uint64_t now = arb_os_now_ns();
+
+	arb_store64(&c->used_ns, now);
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		arb_foreign_bound(&c->seg, bytes, c->rules.memory.per_client, now);
+	arb_lock_give(&c->guard->lock);
 }
 
 bool gpuarb_client_turn_began(struct gpuarb_client *c)

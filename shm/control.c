@@ -16,6 +16,7 @@
 #include "config.h"
 #include "control.h"
 #include "error.h"
+#include "foreign.h"
 #include "os.h"
 #include "promise.h"
 #include "reclaim.h"
@@ -418,4 +419,24 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 	arb_segment_close(&seg);
 	return r == -EBUSY ? arb_fail(err, r, "the segment of %s was too busy to be read as a whole", gpu)
 			   : r;
+}
+
+int gpuarb_control_foreign(const char *dir, const char *gpu, uint64_t used, const uint64_t *foreign,
+	struct gpuarb_error *err)
+{
+	struct arb_segment seg;
+	struct arb_rules rules;
+	int r;
+
+	dir = arb_control_dir(dir);
+	r = arb_control_segment(&seg, dir, gpu, true, err);
+	if (r < 0)
+		return r;
+	arb_control_rules(dir, gpu, &rules);
+	if (foreign)
+		arb_foreign_found(&seg, *foreign, arb_os_now_ns());
+	else
+		arb_foreign_bound(&seg, used, rules.memory.per_client, arb_os_now_ns());
+	arb_segment_close(&seg);
+	return 0;
 }

@@ -12,6 +12,7 @@
 struct arb_memory_rules {
 	uint64_t physical;   /* bytes of the GPU; 0: not known */
 	int64_t oversub_permille; /* of it may be promised */
+	uint64_t foreign;    /* of them: taken by processes that are no clients */
 	uint64_t fixed;      /* left free beside the clients */
 	unsigned percent;    /* the same, on top of it */
 	uint64_t per_client; /* set aside for each that has joined */

@@ -35,7 +35,7 @@ struct gpuarb_promiser {
 	struct arb_lock lock;
 	int64_t value[ARB_KEY_COUNT];
 	uint64_t physical; /* as the driver says */
-	char gpu[ARB_UUID_BYTES];
+	char gpu[ARB_UUID_BYTES + 40]; /* for sentences */
 	uint32_t entry;                 /* ours, or ARB_NONE */
 	char container[ARB_NAME_BYTES]; /* what @container is here */
 	struct arb_promises *all;
@@ -114,6 +114,11 @@ int gpuarb_promiser_open(const char *dir, const char *gpu, uint64_t physical,
 		arb_store64(&p->seg.header->mem_physical, physical);
 	*promiser = p;
 	return 0;
+}
+
+void gpuarb_promiser_call(struct gpuarb_promiser *p, const char *name)
+{
+	snprintf(p->gpu, sizeof(p->gpu), "%s", name);
 }
 
 int gpuarb_promiser_lock(struct gpuarb_promiser *p, struct gpuarb_error *err)

@@ -1,6 +1,7 @@
 #include "residency.h"
 
 #include "atomic.h"
+#include "foreign.h"
 #include "memory.h"
 #include "slot.h"
 #include "wait.h"
@@ -42,13 +43,14 @@ static uint64_t memory_of(const struct arb_residency *r, uint32_t slot)
 	return arb_load64(&r->seg->slots[slot].mem_now);
 }
 
-/* The rules, where they do not say how large the GPU is with what somebody has seen of it. */
+/* The rules, with what somebody has seen of the GPU: how large it is, where they do not say, and what others have. */
 static struct arb_memory_rules rules_of(const struct arb_residency *r)
 {
 	struct arb_memory_rules rules = r->rules->memory;
 
 	if (!rules.physical)
 		rules.physical = arb_load64(&r->seg->header->mem_physical);
+	rules.foreign = arb_foreign_read(r->seg, r->now_ns);
 	return rules;
 }
 

@@ -45,7 +45,7 @@ uint64_t arb_segment_fingerprint(void)
 		AT(arb_account, limit_ppm), AT(arb_account, name), AT(arb_account, home),
 		AT(arb_slot, turn_since_ns), sizeof(struct arb_event), AT(arb_event, what),
 		AT(arb_event, check), sizeof(struct arb_promise), AT(arb_promise, name),
-		AT(arb_state_header, mem_physical), sizeof(struct arb_state_header),
+		AT(arb_state_header, mem_physical), AT(arb_state_header, mem_foreign), sizeof(struct arb_state_header),
 		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
 		AT(arb_state_header, told_window_ms), AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT,
 		ARB_SAMPLE_TIME_SHIFT, ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want),

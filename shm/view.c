@@ -12,6 +12,7 @@
 #include "control.h"
 #include "error.h"
 #include "events.h"
+#include "foreign.h"
 #include "os.h"
 #include "policy.h"
 #include "promise.h"
@@ -297,6 +298,7 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 	uint64_t physical = (uint64_t)m->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
 
 	p->mem_physical = physical ? physical : arb_load64(&v->seg.header->mem_physical);
+	p->mem_foreign = arb_foreign_read(&v->seg, p->now_ns);
 	p->mem_promise_most = arb_promise_limit(p->mem_physical, m->value[ARB_KEY_OVERSUB_RATIO]);
 	p->mem_used = p->mem_promised = 0;
 	p->npromises_waiting = p->nstarts = 0;

@@ -20,6 +20,7 @@
 
 static struct t_dir dir, sim;
 static char out[1 << 20];
+static struct gpuarb_picture picture;
 
 static void begin(void)
 {
@@ -150,6 +151,114 @@ Test(nonclients, a_program_that_is_no_client_is_seen)
 	stop(stranger);
 }
 
+static void expect_run(const char *arguments, int status, const char *sentence)
+{
+	int got = t_shell(out, sizeof(out), "exec %s/gpuarb-run --sim %s", t_build(), arguments);
+
+	cr_assert_eq(got, status, "%s: %d: %s", arguments, got, out);
+	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
+}
+
+#define WHERE " sh -c 'echo $CUDA_VISIBLE_DEVICES'"
+
+Test(nonclients, auto_goes_where_they_leave_room)
+{
+	pid_t stranger;
+
+	run("gpuarb-node");
+	stranger = start("", 14 * 1024);
+	json_decref(look_until(14 * GIB));
+	expect_run("--gpu auto" WHERE, 0, SECOND);
+	expect_run("--gpu auto --mem 9Gi" WHERE, 0, SECOND);
+	expect_run("--gpu auto --mem 1Gi" WHERE, 0, SECOND);
+	/* Where the other one is full as well, the sentence says by whom this one is taken. */
+	expect_run("--account full --gpu 1 --mem 15Gi sh -c 'unset CUDA_VISIBLE_DEVICES; exec $0/gpuarb-run "
+		   "--sim --account web --gpu "
+		   "auto --mem 9Gi true' $T_BUILD",
+		1, "are taken by processes that are no clients (");
+	cr_assert(strstr(out, " simload)"), "%s", out);
+	/* Who names a GPU gets it, and is told. */
+	expect_run("--gpu 0 --mem 4Gi --account web" WHERE, 0, FIRST);
+	cr_assert(strstr(out, FIRST " (GPU 0): 14") && strstr(out, "what is promised may not be there"), "%s",
+		out);
+	/* Where memory moves, there is room for those who wait for their turn. */
+	run("gpuarb-set --gpu 0 oversubscribe=on oversub_ratio=2");
+	expect_run("--gpu 0 --mem 4Gi --account web true", 0, "");
+	cr_assert_str_empty(out, "%s", out);
+	stop(stranger);
+	expect_run("--gpu auto --mem 16Gi" WHERE, 0, "");
+}
+
+/* What those who take turns leave to others, as the segment says. */
+static uint64_t counted(void)
+{
+	struct gpuarb_view *view;
+	struct gpuarb_error err = {0};
+	int r;
+
+	cr_assert_eq(gpuarb_view_open(dir.path, FIRST, &view, &err), 0, "%s", err.text);
+	r = gpuarb_view_read(view, &picture);
+	gpuarb_view_close(view);
+	cr_assert_eq(r, 0);
+	return picture.mem_foreign;
+}
+
+static bool comes(bool (*is)(uint64_t bytes))
+{
+	for (int i = 0; i < 400; i++) {
+		if (is(counted()))
+			return true;
+		t_sleep_us(25000);
+	}
+	return false;
+}
+
+static bool is_theirs(uint64_t bytes)
+{
+	return bytes >= 6 * GIB && bytes < 7 * GIB;
+}
+
+static bool is_none(uint64_t bytes)
+{
+	return bytes == 0;
+}
+
+Test(nonclients, the_watchdog_counts_them_for_those_who_take_turns)
+{
+	pid_t watchdog, stranger;
+	char command[PATH_MAX];
+
+	run("gpuarb-node --gpu 0");
+	snprintf(command, sizeof(command), "%s/gpuarb-watchdog", t_build());
+	watchdog = fork();
+	if (watchdog == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(command, command, "--interval", "50", (char *)NULL);
+		_exit(127);
+	}
+	stranger = start("", 6 * 1024);
+	cr_assert(comes(is_theirs), "%llu", (unsigned long long)counted());
+	stop(stranger);
+	cr_assert(comes(is_none), "%llu", (unsigned long long)counted());
+	stop(watchdog);
+}
+
+/* Nobody but the client: it knows what the driver has free. */
+Test(nonclients, a_client_counts_them_when_it_allocates)
+{
+	pid_t stranger, client;
+
+	run("gpuarb-node --gpu 0");
+	run("gpuarb-set --gpu 0 policy=memory");
+	stranger = start("", 6 * 1024);
+	json_decref(look_until(6 * GIB));
+	cr_assert_eq(counted(), 0);
+	client = start("/gpuarb-run --sim --account web -- ", 1024);
+	cr_assert(comes(is_theirs), "%llu", (unsigned long long)counted());
+	stop(client);
+	stop(stranger);
+}
+
 /* A process of our own, as its slot would describe it. */
 static struct gpuarb_view_client myself(uint64_t bytes)
 {
@@ -160,7 +269,6 @@ static struct gpuarb_view_client myself(uint64_t bytes)
 		.pid = proc.inner_pid, .start_time = proc.start_time, .mem_bytes = bytes};
 }
 
-static struct gpuarb_picture picture;
 static struct nvml_use use;
 static struct nonclients found;
 

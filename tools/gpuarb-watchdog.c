@@ -15,9 +15,13 @@
 
 #include "cli.h"
 #include "cli_gpu.h"
+#include "nonclients.h"
+#include "nvml_child.h"
 
-#define GPUS_MOST   64
-#define FOUND_WRONG 3
+#define GPUS_MOST     64
+#define FOUND_WRONG   3
+#define NVML_EVERY_MS 990
+#define NVML_MS       50
 
 struct options {
 	const char *dir;
@@ -55,8 +59,8 @@ static void say_reclaimed(void *argument, const struct gpuarb_reclaimed *what)
 	if (r->quiet)
 		return;
 	printf("%s: slot %u reclaimed: pid %u (%s) of account %s%s; it had used %.3f s; freed %s\n",
-		cli_gpu_text(r->gpu, gpu),
-		what->slot, what->pid, cli_safe(what->command, command, sizeof(command)),
+		cli_gpu_text(r->gpu, gpu), what->slot, what->pid,
+		cli_safe(what->command, command, sizeof(command)),
 		cli_safe(what->account, account, sizeof(account)), what->was_running ? ", while it ran" : "",
 		(double)what->used_ns / 1e9, cli_bytes(what->freed_bytes, freed, sizeof(freed)));
 }
@@ -88,6 +92,29 @@ static void say_violation(void *argument, const char *sentence)
 	complain(r, "invariant violated: ", sentence);
 }
 
+/*
+ * Those who take turns at a GPU's memory leave alone what programs have that are no clients. NVML stays in a
+ * process of its own; a round does not wait for it if it hangs.
+ */
+static void look_at_others(const struct options *o, const char *gpu, const struct nvml_answer *said)
+{
+	static struct gpuarb_picture picture;
+	struct nonclients found;
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+	int k = 0;
+
+	while (said && k < said->count && strcmp(said->gpus[k].uuid, gpu) != 0)
+		k++;
+	if (!said || k == said->count || gpuarb_view_open(o->dir, gpu, &view, &err) < 0)
+		return;
+	if (gpuarb_view_read(view, &picture) == 0) {
+		nonclients_find(&picture, &said->uses[k], &found);
+		nonclients_tell(o->dir, gpu, &found);
+	}
+	gpuarb_view_close(view);
+}
+
 static void look_after(const struct options *o, const char *gpu, struct round *r)
 {
 	struct gpuarb_error err = {0};
@@ -108,7 +135,7 @@ static void look_after(const struct options *o, const char *gpu, struct round *r
 }
 
 /* GPUs come and go: they are looked for in every round. */
-static void one_round(const struct options *o, struct round *r)
+static void one_round(const struct options *o, const struct nvml_answer *said, struct round *r)
 {
 	static char gpus[GPUS_MOST][ARB_UUID_BYTES];
 	struct gpuarb_error err = {0};
@@ -117,14 +144,31 @@ static void one_round(const struct options *o, struct round *r)
 	*r = (struct round){.quiet = o->quiet};
 	if (o->gpu) {
 		look_after(o, o->gpu, r);
+		look_at_others(o, o->gpu, said);
 	} else {
 		n = gpuarb_control_list(o->dir, gpus, GPUS_MOST, &err);
 		if (n < 0)
 			die("%s", err.text);
-		for (int i = 0; i < n && i < GPUS_MOST; i++)
+		for (int i = 0; i < n && i < GPUS_MOST; i++) {
 			look_after(o, gpus[i], r);
+			look_at_others(o, gpus[i], said);
+		}
 	}
 	fflush(stdout);
+}
+
+/* At most once a second, however short the rounds are. NULL: nothing new. */
+static const struct nvml_answer *ask(struct nvml_child *nvml)
+{
+	static struct timespec last;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (last.tv_sec &&
+		(now.tv_sec - last.tv_sec) * 1000 + (now.tv_nsec - last.tv_nsec) / 1000000 < NVML_EVERY_MS)
+		return NULL;
+	last = now;
+	return nvml_child_ask(nvml, NVML_MS);
 }
 
 static const struct argp_option option_table[] = {
@@ -171,12 +215,15 @@ int main(int argc, char **argv)
 	struct options o = {.interval_ms = 1000};
 	struct sigaction action = {.sa_handler = on_signal};
 	struct gpuarb_error err = {0};
+	struct nvml_child *nvml;
 	int violations = 0;
 
 	cli_parse(&parser, argc, argv, 0, &o);
 	cli_dir_exists(o.dir);
 	if (o.gpu)
 		o.gpu = cli_gpu_is_all(o.gpu) ? NULL : cli_gpu(o.dir, o.gpu);
+	/* Before there are threads. */
+	nvml = o.once ? NULL : nvml_child_begin();
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	/* Admission goes by the GPU's utilisation; while we run, clients leave it to us to sample it. */
@@ -186,7 +233,7 @@ int main(int argc, char **argv)
 	do {
 		struct timespec pause = {o.interval_ms / 1000, o.interval_ms % 1000 * 1000000};
 
-		one_round(&o, now);
+		one_round(&o, ask(nvml), now);
 		violations += now->violations;
 		if (strcmp(now->text, before->text) != 0)
 			fputs(*now->text ? now->text : "gpuarb-watchdog: all is well again\n", stderr);
@@ -196,6 +243,7 @@ int main(int argc, char **argv)
 		if (!o.once && !stop)
 			nanosleep(&pause, NULL);
 	} while (!o.once && !stop);
+	nvml_child_end(nvml);
 	/* In a loop a GPU may come and go; what counts is how the last round ended. */
 	return violations ? FOUND_WRONG : before->failed ? 1 : 0;
 }

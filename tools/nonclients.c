@@ -111,3 +111,13 @@ void nonclients_find(const struct gpuarb_picture *p, const struct nvml_use *use,
 	if (!to->by || unsaid)
 		by_difference(p, use, to);
 }
+
+void nonclients_tell(const char *dir, const char *gpu, const struct nonclients *found)
+{
+	struct gpuarb_error err;
+
+	/* Who may not write there is no administrator: others will say it. */
+	if (found->by)
+		gpuarb_control_foreign(dir, gpu, found->used,
+			found->by == NONCLIENTS_BY_PROCESS ? &found->bytes : NULL, &err);
+}

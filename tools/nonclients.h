@@ -43,4 +43,7 @@ struct nonclients {
 void nonclients_find(
 	const struct gpuarb_picture *picture, const struct nvml_use *use, struct nonclients *found);
 
+/* For those who take turns at the memory of this GPU: writes it down in its segment. */
+void nonclients_tell(const char *dir, const char *gpu, const struct nonclients *found);
+
 #endif

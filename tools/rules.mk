@@ -21,6 +21,8 @@ HEADERS  += ncurses.h jansson.h
 # All are told which GPU.
 $(TOOLS): $(patsubst %,$(BUILD)/obj/tools/%.o,cli_gpu nvml nvml_child)
 $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/node_rights.o $(BUILD)/obj/tools/node_check.o
+# Those that count what programs have which are no clients.
+$(BUILD)/gpuarb-run $(BUILD)/gpuarb-watchdog: $(patsubst %,$(BUILD)/obj/tools/%.o,nonclients proc)
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
 $(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)

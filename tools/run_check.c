@@ -31,12 +31,12 @@ const char *run_check_gpu(const struct run_options *o)
 static void compare(const char *dir, const char *gpu, const char *wanted)
 {
 	struct gpuarb_error err;
-	char now[64];
+	char now[64], name[CLI_GPU_TEXT];
 
 	if (gpuarb_control_get(dir, gpu, NULL, "policy", now, sizeof(now), &err) == 0 && strcmp(now, wanted))
 		die("the policy of %s is %s already; for everybody on it, 'gpuarb-set --gpu %s policy=%s' "
 		    "changes it",
-			gpu, now, gpu, wanted);
+			cli_gpu_text(gpu, name), now, gpu, wanted);
 }
 
 void run_check_policy(const struct run_options *o)

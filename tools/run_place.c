@@ -7,25 +7,96 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpuarb/control.h"
 #include "gpuarb/promise.h"
 
 #include "cli.h"
+#include "cli_gpu.h"
 #include "config.h"
 #include "gpus.h"
+#include "nonclients.h"
+#include "nvml_child.h"
 #include "run.h"
 
 #define POLL_MS 100
+/* How often NVML is asked while somebody waits, in seconds; how long it may take. */
+#define LOOK_S  1.0
+#define NVML_MS 2000
 
 struct candidate {
 	struct gpu gpu;
 	struct gpuarb_promiser *promiser;
 	struct gpuarb_room room;
+	char name[CLI_GPU_TEXT];  /* with the driver's number */
+	struct nonclients others; /* what programs have of it that are no clients */
+	bool moves;               /* memory that does not fit is moved to the host */
 	int fd;
 	struct gpuarb_error err;
 };
 
 static struct candidate all[GPUS_MOST];
 static int nall;
+
+static struct nvml_child *nvml;
+static double looked_s;
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void look_at(const struct run_place *p, struct candidate *c, const struct nvml_use *use)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+	char value[16];
+	int r;
+
+	c->moves = gpuarb_control_get(
+			   p->dir, c->gpu.uuid, NULL, "oversubscribe", value, sizeof(value), &err) == 0 &&
+		   !strcmp(value, "on");
+	memset(&c->others, 0, sizeof(c->others));
+	/* Without the clients they would all be taken for others. */
+	if (gpuarb_view_open(p->dir, c->gpu.uuid, &view, &err) < 0)
+		return;
+	r = gpuarb_view_read(view, &picture);
+	gpuarb_view_close(view);
+	if (r < 0)
+		return;
+	nonclients_find(&picture, use, &c->others);
+	if (!p->only_look)
+		nonclients_tell(p->dir, c->gpu.uuid, &c->others);
+}
+
+/* What NVML says of each, now. It has time when it is asked first. */
+static void look_at_all(const struct run_place *p)
+{
+	const struct nvml_answer *said;
+
+	if (nvml && now_s() - looked_s < LOOK_S)
+		return;
+	if (!nvml)
+		nvml = nvml_child_begin();
+	said = nvml_child_ask(nvml, NVML_MS);
+	looked_s = now_s();
+	for (int i = 0; i < nall; i++) {
+		struct candidate *c = &all[i];
+		const struct nvml_use *use = NULL;
+
+		for (int k = 0; said && k < said->count; k++)
+			if (!strcmp(said->gpus[k].uuid, c->gpu.uuid)) {
+				use = &said->uses[k];
+				snprintf(c->name, sizeof(c->name), "%.63s (GPU %s)", c->gpu.uuid,
+					said->gpus[k].index);
+				gpuarb_promiser_call(c->promiser, c->name);
+			}
+		look_at(p, c, use);
+	}
+}
 
 static int by_name(const void *a, const void *b)
 {
@@ -43,6 +114,7 @@ static void find_all(struct run_place *p, bool automatic)
 		struct candidate *c = &all[nall];
 
 		*c = (struct candidate){.gpu = list[i], .fd = -1};
+		snprintf(c->name, sizeof(c->name), "%.63s", list[i].uuid);
 		if (gpuarb_promiser_open(p->dir, list[i].uuid, list[i].bytes, &c->promiser, &c->err) < 0) {
 			if (!run_without_segment(&c->err, "no memory of it is promised"))
 				fprintf(stderr, "%s: %s: no memory of it is promised\n",
@@ -76,18 +148,48 @@ static void unlock_all(void)
 		gpuarb_promiser_unlock(all[i].promiser);
 }
 
-static uint64_t really_free(const struct gpuarb_room *room)
+static uint64_t minus(uint64_t a, uint64_t b)
 {
-	return room->free > room->loose ? room->free - room->loose : 0;
+	return a > b ? a - b : 0;
+}
+
+static uint64_t really_free(const struct candidate *c)
+{
+	return minus(minus(c->room.free, c->room.loose), c->others.bytes);
+}
+
+/* What is promised must be there as well: programs that are no clients do not go by promises. */
+static bool has_room(const struct candidate *c)
+{
+	return c->room.fits && (!c->room.physical || !c->room.bytes || c->moves || !c->others.bytes ||
+				       c->room.bytes <= minus(c->room.free, c->others.bytes));
+}
+
+/* "14Gi of its 16Gi are taken by processes that are no clients (4711 simload)" */
+static const char *taken(const struct candidate *c, char *text, size_t size)
+{
+	const struct nonclients *o = &c->others;
+	char bytes[32], all_of_it[32], name[32];
+
+	cli_bytes(o->bytes, bytes, sizeof(bytes));
+	cli_bytes(c->room.physical, all_of_it, sizeof(all_of_it));
+	if (o->nlisted)
+		snprintf(text, size, "%s of its %s are taken by processes that are no clients (%u%s%s%s)",
+			bytes, all_of_it, o->list[0].pid, o->list[0].command[0] ? " " : "",
+			cli_safe(o->list[0].command, name, sizeof(name)), o->count > 1 ? " and others" : "");
+	else
+		snprintf(text, size, "about %s of its %s are taken by processes that are no clients", bytes,
+			all_of_it);
+	return text;
 }
 
 /* More room, by memory and then by the share of its time that is left. */
 static bool better(const struct candidate *a, const struct candidate *b)
 {
-	if (a->room.fits != b->room.fits)
-		return a->room.fits;
-	if (really_free(&a->room) != really_free(&b->room))
-		return really_free(&a->room) > really_free(&b->room);
+	if (has_room(a) != has_room(b))
+		return has_room(a);
+	if (really_free(a) != really_free(b))
+		return really_free(a) > really_free(b);
 	return a->room.core_used < b->room.core_used;
 }
 
@@ -107,7 +209,31 @@ static struct candidate *choose(const struct gpuarb_promise *promise)
 			best = c;
 	}
 	/* A place in a queue is given up for room that is there, and for nothing else. */
-	return queued && best && !best->room.fits ? queued : best;
+	return queued && best && !has_room(best) ? queued : best;
+}
+
+static int no_room(const struct candidate *c, const struct gpuarb_promise *promise, struct gpuarb_error *err)
+{
+	char text[256], bytes[32];
+
+	err->code = -ENOSPC;
+	snprintf(err->text, sizeof(err->text), "no GPU has room for the %s of %.30s; %s has the most: %s",
+		cli_bytes(promise->bytes, bytes, sizeof(bytes)), promise->account, c->name,
+		taken(c, text, sizeof(text)));
+	return -ENOSPC;
+}
+
+/* Who names a GPU gets it, and hears that what is promised may not be there. */
+static void warn(const struct gpuarb_promise *promise)
+{
+	char text[256];
+
+	for (int i = 0; i < nall; i++)
+		if (gpuarb_promiser_room(all[i].promiser, promise, &all[i].room) == 0 && all[i].room.fits &&
+			!has_room(&all[i]))
+			fprintf(stderr, "%s: %s: %s; what is promised may not be there\n",
+				program_invocation_short_name, all[i].name,
+				taken(&all[i], text, sizeof(text)));
 }
 
 /* 0, or why it does not fit now. */
@@ -120,7 +246,9 @@ static int try_auto(struct run_place *p, const struct gpuarb_promise *promise, s
 	best = choose(promise);
 	if (!best)
 		die("no GPU's segment can be read");
-	if (!p->only_look) {
+	if (!p->only_look && best->room.fits && !has_room(best)) {
+		r = no_room(best, promise, err);
+	} else if (!p->only_look) {
 		r = gpuarb_promiser_take(best->promiser, promise, p->wait_s >= 0, &best->fd, err);
 		for (int i = 0; i < nall; i++)
 			if (&all[i] != best)
@@ -138,6 +266,7 @@ static int try_given(
 	int r = 0;
 
 	lock_all();
+	warn(promise);
 	for (int i = 0; i < nall && r == 0; i++)
 		r = gpuarb_promiser_take(all[i].promiser, promise, p->wait_s >= 0, &all[i].fd, err);
 	/* A place in the queue is kept, but not in two: others may have theirs the other way round. */
@@ -146,14 +275,6 @@ static int try_given(
 			gpuarb_promiser_drop(all[i].promiser, &all[i].fd);
 	unlock_all();
 	return r;
-}
-
-static double now_s(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
 /* What is asked for: the command line, else the environment, else arbiter.conf. */
@@ -183,7 +304,8 @@ void run_place(struct run_place *p)
 	int r;
 
 	if (p->wait_s >= 0 && !promise.bytes)
-		die_usage("--wait waits for memory that can be promised, and none is asked for; say how much with --mem, "
+		die_usage("--wait waits for memory that can be promised, and none is asked for; say how much "
+			  "with --mem, "
 			  "such as --mem 4Gi");
 	if (!automatic && (!promise.bytes || p->only_look))
 		return;
@@ -193,6 +315,7 @@ void run_place(struct run_place *p)
 		snprintf(p->chosen, sizeof(p->chosen), "%s", p->unpromised);
 	else if (!nall && automatic)
 		die("--gpu auto: no GPU is to be seen here");
+	look_at_all(p);
 	while (nall && (r = automatic ? try_auto(p, &promise, &err) : try_given(p, &promise, &err)) < 0) {
 		if (r != -ENOSPC || p->wait_s < 0)
 			die("%s", err.text);
@@ -202,7 +325,9 @@ void run_place(struct run_place *p)
 			fprintf(stderr, "%s: waiting: %s\n", program_invocation_short_name, err.text);
 		said = true;
 		nanosleep(&(struct timespec){0, POLL_MS * 1000000}, NULL);
+		look_at_all(p);
 	}
+	nvml_child_end(nvml);
 	for (int i = 0; i < nall; i++)
 		gpuarb_promiser_close(all[i].promiser);
 }

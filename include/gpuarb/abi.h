@@ -158,6 +158,10 @@ enum arb_reason {
 #define ARB_SAMPLE_TIME_SHIFT   20 /* in units of 2^ARB_SAMPLE_TIME_UNIT ns; 0: there is no sample yet */
 #define ARB_SAMPLE_TIME_UNIT    16
 
+/* The header's mem_foreign: one word, so that who reads it reads one value. */
+#define ARB_FOREIGN_MIB_BITS  24 /* 16 TiB */
+#define ARB_FOREIGN_TIME_UNIT 20 /* above them: when it was found, in units of 2^20 ns; 0: never */
+
 enum arb_sample_source {
 	ARB_SAMPLE_NONE = 0,
 	ARB_SAMPLE_NVML = 1, /* what the driver says: everybody on the GPU, clients or not */
@@ -392,6 +396,10 @@ struct arb_state_header {
 	arb_u32 accounts_high; /* entries ever used: bounds the scan, checked against naccounts */
 	arb_u64 reclaimed;     /* slots cleaned after a death, ever */
 	arb_u64 mem_physical;  /* bytes of the GPU as the driver told a client, 0: nobody asked: a hint */
+	/* ARB_FOREIGN_*: memory of processes that are no clients. Stored whole by whoever finds it out: the
+	 * watchdog and gpuarb-run by NVML, clients by what the driver has free. Read by those who take turns at
+	 * the memory. A writer that dies leaves the old value or the new one; a wrong one costs turns. */
+	arb_u64 mem_foreign;
 	arb_u64 ticket;        /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
 
 	/* What the event ring says of the GPU as a whole, so that each change is written once: by whoever

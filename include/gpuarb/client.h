@@ -191,6 +191,12 @@ GPUARB_API bool gpuarb_client_mem_driver_refused(
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* The sentence about the last -EDQUOT: who has what. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
+/*
+ * What the driver says is in use of the GPU, by clients or not: from it those who take turns at the memory know
+ * what others have. Due where the policy is memory, at most ten times a second.
+ */
+GPUARB_API bool gpuarb_client_used_due(const struct gpuarb_client *client);
+GPUARB_API void gpuarb_client_set_used(struct gpuarb_client *client, uint64_t bytes);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
 GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 

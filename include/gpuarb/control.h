@@ -90,6 +90,13 @@ GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
  */
 GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error *err);
 
+/*
+ * What NVML says of a GPU's memory, for those who take turns at it: bytes in use, and those of processes that
+ * are no clients; NULL: they cannot be told apart, and have what of it is more than the clients'.
+ */
+GPUARB_API int gpuarb_control_foreign(const char *dir, const char *gpu, uint64_t used, const uint64_t *foreign,
+	struct gpuarb_error *err);
+
 /* An observer. Maps both segments read-only; any number of observers costs the clients nothing. */
 struct gpuarb_view;
 
@@ -182,6 +189,7 @@ struct gpuarb_picture {
 	uint64_t reclaimed;
 	int reserved_slot;          /* -1: none */
 	uint64_t mem_physical;      /* bytes of the GPU; 0: not known */
+	uint64_t mem_foreign;       /* counted for processes that are no clients, by those who take turns */
 	uint64_t mem_used;          /* by all accounts */
 	uint64_t mem_promised;      /* quotas of all accounts, also of those that have not begun */
 	uint64_t mem_promise_most;  /* what they may add up to; 0: not known */

@@ -27,6 +27,9 @@ GPUARB_API int gpuarb_promiser_open(const char *dir, const char *gpu, uint64_t p
 /* What has been promised stays so while somebody has the descriptor. */
 GPUARB_API void gpuarb_promiser_close(struct gpuarb_promiser *promiser);
 
+/* What its sentences call the GPU, if not by its UUID. */
+GPUARB_API void gpuarb_promiser_call(struct gpuarb_promiser *promiser, const char *name);
+
 /* From here to gpuarb_promiser_unlock nobody else promises anything of this GPU. -EAGAIN: somebody is at it,
  * and does not end. */
 GPUARB_API int gpuarb_promiser_lock(struct gpuarb_promiser *promiser, struct gpuarb_error *err);
