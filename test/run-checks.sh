@@ -24,11 +24,13 @@ limit() { # TARGET
 	echo "${DEADLINE:-600}"
 }
 
-# The lines that say what went wrong, in the order in which they came; without any, the last ones.
+# The lines that say what went wrong, in the order in which they came, and of what Criterion shows with one of them, such
+# as a screen, the beginning; without any, the last lines.
 sentences() { # LOG
 	local wrong='not true:|^\[FAIL\]|^\[----\]|^\[ERR|error:|ERROR: |WARNING: Thread|SUMMARY: |runtime error|^deadline: |^    pid [0-9]|^[a-z_-]+: |^[A-Za-z]*(Error|Exception)\b|\*\*\*'
 	local found
-	found=$(grep -aE "$wrong" "$1" | grep -avE 'skipped:|not tried|\*\*\* .*Error [0-9]+$' | tail -n 25)
+	found=$(grep -aE "$wrong" "$1" | grep -avE 'skipped:|not tried|\*\*\* .*Error [0-9]+$' |
+		awk '/^\[----\]  / { if (++more > 5) next } !/^\[----\]  / { more = 0 } 1' | tail -n 30)
 	[ -n "$found" ] || found=$(tail -n 15 "$1")
 	cut -c 1-300 <<<"$found" | sed 's/^/    /'
 }

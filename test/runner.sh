@@ -47,6 +47,9 @@ passes) echo "all is well" ;;
 fails)
 	echo "a line before"
 	echo "test/x.c:7: not true: a == b: they differ" >&2
+	echo "[----] test/y.c:8: Assertion Failed"
+	for i in \$(seq 99); do echo "[----]   screen \$i"; done
+	echo "[FAIL] top::shows_it: (0.01s)"
 	exit 2 ;;
 says-little) echo "nothing that looks like a sentence"; exit 2 ;;
 is-skipped)
@@ -92,6 +95,10 @@ has end '^check: is-skipped: is-skipped: skipped: there is nothing to try it wit
 has end "^check: fails failed after [0-9]+ s.*/build/check/fails.log; 'make fails' runs it alone"
 has end '^    test/x.c:7: not true: a == b: they differ$'
 hasnt end 'a line before'
+has end '^    \[----\] test/y.c:8: Assertion Failed$'
+has end '^    \[----\]   screen 5$'
+hasnt end 'screen 6$'
+has end '^    \[FAIL\] top::shows_it'
 has end '^    nothing that looks like a sentence$'
 has end '^check: hangs was not done in time: killed after [0-9]+ s'
 has end '^    deadline: hangs was not done after 4 s'
