@@ -88,6 +88,7 @@ void turn_join_run(struct world *w);
 void turn_wait(struct world *w);
 void turn_end(struct world *w);
 void turn_shrink(struct world *w);
+void turn_say_used(struct world *w);
 void promise_make(struct world *w);
 void promise_join(struct world *w);
 void promise_join_little(struct world *w);
