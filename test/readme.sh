@@ -48,7 +48,12 @@ cat >"$work/bin/make" <<END
 #!/bin/sh
 exec /usr/bin/make -n -C "$top" BUILD="$build" "\$@" >/dev/null
 END
-chmod +x "$work"/bin/*
+# A program of one's own, which knows nothing of a simulated driver.
+cat >"$work/here/my-program" <<END
+#!/bin/sh
+exec "$build/simload" -k 200 -d 1 >/dev/null
+END
+chmod +x "$work"/bin/* "$work/here/my-program"
 export PATH=$work/bin:$build:$PATH LD_LIBRARY_PATH=$build/sim
 export GPUARB_DIR=$work/arb GPUSIM_DIR=$work/gpu GPUARB_CONF=/dev/null GPUSIM_MODE=share
 unset GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LIMITS_FILE LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
@@ -82,7 +87,7 @@ done
 grep -q -- '-e GPUARB_CORE_LIMIT=40 ' "$work/podman" || say "the container got no limit"
 
 lines=$(wc -l <"$top/README.md")
-[ "$lines" -le 200 ] || say "it has $lines lines; 200 are enough"
+[ "$lines" -le 210 ] || say "it has $lines lines; 210 are enough"
 for link in $(grep -oE '\]\([^)]+\)' "$top/README.md" | sed 's/](\(.*\))/\1/'); do
 	case "$link" in http*) continue ;; esac
 	[ -e "$top/$link" ] || say "$link leads nowhere"
