@@ -259,6 +259,31 @@ Test(nonclients, a_client_counts_them_when_it_allocates)
 	stop(stranger);
 }
 
+/* 10 of 16 GiB fit together, but not beside 6 that do not move. */
+Test(nonclients, clients_that_would_fit_without_them_take_turns)
+{
+	pid_t stranger, clients[2];
+	bool waits = false;
+
+	run("gpuarb-node --gpu 0");
+	run("gpuarb-set --gpu 0 oversubscribe=on switch_time=fixed switch_fixed_s=600");
+	stranger = start("", 6 * 1024);
+	json_decref(look_until(6 * GIB));
+	clients[0] = start("/gpuarb-run --sim --account a -- ", 5 * 1024);
+	clients[1] = start("/gpuarb-run --sim --account b -- ", 5 * 1024);
+	for (int i = 0; i < 300 && !waits; i++) {
+		json_t *gpu = look();
+
+		waits = number(gpu, "memory", "processes_waiting") == 1;
+		json_decref(gpu);
+		t_sleep_us(50000);
+	}
+	cr_assert(waits, "%s", out);
+	stop(clients[0]);
+	stop(clients[1]);
+	stop(stranger);
+}
+
 /* A process of our own, as its slot would describe it. */
 static struct gpuarb_view_client myself(uint64_t bytes)
 {

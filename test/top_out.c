@@ -156,8 +156,9 @@ Test(out, json_keeps_to_its_schema)
 }
 
 static const struct field memory_fields[] = {{"physical_bytes", "i?"}, {"used_bytes", "i"},
-	{"promised_bytes", "i"}, {"promise_most_bytes", "i?"}, {"processes_waiting", "i"},
-	{"programs_waiting_to_start", "i"}, {"first_to_start", "a"}, {NULL, NULL}};
+	{"promised_bytes", "i"}, {"promise_most_bytes", "i?"}, {"non_client_bytes", "i"},
+	{"processes_waiting", "i"}, {"programs_waiting_to_start", "i"}, {"first_to_start", "a"},
+	{NULL, NULL}};
 static const struct field device_fields[] = {{"memory_total_bytes", "i?"}, {"memory_used_bytes", "i?"},
 	{"utilisation_percent", "i?"}, {NULL, NULL}};
 static const struct field non_clients_fields[] = {
@@ -343,7 +344,7 @@ Test(out, metrics_say_what_is_so)
 	expect_line(text, "gpuarb_gpu_non_client_memory_bytes{" GPU "} 9663676416");
 	expect_line(text, "gpuarb_gpu_non_client_processes{" GPU "} 2");
 	expect_line(text, "gpuarb_gpu_info{" GPU ",index=\"1:0\",name=\"NVIDIA Imaginary "
-						 "16GB\",policy=\"concurrent\",billing=\"weighted\"} 1");
+			  "16GB\",policy=\"concurrent\",billing=\"weighted\"} 1");
 	expect_line(text, "gpuarb_gpu_conservation_error_seconds{" GPU "} 0");
 	expect_line(text, "gpuarb_gpu_reclaimed_slots_total{" GPU "} 3");
 	expect_line(text, "gpuarb_gpu_usage_ratio{" GPU "} 0.883000");

@@ -184,6 +184,7 @@ static json_t *memory_of(const struct gpuarb_picture *p)
 	set(o, "used_bytes", number(p->mem_used));
 	set(o, "promised_bytes", number(p->mem_promised));
 	set(o, "promise_most_bytes", number_or_null(p->mem_promise_most));
+	set(o, "non_client_bytes", number(p->mem_foreign));
 	set(o, "processes_waiting", number(p->nmem_waiting));
 	set(o, "programs_waiting_to_start", number(p->npromises_waiting));
 	for (unsigned i = 0; i < p->nstarts && i < GPUARB_VIEW_STARTS; i++) {
