@@ -37,17 +37,19 @@ static void add_bytes(struct text *t, uint64_t bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 	unsigned unit = 0;
-	uint64_t rest = 0;
+	uint64_t rest = 0, tenths;
 
 	while (bytes >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
 		rest = bytes & 1023;
 		bytes >>= 10;
 		unit++;
 	}
-	if (unit && bytes < 100 && rest * 10 / 1024)
-		add(t, "%u.%u %s", (unsigned)bytes, (unsigned)(rest * 10 / 1024), units[unit]);
+	/* To the nearest tenth, or from 100 on to the nearest whole, as the tools do. */
+	tenths = bytes * 10 + (rest * 10 + 512) / 1024;
+	if (unit && tenths < 1000 && tenths % 10)
+		add(t, "%u.%u %s", (unsigned)(tenths / 10), (unsigned)(tenths % 10), units[unit]);
 	else
-		add(t, "%u %s", (unsigned)bytes, units[unit]);
+		add(t, "%u %s", (unsigned)((tenths + 5) / 10), units[unit]);
 }
 
 /* Names are others' words: nothing in them acts on a terminal. */
