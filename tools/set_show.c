@@ -1,5 +1,6 @@
 #include "set_show.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,12 +41,17 @@ static unsigned show_set(const struct arb_control *control, const char *account)
 static unsigned show_in_force(const char *dir, const char *gpu, const char *account)
 {
 	static struct gpuarb_picture picture;
+	struct gpuarb_error err = {0};
 	struct gpuarb_view *view;
 	char text[64], name[ARB_NAME_BYTES];
 	unsigned shown = 0;
 
-	if (gpuarb_view_open(dir, gpu, &view, NULL) < 0)
+	if (gpuarb_view_open(dir, gpu, &view, &err) < 0) {
+		if (err.code != -ENOENT)
+			fprintf(stderr, "%s: what is in force cannot be seen: %s\n", program_invocation_short_name,
+				err.text);
 		return 0;
+	}
 	if (gpuarb_view_read(view, &picture) < 0)
 		picture.naccounts = 0;
 	gpuarb_view_close(view);

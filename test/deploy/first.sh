@@ -146,7 +146,7 @@ if [ "$(id -u)" != 0 ] || ! unshare --mount true 2>/dev/null; then
 else
 	export -f copy inside
 	export work build
-	said=$(timeout 120 unshare --mount --propagation private bash -c copy 2>&1)
+	said=$(timeout 240 unshare --mount --propagation private bash -c copy 2>&1)
 	case $? in
 	0) [ -z "$said" ] || say "$said" ;;
 	77) echo "first: nothing was installed, there can be no copy of this system: $said" ;;

@@ -73,10 +73,11 @@ run() { "$@" "$shm/gpuarb-run" --sim -- "$shm/simload" --kernel-us=50 --launches
 run_closed() { GPUARB_ON_ERROR=closed run "$@"; }
 run_mem() { "$@" "$shm/gpuarb-run" --sim --mem 1Gi -- "$shm/simload" --kernel-us=50 --launches=50; }
 run_class() { "$@" env GPUARB_GPU="$gpu" "$shm/gpuarb-run" --sim --class default -- "$shm/simload" --kernel-us=50 --launches=50; }
+show() { "$@" "$shm/gpuarb-set" --gpu "$gpu" --show; }
 make_it() { "$@" "$shm/gpuarb-node" --gpu "$gpu"; }
 told="members of the group gpuarb may: 'sudo adduser \\\$USER gpuarb', then log in again"
 if named true 2>/dev/null; then
-	for what in join look clean run run_closed run_mem run_class make_it; do
+	for what in join look show clean run run_closed run_mem run_class make_it; do
 		tried=$((tried + 1))
 		$what named >"$shm/out" 2>&1
 		grep -q "$told" "$shm/out" || say "who is not in the group may not $what and is told: $(cat "$shm/out")"
