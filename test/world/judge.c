@@ -8,6 +8,7 @@
 #include "../../shm/check.h"
 #include "../../shm/client.h"
 #include "../../shm/running.h"
+#include "../../shm/text.h"
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
 
@@ -58,6 +59,16 @@ static unsigned members(const uint64_t *bits, unsigned words)
 	return n;
 }
 
+/* Whoever should wake another may be on its way. */
+static bool anybody_held_up(void)
+{
+	for (unsigned i = 0; i < world.nthreads; i++)
+		if (world.threads[i]->state != THREAD_GONE &&
+			(world.threads[i]->held_up || world.threads[i]->process->stopped))
+			return true;
+	return false;
+}
+
 /* Who sleeps although the word on which it sleeps has changed was not woken by whoever changed it. */
 static void check_sleepers(void)
 {
@@ -72,11 +83,8 @@ static void check_sleepers(void)
 			t->changed_ns = world.now_ns;
 		if (world.now_ns < t->changed_ns + LOST_NS)
 			continue;
-		/* Whoever changed it may be on its way to waking it. */
-		for (unsigned k = 0; k < world.nthreads; k++)
-			if (world.threads[k]->state != THREAD_GONE &&
-				(world.threads[k]->held_up || world.threads[k]->process->stopped))
-				return;
+		if (anybody_held_up())
+			return;
 		world_fail("lost wake-up: thread %u (%s) of process %u sleeps since %.3f ms, its word was "
 			   "%u and is %u",
 			t->number, t->name, t->process->number, (double)(world.now_ns - t->since_ns) / 1e6,
@@ -84,7 +92,7 @@ static void check_sleepers(void)
 	}
 }
 
-/* A place that is kept for one who sleeps: it was not told. */
+/* A place that is kept for one who sleeps: it was not told, or told in vain. */
 static void check_reservation(const struct arb_snap *s)
 {
 	uint32_t slot = (uint32_t)s->reserved - 1;
@@ -97,15 +105,16 @@ static void check_reservation(const struct arb_snap *s)
 	if (!s->reserved || !world_terms.quiet || slot >= judge.seg.nslots ||
 		world.now_ns < judge.reserved_at + LOST_NS || world.now_ns > s->reserved_until)
 		return;
+	if (anybody_held_up())
+		return;
 	for (unsigned i = 0; i < world.nthreads; i++) {
 		struct world_thread *t = world.threads[i];
 
-		if (t->state != THREAD_GONE && t->held_up)
-			return;
+		/* Where nobody runs it may enter: it did not see the reservation before it slept, or was not
+		 * woken for it. */
 		if (t->state == THREAD_WAITING && t->word == &judge.seg.slots[slot].wake.v &&
-			t->since_ns < judge.reserved_at)
-			world_fail("lost wake-up: slot %u sleeps since before its place was kept for it, %.3f "
-				   "ms ago",
+			(t->since_ns < judge.reserved_at || (!s->weight && world.now_ns > t->since_ns + LOST_NS)))
+			world_fail("lost wake-up: slot %u sleeps, and its place has been kept for it for %.3f ms",
 				slot, (double)(world.now_ns - judge.reserved_at) / 1e6);
 	}
 }
@@ -158,6 +167,24 @@ void judge_step(void)
 		check_quotas();
 	check_sleepers();
 	check_reservation(&s);
+}
+
+bool judge_used(const char *account, uint64_t *used_ns)
+{
+	struct arb_account_snap a;
+	char name[ARB_NAME_BYTES];
+	struct arb_snap s;
+
+	if (!judge_segment() || arb_running_read(&judge.seg, &s) < 0)
+		return false;
+	for (uint32_t i = 0; i < arb_load32(&judge.seg.header->accounts_high); i++) {
+		arb_text_load(judge.seg.accounts[i].name, ARB_NAME_WORDS, name);
+		if (strcmp(name, account) || arb_account_read(&judge.seg, i, &a) < 0)
+			continue;
+		*used_ns = arb_account_usage(&judge.seg, &s, &a, a.wall, false) / ARB_TICKS_PER_NS;
+		return true;
+	}
+	return false;
 }
 
 void judge_rest(void)

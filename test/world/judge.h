@@ -23,6 +23,8 @@ void judge_begin(void);
 void judge_step(void);
 /* Of the segment that is there now; NULL if there is none. */
 struct arb_segment *judge_segment(void);
+/* What an account has used, as bills have it; false: there is none of that name. */
+bool judge_used(const char *account, uint64_t *used_ns);
 /* Everybody should have ended: has everybody? Then cleans up behind the dead, and sends a newcomer. */
 void judge_aftermath(const char *const *environment);
 /* The law, the invariants, and that accounts have been billed all of the busy time. */

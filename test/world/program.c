@@ -33,6 +33,7 @@ void program_prepare(struct program *p, const char *account, unsigned core_pct, 
 	program_set(p, "GPUARB_DIR", WORLD_DIR);
 	program_set(p, "GPUARB_CONF", "/dev/null");
 	program_set(p, "GPUARB_ACCOUNT", p->account);
+	program_set(p, "GPUARB_LOG", "off");
 	program_set(p, "GPUSIM_SEED", "1");
 	if (core_pct) {
 		snprintf(p->limit, sizeof(p->limit), "%u", core_pct);

@@ -27,9 +27,10 @@ static struct {
 	unsigned n;
 	uint64_t end_ns;
 	bool robbed, slices, concurrent;
-	char settings[8][24];
+	char settings[2 * PROGRAMS][24];
 	unsigned nsettings;
 	unsigned account_pct[8];
+	uint64_t account_mem_mb[8]; /* 0: no quota */
 	double longest_kernel_ms;
 } plan;
 
@@ -51,6 +52,8 @@ static void draw_line(char *line, size_t size, double seconds)
 	const char *pattern = patterns[world_chance_below(&world.programs, 5)];
 	int n = snprintf(line, size, "--kernel-us=%u --duration=%.3f --pattern=%s", us, seconds, pattern);
 
+	/* What it queues ends some time. */
+	n += snprintf(line + n, size - (size_t)n, " --launches=%u", us < 1000 ? 0 : 1000000 / us);
 	n += snprintf(line + n, size - (size_t)n, " --wait=%s",
 		waits[world_chance_below(&world.programs, 4)]);
 	if (maybe(2))
@@ -78,11 +81,11 @@ static void draw_line(char *line, size_t size, double seconds)
 		plan.longest_kernel_ms = us / 1e3;
 }
 
-static void setting(struct program *p, const char *name, uint64_t value)
+static void setting(struct program *p, const char *name, uint64_t value, const char *unit)
 {
-	char *text = plan.settings[plan.nsettings % 8];
+	char *text = plan.settings[plan.nsettings % (2 * PROGRAMS)];
 
-	snprintf(text, sizeof(plan.settings[0]), "%llu", (unsigned long long)value);
+	snprintf(text, sizeof(plan.settings[0]), "%llu%s", (unsigned long long)value, unit);
 	program_set(p, name, text);
 	plan.nsettings++;
 }
@@ -114,8 +117,10 @@ static void draw_plan(unsigned programs)
 		plan.n = PROGRAMS;
 	plan.slices = maybe(2);
 	plan.concurrent = !strcmp(policy, "concurrent");
-	for (unsigned i = 0; i < 8; i++)
+	for (unsigned i = 0; i < 8; i++) {
 		plan.account_pct[i] = (unsigned)PICK(0, 0, 10, 25, 50, 80);
+		plan.account_mem_mb[i] = PICK(0, 0, 50, 150, 2000);
+	}
 	plan.end_ns = world.now_ns + (uint64_t)((seconds + 0.4) * 1e9);
 	for (unsigned i = 0; i < plan.n; i++) {
 		char line[256], account[32];
@@ -125,7 +130,9 @@ static void draw_plan(unsigned programs)
 		snprintf(account, sizeof(account), "account%u", a);
 		program_prepare(&plan.programs[i], account, plan.account_pct[a], line);
 		program_set(&plan.programs[i], "GPUARB_POLICY", policy);
-		setting(&plan.programs[i], "GPUARB_WINDOW_MS", window_ms);
+		setting(&plan.programs[i], "GPUARB_WINDOW_MS", window_ms, "");
+		if (plan.account_mem_mb[a])
+			setting(&plan.programs[i], "GPUARB_MEM_LIMIT", plan.account_mem_mb[a], "Mi");
 	}
 	faults_draw(false);
 	world_terms = (struct world_terms){
@@ -135,6 +142,15 @@ static void draw_plan(unsigned programs)
 static void respawn(struct world_process *dead)
 {
 	(void)dead;
+}
+
+/* What a process had at most, but for its context. */
+static uint64_t most_memory(uint64_t most, uint64_t peak)
+{
+	const uint64_t context = 300ull << 20;
+
+	peak = peak > context ? peak - context : 0;
+	return peak > most ? peak : most;
 }
 
 /* Attained by the GPU's books and billed, by account; both in ns. */
@@ -169,12 +185,13 @@ static void check_books(void)
 	for (unsigned i = 0; i < plan.n; i++)
 		limited &= plan.programs[i].core_pct && plan.concurrent;
 	if (!faults.kills && !faults.stops && !plan.robbed &&
-		(busy < (double)state.busy_ns * 0.95 - 10e6 ||
-			(limited && busy > (double)state.busy_ns * 1.10 + copying + 60e6)))
+		(busy < (double)state.busy_ns * 0.98 - 3e6 ||
+			(limited && busy > (double)state.busy_ns * 1.015 + copying + 2e6)))
 		world_fail("billed for %.3f ms, the GPU was busy for %.3f ms", busy / 1e6,
 			(double)state.busy_ns / 1e6);
 	for (unsigned a = 0; a < 8 && !world.failed; a++) {
 		double got = 0;
+		uint64_t mem = 0;
 		unsigned pct = plan.account_pct[a];
 
 		for (unsigned i = 0; i < plan.n; i++) {
@@ -184,9 +201,14 @@ static void check_books(void)
 				continue;
 			for (unsigned k = 0; k < p->load.processes; k++)
 				for (int j = 0; j < n; j++)
-					if (p->process[k] && list[j].pid == (int)(1000 + p->process[k]->number))
+					if (p->process[k] && list[j].pid == (int)(1000 + p->process[k]->number)) {
 						got += (double)list[j].device_ns;
+						mem = most_memory(mem, list[j].memory_peak_bytes);
+					}
 		}
+		if (plan.account_mem_mb[a] && !faults.changes && mem > plan.account_mem_mb[a] << 20)
+			world_fail("a process of account%u had %llu bytes, its quota is %llu MiB", a,
+				(unsigned long long)mem, (unsigned long long)plan.account_mem_mb[a]);
 		if (pct && !faults.changes && got > pct / 100.0 * elapsed + slack)
 			world_fail("account%u got %.3f ms of the GPU in %.0f ms, its limit is %u percent", a,
 				got / 1e6, elapsed / 1e6, pct);

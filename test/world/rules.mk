@@ -54,3 +54,9 @@ CHECK         += check-world
 .PHONY: check-world
 check-world: $(WORLD) ## the arbiter in virtual time, by seed: a minute of small random worlds (SEEDS=1000000: a night)
 	@$(WORLD) --seeds 1..$(SEEDS) --minutes $(WORLD_MINUTES)
+
+# Does it find mistakes? Each in a copy of the tree, which takes a while: ONLY=pattern for some of them.
+.PHONY: check-world-mutations
+check-world-mutations: ## deliberate mistakes in a copy of the product: how many seeds the world needs to find each
+	@mkdir -p $(BUILD)/mutations && git ls-files -co --exclude-standard | tar -cf - -T - | tar -xf - -C $(BUILD)/mutations
+	@perl test/world/mutations.pl $(BUILD)/mutations $(MAKE) --no-print-directory CC="'$(CC)'" BUILD=build build/world

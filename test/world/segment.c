@@ -27,7 +27,7 @@ struct client {
 };
 
 static struct {
-	bool polite;
+	bool polite, strict, lone; /* lone: one limited client that always wants more */
 	uint64_t end_ns;
 	unsigned nclients, slots, window_ms;
 	struct client clients[64];
@@ -111,6 +111,9 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 			c->held -= bytes;
 		return;
 	}
+	/* Often just what is left of the quota, or one byte more. */
+	if (c->mem_bytes > c->held && below(c, 3) == 0)
+		bytes = c->mem_bytes - c->held + below(c, 2);
 	world_does("takes memory", bytes, c->held);
 	r = expect("mem_reserve", gpuarb_client_mem_reserve(client, bytes), MAY(-ENOMEM));
 	if (r == 0)
@@ -275,11 +278,15 @@ static void draw_plan(unsigned clients)
 {
 	static const char *const policies[] = {"concurrent", "exclusive", "auto", "fair", "memory"};
 	const char *policy;
-	bool limits;
+	unsigned carryover;
+	bool limits, borrow;
 
 	memset(&plan, 0, sizeof(plan));
-	plan.polite = world_chance_below(&world.programs, 2);
+	plan.lone = !clients && world_chance_once_in(&world.programs, 6);
+	plan.polite = plan.lone || world_chance_below(&world.programs, 2);
 	plan.nclients = clients ? clients : (unsigned)PICK(1, 2, 2, 3, 3, 4, 6, 8);
+	if (plan.lone)
+		plan.nclients = 1;
 	if (plan.nclients > 64)
 		plan.nclients = 64;
 	plan.slots = plan.nclients + (unsigned)world_chance_below(&world.programs, 4);
@@ -290,7 +297,7 @@ static void draw_plan(unsigned clients)
 	policy = policies[world_chance_below(&world.programs, plan.polite ? 4 : 5)];
 	plan.window_ms = (unsigned)PICK(10, 20, 50, 100);
 	plan.end_ns = world.now_ns + (plan.polite ? 400 : 150) * WORLD_MS;
-	limits = world_chance_below(&world.programs, 2);
+	limits = plan.lone || world_chance_below(&world.programs, 2);
 	for (unsigned i = 0; i < ACCOUNTS; i++) {
 		plan.account_pct[i] = limits ? (unsigned)PICK(10, 20, 30, 50, 80, 100) : 0;
 		plan.account_mem[i] = PICK(0, 100000, 500000);
@@ -299,8 +306,11 @@ static void draw_plan(unsigned clients)
 	set("GPUARB_POLICY", policy);
 	set_number("GPUARB_WINDOW_MS", plan.window_ms);
 	set("GPUARB_BILLING", world_chance_below(&world.programs, 3) ? "weighted" : "full");
-	set("GPUARB_BORROW", world_chance_below(&world.programs, 3) ? "off" : "idle");
-	set_number("GPUARB_CARRYOVER_PERCENT", PICK(100, 100, 50, 0));
+	borrow = world_chance_below(&world.programs, 3) == 0 && !plan.lone;
+	set("GPUARB_BORROW", borrow ? "idle" : "off");
+	carryover = plan.lone ? 100 : (unsigned)PICK(100, 100, 50, 0);
+	set_number("GPUARB_CARRYOVER_PERCENT", carryover);
+	plan.strict = !borrow && carryover == 100;
 	set_number("GPUARB_SLICE_MS", PICK(1, 5, 10));
 	set_number("GPUARB_RESERVE_US", PICK(1000, 5000, 20000));
 	set_number("GPUARB_GRACE_MS", PICK(20, 100, 500));
@@ -309,20 +319,63 @@ static void draw_plan(unsigned clients)
 		struct client *c = &plan.clients[i];
 
 		world_chance_seed(&c->chance, world_chance_next(&world.programs));
-		c->account = (unsigned)world_chance_below(&world.programs, ACCOUNTS + 1);
+		c->account = (unsigned)world_chance_below(&world.programs, ACCOUNTS + !plan.lone);
 		c->core_pct = c->account < ACCOUNTS ? plan.account_pct[c->account] : 0;
 		c->mem_bytes = c->account < ACCOUNTS ? plan.account_mem[c->account] : 0;
 		c->priority = (unsigned)PICK(0, 1, 50, 100);
 		c->turn_us = (unsigned)PICK(100, 1000, 4000);
 		c->think_us = (unsigned)PICK(0, 100, 3000);
+		if (plan.lone) {
+			c->turn_us = 4000;
+			c->think_us = 0;
+		}
 	}
 	faults_draw(plan.polite);
+	if (plan.lone)
+		faults = (struct faults){0};
 	world_terms = (struct world_terms){
 		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
 		.quotas_fixed = !faults.changes && !faults.garbles,
 		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
 		.every = plan.slots > 16 ? 64 : 4,
 	};
+}
+
+/*
+ * In a polite world where nobody is killed or stopped, over the whole run: an account gets no more than its
+ * limit, and a window's quota that it may take in advance, and what its members do between two looks at the
+ * bill; and one that is alone, and always wants more, gets what it may have.
+ */
+static void check_limits(void)
+{
+	uint64_t elapsed = plan.end_ns - world.start_ns, window = plan.window_ms * WORLD_MS, slack = 0, used;
+	uint64_t looks = 0;
+
+	if (world.failed || !plan.polite || !world_terms.quiet || !plan.strict)
+		return;
+	for (unsigned i = 0; i < plan.nclients; i++) {
+		slack += plan.clients[i].process->pauses_ns;
+		looks += 3 * WORLD_MS + 20 * world.weather.late_ns;
+	}
+	if (world.weather.very_late_in)
+		slack += 50 * WORLD_MS;
+	for (unsigned a = 0; a < ACCOUNTS && !world.failed; a++) {
+		uint64_t quota = elapsed * plan.account_pct[a] / 100;
+		char name[16];
+
+		snprintf(name, sizeof(name), "account%u", a);
+		if (!plan.account_pct[a] || plan.account_pct[a] == 100 || !judge_used(name, &used))
+			continue;
+		if (used > quota + window * plan.account_pct[a] / 100 + slack + looks)
+			world_fail("%s has used %.3f ms in %.0f ms, its limit is %u percent", name,
+				(double)used / 1e6, (double)elapsed / 1e6, plan.account_pct[a]);
+		if (plan.nclients == 1 && !plan.clients[0].think_us && plan.clients[0].turn_us > 500 &&
+			used + 2 * window * plan.account_pct[a] / 100 + 2 * slack + looks + 10 * WORLD_MS <
+				quota)
+			world_fail("%s has used %.3f ms in %.0f ms, alone and always wanting more; its limit "
+				   "is %u percent",
+				name, (double)used / 1e6, (double)elapsed / 1e6, plan.account_pct[a]);
+	}
 }
 
 void segment_world(uint64_t seed, unsigned clients)
@@ -336,6 +389,7 @@ void segment_world(uint64_t seed, unsigned clients)
 	faults_start(plan.end_ns, respawn);
 	/* Everybody ends by itself; who was stopped, some time later. */
 	world_run(plan.end_ns + 20 * WORLD_S, judge_step);
+	check_limits();
 	judge_aftermath(plan.environment);
 	judge_end();
 }
