@@ -378,6 +378,7 @@ static void more_than_there_is(void)
 /* What is said of what is refused; leaves the environment as it was. */
 static void says(void)
 {
+	unsetenv("GPUARB_LOG");
 	run("what is refused is said", pm_says, "256Mi");
 	run("what is refused is said, whichever way it is asked for", pm_says_ways, "256Mi");
 	setenv("GPUARB_CONTEXT_MB", "300", 1);
