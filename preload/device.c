@@ -271,8 +271,9 @@ struct arb_device *arb_device_known(CUdevice ordinal)
 {
 	if (ordinal < 0 || ordinal >= ARB_DEVICES)
 		return NULL;
-	return __atomic_load_n(&arb_own.devices[ordinal].state, __ATOMIC_ACQUIRE) == JOINED ? &arb_own.devices[ordinal]
-										    : NULL;
+	return __atomic_load_n(&arb_own.devices[ordinal].state, __ATOMIC_ACQUIRE) == JOINED
+		       ? &arb_own.devices[ordinal]
+		       : NULL;
 }
 
 bool arb_device_named(const char *uuid, struct arb_device **device)
@@ -319,8 +320,8 @@ CUresult arb_device_refuses_current(void)
 	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
 	CUdevice ordinal = -1;
 
-	if (!__atomic_load_n(&arb_own.refusals, __ATOMIC_ACQUIRE) || !get ||
-		get(&ordinal) != CUDA_SUCCESS || ordinal < 0 || ordinal >= ARB_DEVICES)
+	if (!__atomic_load_n(&arb_own.refusals, __ATOMIC_ACQUIRE) || !get || get(&ordinal) != CUDA_SUCCESS ||
+		ordinal < 0 || ordinal >= ARB_DEVICES)
 		return CUDA_SUCCESS;
 	return (CUresult)__atomic_load_n(&arb_own.devices[ordinal].refused, __ATOMIC_RELAXED);
 }

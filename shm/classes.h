@@ -28,7 +28,8 @@ extern const struct arb_class_rules arb_class_default;
 
 /* Tasks without a class have this one. */
 #define ARB_CLASS_STAYS_SENTENCE                                                                             \
-	"the class '%s' cannot be taken away: tasks that name no class belong to it; an empty value, such as "   \
+	"the class '%s' cannot be taken away: tasks that name no class belong to it; an empty value, such "  \
+	"as "                                                                                                \
 	"priority=, sets it back"
 
 bool arb_class_name_ok(const char *name);

@@ -479,7 +479,8 @@ static int load_environment(struct arb_config *config, struct gpuarb_error *err)
 		}
 		if (!text || !*text)
 			continue;
-		r = arb_config_parse((enum arb_key)key, text, where, &config->value[key], result ? NULL : err);
+		r = arb_config_parse(
+			(enum arb_key)key, text, where, &config->value[key], result ? NULL : err);
 		config->given[key] |= r == 0;
 		if (!result)
 			result = r;

@@ -15,19 +15,12 @@
 #define PREFIX "GPUARB_"
 
 static const char *const others[] = {
-	"GPUARB_ACCOUNT",
-	"GPUARB_CDI", /* set by gpuarb-cdi in containers */
-	"GPUARB_CONF",
-	"GPUARB_DEEPBIND",
-	"GPUARB_DIR",
-	"GPUARB_DISABLE",
-	"GPUARB_GID", /* of the job that sets up a node of Kubernetes */
-	"GPUARB_GPU",
-	"GPUARB_GPUS", /* the same */
-	"GPUARB_LIBRARY", /* gpuarb.py */
-	"GPUARB_LIMITS_FILE",
-	"GPUARB_LOG",
-	"GPUARB_TOP", /* of the exporter to Prometheus */
+	"GPUARB_ACCOUNT", "GPUARB_CDI", /* set by gpuarb-cdi in containers */
+	"GPUARB_CONF", "GPUARB_DEEPBIND", "GPUARB_DIR", "GPUARB_DISABLE",
+	"GPUARB_GID",                                     /* of the job that sets up a node of Kubernetes */
+	"GPUARB_GPU", "GPUARB_GPUS",                      /* the same */
+	"GPUARB_LIBRARY",                                 /* gpuarb.py */
+	"GPUARB_LIMITS_FILE", "GPUARB_LOG", "GPUARB_TOP", /* of the exporter to Prometheus */
 };
 #define OTHERS (sizeof(others) / sizeof(others[0]))
 
@@ -82,7 +75,8 @@ static void describe(const char *entry, char *sentence, size_t size)
 	meant = arb_environment_meant(name);
 	if (meant)
 		snprintf(sentence, size,
-			"the environment variable %s is not known and does nothing; did you mean %s?", name, meant);
+			"the environment variable %s is not known and does nothing; did you mean %s?", name,
+			meant);
 	else
 		snprintf(sentence, size,
 			"the environment variable %s is not known and does nothing; those of settings are in "
@@ -103,7 +97,8 @@ int gpuarb_client_environment(void (*say)(void *argument, const char *sentence),
 
 		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0)
 			continue;
-		snprintf(name, sizeof(name), "%.*s", n < sizeof(name) ? (int)n : (int)sizeof(name) - 1, *entry);
+		snprintf(name, sizeof(name), "%.*s", n < sizeof(name) ? (int)n : (int)sizeof(name) - 1,
+			*entry);
 		if (n < sizeof(name) && arb_environment_knows(name))
 			continue;
 		describe(*entry, sentence, sizeof(sentence));

@@ -75,7 +75,8 @@ static int find_control(struct gpuarb_client *c, const struct arb_config *config
 	if (r == -ENOENT)
 		r = open_control(c, &create, config, err);
 	c->have_control = r == 0;
-	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM || r == -ENOSPC || r == -EDQUOT ? 0 : r;
+	return r == -EACCES || r == -EROFS || r == -ENOENT || r == -EPERM || r == -ENOSPC || r == -EDQUOT ? 0
+													  : r;
 }
 
 /* Both segments. */
@@ -117,7 +118,8 @@ static const char *why_not_joined(int r)
 	case -ENOSPC:
 		return "all of its accounts are taken";
 	case -EBUSY:
-		return "its directory, or what is promised of it, is held by somebody who does not go on (stopped?)";
+		return "its directory, or what is promised of it, is held by somebody who does not go on "
+		       "(stopped?)";
 	case -ESTALE:
 		return "the file was removed or replaced just now";
 	}
@@ -152,7 +154,8 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 		account = secure_getenv("GPUARB_ACCOUNT");
 	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
 	c->own_account = !account || !*account || c->by_container;
-	if (!c->own_account && arb_config_account(account, o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
+	if (!c->own_account &&
+		arb_config_account(account, o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
 		return -EINVAL;
 	if (o->core_pct > 100 || o->priority > 100)
 		return arb_fail(

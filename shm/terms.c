@@ -20,8 +20,8 @@ int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 	if (status.core_pct >= 100)
 		snprintf(core, sizeof(core), "all of the GPU's time");
 	else if (status.quota_ppm < status.core_pct * 10000)
-		snprintf(core, sizeof(core), "%u percent of the GPU's time (%u.%u now, limits are scaled)", status.core_pct,
-			status.quota_ppm / 10000, status.quota_ppm / 1000 % 10);
+		snprintf(core, sizeof(core), "%u percent of the GPU's time (%u.%u now, limits are scaled)",
+			status.core_pct, status.quota_ppm / 10000, status.quota_ppm / 1000 % 10);
 	else
 		snprintf(core, sizeof(core), "%u percent of the GPU's time", status.core_pct);
 	if (status.mem_limit) {

@@ -16,7 +16,8 @@ static int run(const char *tool, const char *arguments)
 	return t_shell(out, sizeof(out), "%s/%s %s </dev/null", t_build(), tool, arguments);
 }
 
-/* The options of a tool, as its help lists them: word[i] after letter[i], which is ' ' where there is none. */
+/* The options of a tool, as its help lists them: word[i] after letter[i], which is ' ' where there is none.
+ */
 static int listed(const char *tool, char letter[64], char word[64][64])
 {
 	int n = 0;
@@ -96,7 +97,8 @@ Test(options, what_is_typed_wrong_ends_with_2)
 		{"gpuarb-watchdog", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-node", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-cdi", "--percents 0", "--percents cannot be '0'"},
-		{"gpuarb-cdi", "--gpu GPU-00000000-0000-0000-0000-00000000000a --library relative.so", "must be given with its full path"},
+		{"gpuarb-cdi", "--gpu GPU-00000000-0000-0000-0000-00000000000a --library relative.so",
+			"must be given with its full path"},
 	};
 
 	for (unsigned t = 0; t < TOOLS; t++) {
@@ -108,26 +110,27 @@ Test(options, what_is_typed_wrong_ends_with_2)
 		int status = run(wrong[i].tool, wrong[i].arguments);
 
 		cr_assert_eq(status, 2, "%s %s: %d: %s", wrong[i].tool, wrong[i].arguments, status, out);
-		cr_assert(strstr(out, wrong[i].sentence), "%s %s: %s", wrong[i].tool, wrong[i].arguments,
-			out);
+		cr_assert(
+			strstr(out, wrong[i].sentence), "%s %s: %s", wrong[i].tool, wrong[i].arguments, out);
 	}
 }
 
 Test(options, a_variable_that_there_is_not_is_named_once)
 {
-	static const char sentence[] = ": the environment variable GPUARB_CORELIMIT is not known and does nothing; "
-				       "did you mean GPUARB_CORE_LIMIT?\n";
+	static const char sentence[] =
+		": the environment variable GPUARB_CORELIMIT is not known and does nothing; "
+		"did you mean GPUARB_CORE_LIMIT?\n";
 
 	/* Each in a way that ends at once. */
-	static const char *const arguments[TOOLS] = {
-		"--dry-run true", "--keys", "--once --gpu x", "--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no"};
+	static const char *const arguments[TOOLS] = {"--dry-run true", "--keys", "--once --gpu x",
+		"--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no"};
 
 	for (unsigned t = 0; t < TOOLS; t++) {
 		char expected[256];
 		const char *first;
 
-		t_shell(out, sizeof(out), "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null %s/%s %s </dev/null", t_build(),
-			tools[t], arguments[t]);
+		t_shell(out, sizeof(out), "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null %s/%s %s </dev/null",
+			t_build(), tools[t], arguments[t]);
 		snprintf(expected, sizeof(expected), "%s%s", tools[t], sentence);
 		first = strstr(out, expected);
 		cr_assert(first, "%s: %s", tools[t], out);
@@ -145,11 +148,13 @@ Test(options, a_program_is_told_of_it_too)
 
 	t_dir_make(&dir, NULL);
 	cr_assert_eq(t_shell(out, sizeof(out),
-			     "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s LD_PRELOAD=%s/libgpuarb-"
+			     "GPUARB_CORELIMIT=5 GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s "
+			     "LD_PRELOAD=%s/libgpuarb-"
 			     "preload.so LD_LIBRARY_PATH=%s/sim %s/simload -P 2 -t 3 -n 50 -k 10",
 			     dir.path, dir.path, t_build(), t_build(), t_build()),
 		0, "%s", out);
-	for (char *at = out; (at = strstr(at, "warn preload: the environment variable GPUARB_CORELIMIT is not known"));
+	for (char *at = out;
+		(at = strstr(at, "warn preload: the environment variable GPUARB_CORELIMIT is not known"));
 		at++)
 		n++;
 	cr_assert_eq(n, 2, "%s", out);

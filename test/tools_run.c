@@ -69,7 +69,8 @@ Test(run, who_asks_for_another_limit_than_its_account_has_is_told)
 	cr_assert_eq(gpuarb_client_open(&options, &client, NULL), 0);
 	snprintf(command, sizeof(command), "--dir %s --account job --core 50 -- true", place);
 	expect("", command, 0,
-		"account job: a program that runs already asked for 30 percent, this one asks for 50 percent: the "
+		"account job: a program that runs already asked for 30 percent, this one asks for 50 "
+		"percent: the "
 		"stricter limit counts for both, 30 percent\n");
 	snprintf(command, sizeof(command), "--dir %s --account job --core 20 -- true", place);
 	expect("", command, 0, "counts for both, 20 percent\n");
@@ -154,23 +155,26 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 }
 
 /*
- * Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of its
- * own and without rights that stand above all of it.
+ * Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of
+ * its own and without rights that stand above all of it.
  */
-static int in_directory(const char *kind, const char *on_error, const char *command, char *output, size_t size)
+static int in_directory(
+	const char *kind, const char *on_error, const char *command, char *output, size_t size)
 {
-	size_t state = arb_segment_size(
-		ARB_SLOTS_DEFAULT, arb_segment_accounts_for(ARB_SLOTS_DEFAULT), ARB_EVENTS);
+	size_t state =
+		arb_segment_size(ARB_SLOTS_DEFAULT, arb_segment_accounts_for(ARB_SLOTS_DEFAULT), ARB_EVENTS);
 	int r;
 
 	/* Not among the others, whose quotes it would end. */
 	setenv("COMMAND", command, 1);
 	r = t_shell(output, size,
 		"KIND=%s TIGHT=%zu GPUARB_ON_ERROR=%s GPUARB_CONF=/dev/null B=%s unshare -rm sh -c '"
-		"w=$(mktemp -d /dev/shm/gpuarb-run-XXXXXX); trap \"umount $w; rm -r $w $w-sim\" EXIT; mkdir $w-sim; "
+		"w=$(mktemp -d /dev/shm/gpuarb-run-XXXXXX); trap \"umount $w; rm -r $w $w-sim\" EXIT; mkdir "
+		"$w-sim; "
 		"[ $KIND = full ] && room=64k || room=64m; [ $KIND = tight ] && room=$TIGHT; "
 		"[ $KIND = read-only ] && room=$room,ro; "
-		"mount -t tmpfs -o size=$room none $w 2>/dev/null || exit 77; export d=$w/gpuarb GPUSIM_DIR=$w-sim; "
+		"mount -t tmpfs -o size=$room none $w 2>/dev/null || exit 77; export d=$w/gpuarb "
+		"GPUSIM_DIR=$w-sim; "
 		"[ $KIND = forbidden ] && chmod 555 $w; "
 		"setpriv --inh-caps=-all --bounding-set=-all sh -c \"$COMMAND\"'",
 		kind, state + 65536, on_error, t_build());
@@ -186,7 +190,8 @@ static const char *const kinds[] = {"full", "read-only", "forbidden"};
 /* What each of them gives, with its own words for the reason. */
 static void expect_alike(const char *on_error, const char *command, int status, const char *sentence)
 {
-	static const char *const reasons[] = {"No space left on device", "Read-only file system", "Permission denied"};
+	static const char *const reasons[] = {
+		"No space left on device", "Read-only file system", "Permission denied"};
 	static const char *const before[] = {"no room in ", "Read-only file system", "Permission denied"};
 	char out[8192];
 
@@ -194,14 +199,15 @@ static void expect_alike(const char *on_error, const char *command, int status, 
 		int r = in_directory(kinds[i], on_error, command, out, sizeof(out));
 
 		cr_assert_eq(r, status, "%s, %s, %s: %d: %s", kinds[i], on_error, command, r, out);
-		cr_assert(strstr(out, reasons[i]) || strstr(out, before[i]), "%s, %s: %s", kinds[i], command, out);
-		cr_assert(strstr(out, sentence), "%s, %s, %s: %s", kinds[i], on_error, command, out);
-		cr_assert_eq(strstr(out, "\"completed\":20") != NULL, status == 0, "%s, %s: %s", kinds[i], command,
+		cr_assert(strstr(out, reasons[i]) || strstr(out, before[i]), "%s, %s: %s", kinds[i], command,
 			out);
+		cr_assert(strstr(out, sentence), "%s, %s, %s: %s", kinds[i], on_error, command, out);
+		cr_assert_eq(strstr(out, "\"completed\":20") != NULL, status == 0, "%s, %s: %s", kinds[i],
+			command, out);
 	}
 }
 
-#define LOAD "$B/simload -n 20 -k 10"
+#define LOAD  "$B/simload -n 20 -k 10"
 #define ALONE "the process keeps its own limits, as if it were alone\n"
 
 Test(run, a_full_a_read_only_and_a_forbidden_directory_are_alike)
@@ -213,13 +219,16 @@ Test(run, a_full_a_read_only_and_a_forbidden_directory_are_alike)
 		": no memory of it is promised (on_error = open)\n");
 	expect_alike("open", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 0,
 		": the program runs without a lease (on_error = open)\n");
-	expect_alike("closed", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 1, "nothing is started");
+	expect_alike("closed", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 1,
+		"nothing is started");
 	expect_alike("open",
-		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d " LOAD, 0,
-		ALONE);
+		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 "
+		"GPUARB_DIR=$d " LOAD,
+		0, ALONE);
 	expect_alike("closed",
-		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d " LOAD, 1,
-		"the GPU is refused (on_error = closed)");
+		"LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 "
+		"GPUARB_DIR=$d " LOAD,
+		1, "the GPU is refused (on_error = closed)");
 }
 
 /* As one that may not be made: a client goes by its own settings then, and is among the others. */
@@ -228,8 +237,8 @@ Test(run, there_may_be_no_room_for_the_control_segment)
 	char out[8192];
 
 	cr_assert_eq(in_directory("tight", "closed",
-			     "LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 GPUARB_DIR=$d "
-			     LOAD "; ls $d/state $d/control",
+			     "LD_PRELOAD=$B/libgpuarb-preload.so LD_LIBRARY_PATH=$B/sim GPUARB_CORE_LIMIT=50 "
+			     "GPUARB_DIR=$d " LOAD "; ls $d/state $d/control",
 			     out, sizeof(out)),
 		0, "%s", out);
 	cr_assert(strstr(out, "/state:\nGPU-") && !strstr(out, "/control:\nGPU-"), "%s", out);
@@ -256,31 +265,38 @@ Test(run, what_has_taken_hold_is_said_by_the_program_itself)
 		": joined: account web may use 30 percent of the GPU's time and 1Gi of its memory\n";
 
 	cr_assert(mkdtemp(place));
-	snprintf(before, sizeof(before), "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place, place);
-	snprintf(command, sizeof(command), "--sim --account web --core 30 --mem 1Gi --verbose -- %s/simload -n 20 -k 10",
-		t_build());
+	snprintf(before, sizeof(before),
+		"GPUARB_CORE_LIMIT= GPUARB_MEM_LIMIT= GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s",
+		place, place);
+	snprintf(command, sizeof(command),
+		"--sim --account web --core 30 --mem 1Gi --verbose -- %s/simload -n 20 -k 10", t_build());
 	cr_assert_eq(run(before, command, out, sizeof(out)), 0, "%s", out);
 	line = strstr(out, " info preload: GPU-");
 	cr_assert(line && strstr(line, sentence), "%s", out);
 	cr_assert_null(strstr(line + 15, "preload: "), "one line: %s", out);
 	/* What the program prints is its own. */
-	cr_assert_eq(t_shell(out, sizeof(out), "%s %s/gpuarb-run %s 2>/dev/null", before, t_build(), command), 0);
+	cr_assert_eq(
+		t_shell(out, sizeof(out), "%s %s/gpuarb-run %s 2>/dev/null", before, t_build(), command), 0);
 	cr_assert(*out == '{' && strchr(out, '\n') == out + strlen(out) - 1, "%s", out);
 	/* What is in force, not what was asked for. */
-	cr_assert_eq(t_shell(out, sizeof(out), "%s %s/gpuarb-set --account web core=55 mem=", before, t_build()), 0, "%s",
-		out);
-	expect(before, command, 0, "joined: account web may use 55 percent of the GPU's time and 1Gi of its memory\n");
+	cr_assert_eq(
+		t_shell(out, sizeof(out), "%s %s/gpuarb-set --account web core=55 mem=", before, t_build()),
+		0, "%s", out);
+	expect(before, command, 0,
+		"joined: account web may use 55 percent of the GPU's time and 1Gi of its memory\n");
 	/* Nothing without it, nor where the log is a file. */
 	snprintf(command, sizeof(command), "--sim --account free -- %s/simload -n 20 -k 10", t_build());
 	run(before, command, out, sizeof(out));
 	cr_assert_null(strstr(out, "preload: "), "%s", out);
-	snprintf(before, sizeof(before), "GPUARB_LOG=%s/log GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s", place,
-		place, place);
-	snprintf(command, sizeof(command), "-v --sim --account free -- %s/simload -n 20 -k 10; cat %s/log >&2", t_build(),
-		place);
+	snprintf(before, sizeof(before),
+		"GPUARB_CORE_LIMIT= GPUARB_MEM_LIMIT= GPUARB_LOG=%s/log GPUARB_CONF=/dev/null GPUARB_DIR=%s "
+		"GPUSIM_DIR=%s",
+		place, place, place);
+	snprintf(command, sizeof(command),
+		"-v --sim --account free -- %s/simload -n 20 -k 10; cat %s/log >&2", t_build(), place);
 	run(before, command, out, sizeof(out));
-	cr_assert(strstr(out, "account free may use all of the GPU's time and as much of its memory as there is\n") >
-			  strchr(out, '}'),
+	cr_assert(strstr(out, "account free may use all of the GPU's time and as much of its memory as there "
+			      "is\n") > strchr(out, '}'),
 		"%s", out);
 	snprintf(command, sizeof(command), "rm -r %s", place);
 	cr_assert_eq(system(command), 0);
@@ -318,7 +334,8 @@ Test(run, an_account_s_name_is_never_cut)
 Test(run, to_wait_is_to_wait_for_memory)
 {
 	expect_refused("GPUARB_CONF=/dev/null", "--wait " STARTED, 2,
-		"--wait waits for memory that can be promised, and none is asked for; say how much with --mem");
+		"--wait waits for memory that can be promised, and none is asked for; say how much with "
+		"--mem");
 	expect_refused("GPUARB_CONF=/dev/null", "--wait=5 --mem 0 " STARTED, 2, "none is asked for");
 	expect("GPUARB_CONF=/dev/null GPUARB_MEM_LIMIT=1Mi", "--wait --dry-run true", 0, "GPUARB_ACCOUNT");
 	expect("", "--print-container-flags --wait --mem 1Gi", 2, "runs nothing");

@@ -425,16 +425,17 @@ Test(top, the_command_is_what_an_interpreter_runs)
 	snprintf(script, sizeof(script), "%s/train it.py", dir.path);
 	file = fopen(script, "w");
 	cr_assert(file);
-	fprintf(file,
-		"import ctypes, subprocess, sys\n"
-		"cuda = ctypes.CDLL('libcuda.so.1')\n"
-		"context = ctypes.c_void_p()\n"
-		"assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0\n"
-		"for how in ['--once', '-i', '100', '--width', '240'], ['--json'], ['--prom']:\n"
-		"    sys.stdout.write(subprocess.check_output(['env', '-u', 'LD_PRELOAD', sys.argv[1]] + how).decode())\n");
+	fprintf(file, "import ctypes, subprocess, sys\n"
+		      "cuda = ctypes.CDLL('libcuda.so.1')\n"
+		      "context = ctypes.c_void_p()\n"
+		      "assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0\n"
+		      "for how in ['--once', '-i', '100', '--width', '240'], ['--json'], ['--prom']:\n"
+		      "    sys.stdout.write(subprocess.check_output(['env', '-u', 'LD_PRELOAD', sys.argv[1]] "
+		      "+ how).decode())\n");
 	cr_assert_eq(fclose(file), 0);
 	cr_assert_eq(t_shell(out, sizeof(out),
-			     "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s GPUARB_ACCOUNT=web LD_PRELOAD=%s/libgpuarb-"
+			     "GPUARB_CONF=/dev/null GPUARB_DIR=%s GPUSIM_DIR=%s GPUARB_ACCOUNT=web "
+			     "LD_PRELOAD=%s/libgpuarb-"
 			     "preload.so LD_LIBRARY_PATH=%s/sim python3 -u '%s' %s/gpuarb-top --token s3cret",
 			     dir.path, dir.path, t_build(), t_build(), script, t_build()),
 		0, "%s", out);
@@ -463,7 +464,8 @@ Test(top, mistakes_get_a_sentence)
 	expect("--gpu GPU-nosuch --once -i 100", 1, "GPU-nosuch");
 	/* Of two directories the last counts. */
 	expect("--once --dir /no/such/place", 1,
-		"gpuarb-top: --dir /no/such/place: No such file or directory; allowed: a directory of segments");
+		"gpuarb-top: --dir /no/such/place: No such file or directory; allowed: a directory of "
+		"segments");
 	expect("--json --dir /dev/null", 1, "--dir /dev/null: Not a directory");
 	expect("--dir /no/such/place", 1, "--dir /no/such/place: No such file");
 	expect("--help", 0, "Say in words why it does not get more");

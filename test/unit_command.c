@@ -75,7 +75,10 @@ Test(command, whatever_the_command_line_holds)
 	cr_assert_str_eq(name, "0123456789abcd");
 	arb_command_name("0123456789abc\xc3\xa4", 16, name, sizeof(name));
 	cr_assert_str_eq(name, "0123456789abc\xc3\xa4");
-	memcpy(longest, "python3\0" "0123456789.py", 22);
+	memcpy(longest,
+		"python3\0"
+		"0123456789.py",
+		22);
 	arb_command_name(longest, 22, name, sizeof(name));
 	cr_assert_str_eq(name, "python3 0123456");
 }

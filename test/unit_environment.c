@@ -29,10 +29,12 @@ Test(environment, a_misspelt_one_is_told_what_was_meant)
 	expect("GPUARB_", NULL);
 }
 
-/* Every quoted GPUARB_... in the sources of the library, the preload and the tools is the name of a variable. */
+/* Every quoted GPUARB_... in the sources of the library, the preload and the tools is the name of a variable.
+ */
 Test(environment, whatever_is_read_is_known)
 {
-	FILE *pipe = popen("grep -hoE '\"GPUARB_[A-Z_]+\"' shm/*.c preload/*.c tools/*.c tools/python/*.py shm/keys.def",
+	FILE *pipe = popen(
+		"grep -hoE '\"GPUARB_[A-Z_]+\"' shm/*.c preload/*.c tools/*.c tools/python/*.py shm/keys.def",
 		"r");
 	char name[128];
 	unsigned n = 0;
@@ -73,8 +75,9 @@ Test(environment, only_ours_are_looked_at_and_each_is_said_once)
 	cr_assert_eq(gpuarb_client_environment(note, NULL), 0, "%s", said);
 	setenv("GPUARB_CORELIMIT", "5", 1);
 	cr_assert_eq(gpuarb_client_environment(note, NULL), 1);
-	cr_assert_str_eq(said, "the environment variable GPUARB_CORELIMIT is not known and does nothing; did you "
-			       "mean GPUARB_CORE_LIMIT?\n");
+	cr_assert_str_eq(said,
+		"the environment variable GPUARB_CORELIMIT is not known and does nothing; did you "
+		"mean GPUARB_CORE_LIMIT?\n");
 	unsetenv("GPUARB_CORELIMIT");
 	said[0] = '\0';
 	memset(longest + 7, 'X', 100);

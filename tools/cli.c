@@ -135,7 +135,8 @@ void cli_dir_exists(const char *dir)
 		return;
 	code = stat(dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 	if (code)
-		die("--dir %s: %s; allowed: a directory of segments, as gpuarb-node or the first client makes it",
+		die("--dir %s: %s; allowed: a directory of segments, as gpuarb-node or the first client "
+		    "makes it",
 			dir, strerror(code));
 }
 

@@ -28,8 +28,8 @@ enum cli_word {
 /* The first two fields of a row in a tool's table of options: its word and its key. */
 #define CLI_OPTION(id) cli_word_##id, OPT_##id
 
-/* argp_parse with --help, --usage and --version as well, and 2 for mistakes in usage. Then says which GPUARB_...
- * variables are misspelt. */
+/* argp_parse with --help, --usage and --version as well, and 2 for mistakes in usage. Then says which
+ * GPUARB_... variables are misspelt. */
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input);
 
 /* For a tool's table of options: what all of them have. */

@@ -103,8 +103,8 @@ static const char *account(const struct run_options *o)
 	return name;
 }
 
-/* The program's own words, from where it has joined: nobody else knows when that is. In a file, if its log goes
- * there. */
+/* The program's own words, from where it has joined: nobody else knows when that is. In a file, if its log
+ * goes there. */
 static void say_more(const struct run_options *o)
 {
 	const char *log = getenv("GPUARB_LOG");
@@ -113,7 +113,8 @@ static void say_more(const struct run_options *o)
 		run_set(o, "GPUARB_LOG", log && !strcmp(log, "debug") ? log : "info");
 }
 
-/* Where the simulated driver is: beside this program, as in a build directory, or where `make install` puts it. */
+/* Where the simulated driver is: beside this program, as in a build directory, or where `make install` puts
+ * it. */
 static const char *simulator(void)
 {
 	static const char *const places[] = {"/sim", "/../lib/gpuarb/sim"};
@@ -177,8 +178,12 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
 	CLI_OPTION_DIR(0),
-	{CLI_OPTION(SIM), NULL, 0, "On the simulated GPU: no driver and no GPU are needed; kernels take time and compute nothing", 0},
-	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU", 0},
+	{CLI_OPTION(SIM), NULL, 0,
+		"On the simulated GPU: no driver and no GPU are needed; kernels take time and compute "
+		"nothing",
+		0},
+	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU",
+		0},
 	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
 	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,
 		"Print flags for docker run or podman run that make a container a client, and run nothing",

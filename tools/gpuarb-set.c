@@ -45,11 +45,15 @@ static void check(const struct options *o, const char *name, const char *value)
 	if (arb_keys[key].scope == ARB_SCOPE_ACCOUNT && !target)
 		die_usage("%s is a limit of an account: say which one with --account, --pid or --all", name);
 	if (arb_keys[key].scope == ARB_SCOPE_GPU && target)
-		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, mem and "
+		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, "
+			  "mem and "
 			  "priority",
 			name, target);
-	if (*value && arb_config_parse(key, value, o->account ? o->account : target ? target : "GPU", &parsed,
-			      &err) < 0)
+	if (*value && arb_config_parse(key, value,
+			      o->account ? o->account
+			      : target   ? target
+					 : "GPU",
+			      &parsed, &err) < 0)
 		die_usage("%s", err.text);
 }
 
@@ -93,8 +97,7 @@ static void plan(const struct options *o, struct work *w)
 
 			w->changes[n] = (struct gpuarb_change){
 				account, o->keys[i], *o->values[i] ? o->values[i] : NULL};
-			w->before[n] =
-				(struct gpuarb_change){account, o->keys[i], set ? w->values[n] : NULL};
+			w->before[n] = (struct gpuarb_change){account, o->keys[i], set ? w->values[n] : NULL};
 		}
 }
 
@@ -163,8 +166,7 @@ static void change(const struct options *o, const struct set_gpus *gpus)
 		if (gpuarb_control_change(o->dir, list[i].gpu, list[i].changes, list[i].count, &err) == 0)
 			continue;
 		while (i-- > 0)
-			gpuarb_control_change(
-				o->dir, list[i].gpu, list[i].before, list[i].count, &ignored);
+			gpuarb_control_change(o->dir, list[i].gpu, list[i].before, list[i].count, &ignored);
 		if (save)
 			conf_save_abandon(save);
 		die("%s", err.text);
@@ -204,7 +206,8 @@ static void show(const struct options *o, const struct set_gpus *gpus)
 
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(GPU), "GPU", 0,
-		"The GPU, by its number, its UUID or the beginning of that, or all (default: the only one that "
+		"The GPU, by its number, its UUID or the beginning of that, or all (default: the only one "
+		"that "
 		"has a segment, or the one that the account or process is on)",
 		0},
 	CLI_OPTION_DIR(0),

@@ -17,7 +17,8 @@
 #include "segment.h"
 
 /* The state segment that the program will use, where that can be told and it is there. */
-static bool there_is(const struct run_options *o, const char *dir, char path[PATH_MAX], struct gpuarb_error *err)
+static bool there_is(
+	const struct run_options *o, const char *dir, char path[PATH_MAX], struct gpuarb_error *err)
 {
 	char names[1][ARB_UUID_BYTES];
 	bool named = o->gpu && arb_segment_name_ok(o->gpu);
@@ -48,8 +49,8 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 	nearest(path);
 	if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0 || statvfs(path, &fs) != 0) {
 		err->code = -errno;
-		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s%s", path, strerror(-err->code),
-			arb_rights_hint(path, err->code, hint, sizeof(hint)));
+		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s%s", path,
+			strerror(-err->code), arb_rights_hint(path, err->code, hint, sizeof(hint)));
 		return err->code;
 	}
 	free_bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
@@ -57,10 +58,11 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 		return 0;
 	err->code = -ENOSPC;
 	snprintf(err->text, sizeof(err->text),
-		"no room in %.200s: the segments of a GPU take %s and %s are free; make room, or have fewer slots "
+		"no room in %.200s: the segments of a GPU take %s and %s are free; make room, or have fewer "
+		"slots "
 		"(GPUARB_SLOTS, %u now)",
-		dir, cli_bytes(bytes, needed, sizeof(needed)), cli_bytes(free_bytes, free_text, sizeof(free_text)),
-		slots);
+		dir, cli_bytes(bytes, needed, sizeof(needed)),
+		cli_bytes(free_bytes, free_text, sizeof(free_text)), slots);
 	return err->code;
 }
 
@@ -117,7 +119,8 @@ bool run_without_segment(const struct gpuarb_error *err, const char *then)
 	case -EPERM:
 		if (is_closed(&slots))
 			die("%s; nothing is started (on_error = closed)", err->text);
-		fprintf(stderr, "%s: %s: %s (on_error = open)\n", program_invocation_short_name, err->text, then);
+		fprintf(stderr, "%s: %s: %s (on_error = open)\n", program_invocation_short_name, err->text,
+			then);
 		return true;
 	default:
 		return false;
