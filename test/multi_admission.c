@@ -583,6 +583,12 @@ Test(leases, errors_have_a_sentence)
 	cr_assert(strstr(gpuarb_error_text(), "'nonsense'"), "%s", gpuarb_error_text());
 	cr_assert_eq(gpuarb_acquire("no/such", NULL, &lease), -EINVAL);
 	cr_assert(strstr(gpuarb_error_text(), "no/such"), "%s", gpuarb_error_text());
+	/* A slip of the pen makes no segment, which everybody would find who names no GPU. */
+	cr_assert_eq(gpuarb_acquire("GPU-nope", NULL, &lease), -ENODEV);
+	cr_assert(strstr(gpuarb_error_text(), "there is no GPU 'GPU-nope': it has no segment"), "%s",
+		gpuarb_error_text());
+	cr_assert_eq(gpuarb_hint("GPU-nope", &(struct gpuarb_hint){.input_ms = 10000}), -ENODEV);
+	cr_assert_not(arb_segment_exists(dir.path, "GPU-nope"));
 	cr_assert_eq(gpuarb_acquire(NULL, NULL, NULL), -EINVAL);
 	cr_assert_eq(gpuarb_hint(NULL, NULL), -EINVAL);
 	cr_assert_eq(gpuarb_status(NULL, NULL), -EINVAL);
