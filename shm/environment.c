@@ -14,14 +14,11 @@
 
 #define PREFIX "GPUARB_"
 
-static const char *const others[] = {
-	"GPUARB_ACCOUNT", "GPUARB_CDI", /* set by gpuarb-cdi in containers */
-	"GPUARB_CONF", "GPUARB_DEEPBIND", "GPUARB_DIR", "GPUARB_DISABLE",
-	"GPUARB_GID",                                     /* of the job that sets up a node of Kubernetes */
-	"GPUARB_GPU", "GPUARB_GPUS",                      /* the same */
-	"GPUARB_LIBRARY",                                 /* gpuarb.py */
-	"GPUARB_LIMITS_FILE", "GPUARB_LOG", "GPUARB_TOP", /* of the exporter to Prometheus */
-};
+/* GPUARB_CDI is set by gpuarb-cdi in containers, GPUARB_GID and GPUARB_GPUS belong to the job that sets up a
+ * node of Kubernetes, GPUARB_LIBRARY to gpuarb.py, GPUARB_TOP to the exporter for Prometheus. */
+static const char *const others[] = {"GPUARB_ACCOUNT", "GPUARB_CDI", "GPUARB_CONF", "GPUARB_DEEPBIND",
+	"GPUARB_DIR", "GPUARB_DISABLE", "GPUARB_GID", "GPUARB_GPU", "GPUARB_GPUS", "GPUARB_LIBRARY",
+	"GPUARB_LIMITS_FILE", "GPUARB_LOG", "GPUARB_TOP"};
 #define OTHERS (sizeof(others) / sizeof(others[0]))
 
 /* Kubernetes tells every pod where each service is: of one that is called gpuarb, GPUARB_PORT_80_TCP_ADDR. */
