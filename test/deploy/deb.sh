@@ -21,7 +21,7 @@ test/preload_loads.sh "$work/files/usr/lib/gpuarb/libgpuarb-preload.so" >/dev/nu
 inside() {
 	cat <<'END'
 export DEBIAN_FRONTEND=noninteractive
-dpkg -i /packages/*.deb >/packages/log 2>&1 || { echo "they cannot be installed: $(tail -n 5 /packages/log)"; exit; }
+dpkg -i /packages/*.deb >/packages/log.first 2>&1 || { echo "they cannot be installed: $(tail -n 5 /packages/log.first)"; exit; }
 getent group gpuarb >/dev/null || echo "there is no group gpuarb"
 [ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)" = "3775 root:gpuarb" ] || echo "/dev/shm/gpuarb/state is $(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)"
 [ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)" = "755 root:root" ] || echo "/dev/shm/gpuarb/control is $(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)"
@@ -37,6 +37,10 @@ printf '#include <gpuarb.h>\n#include <stdio.h>\nint main(void) { struct gpuarb_
 cc -o /packages/p /packages/p.c $(pkg-config --cflags --libs gpuarb) || echo "a program cannot be built with libgpuarb-dev"
 [ "$(/packages/p)" = "0 85" ] || echo "a program with libgpuarb1 says $(/packages/p)"
 /usr/bin/python3 -c 'import gpuarb; gpuarb.status("GPU-00000000-0000-0000-0000-0000000000db")' || echo "the Python module does not work"
+[ -s /usr/share/man/man5/arbiter.conf.5.gz ] || echo "arbiter.conf has no man page"
+grep -q "adduser .* gpuarb" /packages/log.first || echo "whoever installs is not told the next command"
+gpuarb-run --sim --dry-run -- true | grep -qE '^LD_LIBRARY_PATH=/usr/(bin/\.\./)?lib/gpuarb/sim' || echo "gpuarb-run does not find the simulated GPU"
+gpuarb-node --check | grep -q '^ok  *library' || echo "gpuarb-node --check does not find the library"
 [ -s /usr/share/man/man3/gpuarb.3.gz ] || echo "the library has no man page"
 dpkg -i /packages/*.deb >/packages/log 2>&1 || echo "they cannot be installed over themselves"
 [ -s /dev/shm/gpuarb/state/GPU-00000000-0000-0000-0000-0000000000db ] || echo "an upgrade has removed a segment"
