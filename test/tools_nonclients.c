@@ -171,6 +171,8 @@ Test(nonclients, auto_goes_where_they_leave_room)
 	expect_run("--gpu auto" WHERE, 0, SECOND);
 	expect_run("--gpu auto --mem 9Gi" WHERE, 0, SECOND);
 	expect_run("--gpu auto --mem 1Gi" WHERE, 0, SECOND);
+	expect_run("--verbose --gpu auto true", 0,
+		"gpuarb-run: --gpu auto: " SECOND " (GPU 1) has the most room\n");
 	/* Where the other one is full as well, the sentence says by whom this one is taken. */
 	expect_run("--account full --gpu 1 --mem 15Gi sh -c 'unset CUDA_VISIBLE_DEVICES; exec $0/gpuarb-run "
 		   "--sim --account web --gpu "

@@ -156,6 +156,8 @@ static void find_place(struct run_options *o, const char *name)
 		.wait_s = o->wait_s,
 		.only_look = o->dry_run || o->container_flags};
 	run_place(&place);
+	if (place.name[0] && o->verbose)
+		fprintf(stderr, "%s: --gpu auto: %s has the most room\n", program_invocation_short_name, place.name);
 	if (place.chosen[0])
 		o->gpu = place.chosen;
 }

@@ -256,6 +256,7 @@ static int try_auto(struct run_place *p, const struct gpuarb_promise *promise, s
 	}
 	unlock_all();
 	snprintf(p->chosen, sizeof(p->chosen), "%s", best->gpu.uuid);
+	snprintf(p->name, sizeof(p->name), "%s", best->name);
 	return r;
 }
 

@@ -11,9 +11,10 @@ struct run_place {
 	const char *account;
 	const char *mem; /* as on the command line, or NULL: as the environment or arbiter.conf says */
 	const char *core;
-	double wait_s;   /* < 0: do not */
-	bool only_look;  /* promise nothing */
-	char chosen[64]; /* out: the UUID, if it was to be chosen */
+	double wait_s;       /* < 0: do not */
+	bool only_look;      /* promise nothing */
+	char chosen[64];     /* out: the UUID, if it was to be chosen */
+	char name[104];      /* and with the driver's number behind it, where that is known */
 	char unpromised[64]; /* a GPU whose segment cannot be had */
 };
 
