@@ -171,6 +171,11 @@ static int client(void *argument)
 		struct gpuarb_options o = t_options(&dir, t_below(&random, 2) ? "together" : NULL);
 		int r;
 
+		/* Under a quota: what others were promised may be garbage. */
+		if (t_below(&random, 2)) {
+			o.physical = 16ull << 30;
+			o.mem_bytes = 1 + t_below(&random, 1 << 30);
+		}
 		alarm(DEADLINE_S);
 		r = gpuarb_client_open(&o, &c, &err);
 		answer("open", r);
