@@ -216,8 +216,9 @@ static void two_do_not_fit(struct bench *b)
 }
 
 /*
- * Two that work for longer than a turn, so that each has to give way to the other several times. The turn is the
- * automatic one, by the memory that has to move and the speed at which this GPU moves it: five times as long.
+ * Two that work for longer than a turn, so that each has to give way to the other several times. The turn is
+ * the automatic one, by the memory that has to move and the speed at which this GPU moves it: five times as
+ * long.
  */
 static void forced(struct bench *b)
 {
@@ -324,11 +325,13 @@ int main(int argc, char **argv)
 		forced(&b);
 	if (bench_wants(&b, "3x4"))
 		fit(&b, "3x4/all-at-once",
-			(struct job){.clients = 3, .memory_mib = 4 * 1024, .kernel_us = 1000, .launches = 1500},
+			(struct job){
+				.clients = 3, .memory_mib = 4 * 1024, .kernel_us = 1000, .launches = 1500},
 			1.01);
 	if (bench_wants(&b, "10x1"))
 		fit(&b, "10x1/all-at-once",
-			(struct job){.clients = 10, .memory_mib = 1024, .kernel_us = 1000, .launches = 400}, 1.05);
+			(struct job){.clients = 10, .memory_mib = 1024, .kernel_us = 1000, .launches = 400},
+			1.05);
 	if (bench_wants(&b, "race"))
 		race(&b, "race");
 	if (bench_wants(&b, "race-managed"))

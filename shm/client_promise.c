@@ -1,7 +1,8 @@
 /*
  * A client's quota is promised when it joins, and when it asks for more: however the program was started, all
  * quotas of a GPU together stay within oversub_ratio. What is promised is the slot's asked_mem, written with
- * ARB_BYTE_PROMISES in hand, so that of two who come at once the second sees the first; it goes with its slot.
+ * ARB_BYTE_PROMISES in hand, so that of two who come at once the second sees the first; it goes with its
+ * slot.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 static int add_up(struct gpuarb_client *c, uint64_t bytes)
 {
 	const struct arb_control *control = c->have_control ? c->control.control : NULL;
-	struct arb_promise_bounds bounds = {c->gpu, c->rules.memory.physical, c->rules.memory.oversub_permille};
+	struct arb_promise_bounds bounds = {
+		c->gpu, c->rules.memory.physical, c->rules.memory.oversub_permille};
 	struct gpuarb_promise promise = {c->name, bytes, 0};
 	struct arb_promises *all = arb_promise_alloc(&c->seg);
 	struct gpuarb_room room;

@@ -46,13 +46,14 @@ struct arb_promise_bounds {
 
 /*
  * By the holder of ARB_BYTE_PROMISES: what there is for one that asks for `promise` with that ticket
- * (UINT64_MAX: it does not queue). Cleans up behind the dead before it says that there is no room. With `me`, the
- * slot of a client, which is not counted, it never sleeps: -EBUSY if there is no room, and somebody dead could not
- * be cleaned up behind just now.
+ * (UINT64_MAX: it does not queue). Cleans up behind the dead before it says that there is no room. With `me`,
+ * the slot of a client, which is not counted, it never sleeps: -EBUSY if there is no room, and somebody dead
+ * could not be cleaned up behind just now.
  */
-int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
-	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
-	uint32_t me, struct arb_promises *all, struct gpuarb_room *room);
+int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
+	const struct arb_rules *rules, const struct arb_promise_bounds *bounds,
+	const struct gpuarb_promise *promise, uint64_t ticket, uint32_t me, struct arb_promises *all,
+	struct gpuarb_room *room);
 
 /* The dead are still counted until somebody cares. By one who holds no process lock. */
 void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules);
@@ -64,8 +65,8 @@ int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_
 /* What the account has if its members ask for `bytes`: an administrator's word stands above theirs. */
 uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes);
 
-/* An administrator's change of quotas: from begin, which refuses it if it would promise too much, to end nobody
- * else promises anything. The draft is to be published in between. */
+/* An administrator's change of quotas: from begin, which refuses it if it would promise too much, to end
+ * nobody else promises anything. The draft is to be published in between. */
 struct arb_promise_change {
 	bool open, locked;
 	struct arb_segment seg;

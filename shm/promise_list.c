@@ -85,8 +85,7 @@ static void add_entry(struct arb_promises *all, const struct arb_promise *e)
 		p->core_pct = percent(arb_load32(&e->core_pct));
 }
 
-static void add_account(
-	const struct arb_segment *seg, struct arb_promises *all, uint32_t a, uint32_t without)
+static void add_account(const struct arb_segment *seg, struct arb_promises *all, uint32_t a, uint32_t without)
 {
 	const struct arb_account *acct = &seg->accounts[a];
 	struct arb_account_snap s;

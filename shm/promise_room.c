@@ -73,9 +73,10 @@ static int bury_now(struct arb_segment *seg, uint32_t me, const struct arb_rules
 	return r;
 }
 
-int arb_promise_look(struct arb_segment *seg, const struct arb_control *control, const struct arb_rules *rules,
-	const struct arb_promise_bounds *bounds, const struct gpuarb_promise *promise, uint64_t ticket,
-	uint32_t me, struct arb_promises *all, struct gpuarb_room *room)
+int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
+	const struct arb_rules *rules, const struct arb_promise_bounds *bounds,
+	const struct gpuarb_promise *promise, uint64_t ticket, uint32_t me, struct arb_promises *all,
+	struct gpuarb_room *room)
 {
 	int buried = 0;
 
@@ -154,6 +155,6 @@ int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_
 			"%.3f of %s)",
 			b->gpu, want, account, most, (double)b->ratio_permille / 1000, physical);
 	name_them(all, account, names, sizeof(names));
-	return arb_fail(err, -ENOSPC, "%s cannot promise %s to %.30s: %s of %s is promised (%s)", b->gpu, want,
-		account, promised, most, names);
+	return arb_fail(err, -ENOSPC, "%s cannot promise %s to %.30s: %s of %s is promised (%s)", b->gpu,
+		want, account, promised, most, names);
 }

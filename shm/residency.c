@@ -43,7 +43,8 @@ static uint64_t memory_of(const struct arb_residency *r, uint32_t slot)
 	return arb_load64(&r->seg->slots[slot].mem_now);
 }
 
-/* The rules, with what somebody has seen of the GPU: how large it is, where they do not say, and what others have. */
+/* The rules, with what somebody has seen of the GPU: how large it is, where they do not say, and what others
+ * have. */
 static struct arb_memory_rules rules_of(const struct arb_residency *r)
 {
 	struct arb_memory_rules rules = r->rules->memory;

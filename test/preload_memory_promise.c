@@ -1,4 +1,5 @@
-/* Quotas of programs that nobody promised anything beforehand: the preload alone, as in a container or a job. */
+/* Quotas of programs that nobody promised anything beforehand: the preload alone, as in a container or a job.
+ */
 #include "preload_memory.h"
 
 #include <stdio.h>

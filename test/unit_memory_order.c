@@ -1,8 +1,8 @@
 /* Turns at the GPU's memory where several wait: whose is next, how long a turn is, that nobody starves. */
 #include "unit_clients.h"
 
-#define GIB (1ull << 30)
-#define SEC 1000000000ull
+#define GIB     (1ull << 30)
+#define SEC     1000000000ull
 #define STEP_NS (100 * MS)
 #define MOST    8
 

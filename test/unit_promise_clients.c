@@ -27,7 +27,8 @@ static void end(void)
 
 TestSuite(promise_clients, .init = begin, .fini = end);
 
-static int try_on(uint64_t physical, const char *account, uint64_t bytes, struct gpuarb_client **c, char *said)
+static int try_on(
+	uint64_t physical, const char *account, uint64_t bytes, struct gpuarb_client **c, char *said)
 {
 	struct gpuarb_options o = t_options(&u_dir, account);
 	struct gpuarb_error err = {0};
