@@ -41,6 +41,9 @@ struct run {
 	double got[CLIENTS], busy_s, elapsed_s;
 };
 
+static double worst_error;
+static char worst_case[64];
+
 static double real_s(void)
 {
 	struct timespec ts;
@@ -183,9 +186,13 @@ static bool judge(struct run *r, const struct mode *mode, const struct case_opti
 		json_array_append_new(clients,
 			json_pack("{s:f,s:f,s:f}", "target", target, "attained", r->got[i], "billed",
 				billed(r, i)));
-		if (!o->json)
+		if (!o->json && !o->brief)
 			printf("#   %-22s client %u: target %6.2f, attained %6.2f, billed %6.2f\n", r->name,
 				i, target, r->got[i], billed(r, i));
+	}
+	if (worst > worst_error) {
+		worst_error = worst;
+		snprintf(worst_case, sizeof(worst_case), "%s", r->name);
 	}
 	bad = world.failed || worst > mode->allowance * c->allowed ||
 	      fabs(law) > mode->allowance * LAW_PERCENT ||
@@ -197,7 +204,7 @@ static bool judge(struct run *r, const struct mode *mode, const struct case_opti
 				"allowed", mode->allowance * c->allowed, "law", law, "bill", apart,
 				"utilisation", utilisation, "speed", r->elapsed_s / took_s, "failed", bad,
 				"clients", clients));
-	else
+	else if (!o->brief || bad)
 		printf("%-24s error %6.3f (%.1f)  bills %6.3f  busy %+6.3f %%  used %6.2f %%  x%-6.0f %s\n",
 			r->name, worst, mode->allowance * c->allowed, apart, law, utilisation,
 			r->elapsed_s / took_s, bad ? "FAILED" : "ok");
@@ -265,5 +272,9 @@ int cases_run(const struct case_options *o)
 			n++;
 			bad += run_case(&cases[i], &modes[m], o);
 		}
+	if (!o->json && n)
+		printf("world: %d cases, %g virtual seconds each, %s machine: the largest error is %.3f points (%s), "
+		       "%d failed\n",
+			n, o->seconds, o->robbed ? "robbed" : "quiet", worst_error, worst_case, bad);
 	return n ? bad : -1;
 }

@@ -10,7 +10,8 @@ struct case_options {
 	const char *pattern; /* of names, as fnmatch() has them; "all" */
 	double seconds;
 	uint64_t seed;
-	bool robbed; /* a machine that is robbed of its time, not a quiet one */
+	bool robbed;  /* a machine that is robbed of its time, not a quiet one */
+	bool brief;  /* only what failed, and a line at the end */
 	json_t *json; /* an array, or NULL */
 };
 

@@ -6,37 +6,69 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cases.h"
+#include "day.h"
 #include "random.h"
 #include "segment.h"
+
+#define PROGRESS_S 5
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 
 static struct {
-	uint64_t first, last;
+	uint64_t first, last, until_step;
 	unsigned clients;
-	double minutes;
-	bool hash, json, segments, programs;
+	double minutes, hours;
+	bool hash, json, segments, programs, shrink, day;
 	struct case_options cases;
-} opt = {.first = 1, .last = 1, .cases = {.seconds = 20}};
+} opt = {.first = 1, .last = 1, .hours = 24, .cases = {.seconds = 20}};
 
-enum { OPT_SEED = 256, OPT_SEEDS, OPT_TRACE, OPT_CLIENTS, OPT_MINUTES, OPT_HASH, OPT_CASE, OPT_SECONDS, OPT_ROBBED, OPT_JSON, OPT_SEGMENTS, OPT_PROGRAMS };
+enum {
+	OPT_SEED = 256,
+	OPT_SEEDS,
+	OPT_TRACE,
+	OPT_CLIENTS,
+	OPT_MINUTES,
+	OPT_HASH,
+	OPT_CASE,
+	OPT_SECONDS,
+	OPT_ROBBED,
+	OPT_JSON,
+	OPT_SEGMENTS,
+	OPT_PROGRAMS,
+	OPT_STEP,
+	OPT_SHRINK,
+	OPT_DAY,
+	OPT_HOURS,
+	OPT_BRIEF
+};
 
 static const struct argp_option options[] = {
-	{"seed", OPT_SEED, "N", 0, "run the world of this seed", 0},
-	{"seeds", OPT_SEEDS, "A..B", 0, "run those of all these", 0},
-	{"minutes", OPT_MINUTES, "M", 0, "stop after so long", 0},
-	{"clients", OPT_CLIENTS, "N", 0, "so many (default: as the seed says)", 0},
-	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 0},
-	{"segments", OPT_SEGMENTS, NULL, 0, "only worlds of bare clients", 0},
-	{"programs", OPT_PROGRAMS, NULL, 0, "only worlds of programs on a GPU", 0},
-	{"case", OPT_CASE, "NAME", 0, "run these cases of bench_limits (a pattern; all)", 0},
-	{"cases", OPT_CASE, "NAME", OPTION_ALIAS, NULL, 0},
-	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 0},
-	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 0},
-	{"json", OPT_JSON, NULL, 0, "print JSON", 0},
-	{"hash", OPT_HASH, NULL, 0, "print a hash of all decisions", 0},
+	{NULL, 0, NULL, 0, "Random worlds:", 1},
+	{"seed", OPT_SEED, "N", 0, "run the world of this seed", 1},
+	{"seeds", OPT_SEEDS, "A..B", 0, "run those of all these, until one fails", 1},
+	{"minutes", OPT_MINUTES, "M", 0, "stop after so long", 1},
+	{"segments", OPT_SEGMENTS, NULL, 0, "only worlds of bare clients", 1},
+	{"programs", OPT_PROGRAMS, NULL, 0, "only worlds of programs on a GPU", 1},
+	{"random", OPT_PROGRAMS, NULL, OPTION_ALIAS, NULL, 1},
+	{"clients", OPT_CLIENTS, "N", 0, "so many, 1 to 64 (default: as the seed says)", 1},
+	{"shrink", OPT_SHRINK, NULL, 0, "of a seed that fails: the fewest clients with which it still does", 1},
+	{NULL, 0, NULL, 0, "Cases of bench_limits:", 2},
+	{"case", OPT_CASE, "NAME", 0, "run these (a pattern; all)", 2},
+	{"cases", OPT_CASE, NULL, OPTION_ALIAS, NULL, 2},
+	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 2},
+	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 2},
+	{NULL, 0, NULL, 0, "A long time:", 3},
+	{"day", OPT_DAY, NULL, 0, "eight tenants that come, go, are killed and get other limits, for a day", 3},
+	{"hours", OPT_HOURS, "H", 0, "for so many hours instead (default 24)", 3},
+	{NULL, 0, NULL, 0, "What is told:", 4},
+	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 4},
+	{"step", OPT_STEP, "N", 0, "stop at this step", 4},
+	{"hash", OPT_HASH, NULL, 0, "print a hash of all decisions", 4},
+	{"brief", OPT_BRIEF, NULL, 0, "of cases only those that failed", 4},
+	{"json", OPT_JSON, NULL, 0, "print JSON", 4},
 	{0},
 };
 
@@ -48,39 +80,63 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static uint64_t number(struct argp_state *state, const char *what, const char *text, uint64_t most)
 {
 	char *end;
+	uint64_t n = strtoull(text, &end, 10);
 
+	if (*end || *text < '0' || *text > '9' || n > most)
+		argp_error(state, "%s is a number up to %llu, not '%s'", what, (unsigned long long)most, text);
+	return n;
+}
+
+static double amount(struct argp_state *state, const char *what, const char *text)
+{
+	char *end;
+	double n = strtod(text, &end);
+
+	if (*end || end == text || !(n > 0 && n < 1e9))
+		argp_error(state, "%s are a number above 0, not '%s'", what, text);
+	return n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
 	switch (key) {
 	case OPT_SEED:
-		opt.first = opt.last = strtoull(arg, &end, 0);
-		if (*end || !*arg)
-			argp_error(state, "a seed is a number, not '%s'", arg);
+		opt.first = opt.last = number(state, "a seed", arg, UINT64_MAX);
 		break;
 	case OPT_SEEDS:
 		if (sscanf(arg, "%lu..%lu", &opt.first, &opt.last) != 2 || opt.last < opt.first)
 			argp_error(state, "seeds are given as 1..1000, not '%s'", arg);
 		break;
 	case OPT_MINUTES:
-		opt.minutes = atof(arg);
+		/* 0: as long as it takes. */
+		opt.minutes = strcmp(arg, "0") ? amount(state, "minutes", arg) : 0;
 		break;
 	case OPT_CLIENTS:
-		opt.clients = (unsigned)atoi(arg);
+		opt.clients = (unsigned)number(state, "the number of clients", arg, 64);
 		break;
 	case OPT_TRACE:
 		world_trace_to(arg);
+		break;
+	case OPT_STEP:
+		opt.until_step = number(state, "a step", arg, UINT64_MAX);
 		break;
 	case OPT_CASE:
 		opt.cases.pattern = arg;
 		break;
 	case OPT_SECONDS:
-		opt.cases.seconds = atof(arg);
-		if (!(opt.cases.seconds > 0))
-			argp_error(state, "seconds are a number above 0, not '%s'", arg);
+		opt.cases.seconds = amount(state, "seconds", arg);
+		break;
+	case OPT_HOURS:
+		opt.hours = amount(state, "hours", arg);
 		break;
 	case OPT_ROBBED:
 		opt.cases.robbed = true;
+		break;
+	case OPT_BRIEF:
+		opt.cases.brief = true;
 		break;
 	case OPT_JSON:
 		opt.json = true;
@@ -91,8 +147,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_PROGRAMS:
 		opt.programs = true;
 		break;
+	case OPT_SHRINK:
+		opt.shrink = true;
+		break;
+	case OPT_DAY:
+		opt.day = true;
+		break;
 	case OPT_HASH:
 		opt.hash = true;
+		break;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is no option", arg);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -117,37 +182,118 @@ static int run_cases(void)
 	return bad != 0;
 }
 
-int main(int argc, char **argv)
+static void run_seed(uint64_t seed, unsigned clients, bool say)
 {
-	static const struct argp argp = {options, parse, NULL, "The arbiter in virtual time, by seed.", NULL,
-		NULL, NULL};
-	double began;
+	world.until_step = opt.until_step;
+	/* One in four has programs; they take longer. */
+	if (opt.programs || (!opt.segments && seed % 4 == 0))
+		random_world(seed, clients, say);
+	else
+		segment_world(seed, clients);
+}
+
+/* How far it is, and what is left, on a terminal. */
+static void progress(double began, uint64_t seed)
+{
+	static double told;
+	double now = now_s(), gone = now - began, part;
+
+	if (!isatty(STDERR_FILENO) || now - told < PROGRESS_S)
+		return;
+	told = now;
+	part = (double)(seed - opt.first + 1) / (double)(opt.last - opt.first + 1);
+	if (opt.minutes > 0 && gone / (opt.minutes * 60) > part)
+		part = gone / (opt.minutes * 60);
+	fprintf(stderr, "world: seed %llu, %.0f s so far, about %.0f s left\n", (unsigned long long)seed, gone,
+		gone / part - gone);
+}
+
+/* With fewer clients the same seed is another world; if that fails too, it is easier to read. */
+static int shrink(void)
+{
+	unsigned best = 0;
+	uint64_t steps = 0;
+
+	for (unsigned clients = 1; clients <= 8 && !best; clients++)
+		for (uint64_t seed = opt.first; seed < opt.first + 500 && !best; seed++) {
+			run_seed(seed, clients, false);
+			if (world.failed) {
+				best = clients;
+				opt.first = opt.last = seed;
+				steps = world.step;
+			}
+			world_end();
+		}
+	if (!best) {
+		fprintf(stderr, "world: no smaller world fails\n");
+		return 1;
+	}
+	printf("world: --seed %llu --clients %u fails after %llu steps\n", (unsigned long long)opt.first, best,
+		(unsigned long long)steps);
+	run_seed(opt.first, best, true);
+	world_tell();
+	return 1;
+}
+
+static void tell_seeds(uint64_t n, uint64_t steps, double took)
+{
+	json_t *object;
+
+	if (!opt.json) {
+		if (!world.failed)
+			printf("world: %llu seeds, %llu steps in %.1f s, nothing found\n",
+				(unsigned long long)n, (unsigned long long)steps, took);
+		return;
+	}
+	object = json_pack("{s:I,s:I,s:f,s:b,s:I,s:s,s:s}", "seeds", (json_int_t)n, "steps", (json_int_t)steps,
+		"seconds", took, "failed", world.failed, "seed", (json_int_t)world.seed, "failure",
+		world.failure, "hash", "");
+	json_dumpf(object, stdout, JSON_INDENT(1));
+	printf("\n");
+	json_decref(object);
+}
+
+static int run_seeds(void)
+{
+	double began = now_s();
 	uint64_t steps = 0, n = 0;
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	if (opt.cases.pattern)
-		return run_cases();
-	began = now_s();
 	for (uint64_t seed = opt.first; seed <= opt.last; seed++) {
-		/* One in four has programs; they take longer. */
-		if (opt.programs || (!opt.segments && seed % 4 == 0))
-			random_world(seed, opt.clients, opt.first == opt.last);
-		else
-			segment_world(seed, opt.clients);
+		run_seed(seed, opt.clients, opt.first == opt.last && !opt.json);
 		steps += world.step;
 		n++;
 		if (opt.hash)
 			printf("seed %llu: %llu steps, hash %016llx\n", (unsigned long long)seed,
 				(unsigned long long)world.step, (unsigned long long)world.hash);
 		if (world.failed) {
+			tell_seeds(n, steps, now_s() - began);
 			world_tell();
-			return 1;
+			if (!opt.shrink)
+				return 1;
+			world_end();
+			opt.first = opt.last = seed;
+			return shrink();
 		}
+		if (opt.until_step)
+			world_tell();
 		world_end();
+		progress(began, seed);
 		if (opt.minutes > 0 && now_s() - began > opt.minutes * 60)
 			break;
 	}
-	printf("world: %llu seeds, %llu steps in %.1f s, nothing found\n", (unsigned long long)n,
-		(unsigned long long)steps, now_s() - began);
+	tell_seeds(n, steps, now_s() - began);
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {options, parse, NULL, "The arbiter in virtual time, by seed.", NULL,
+		NULL, NULL};
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (opt.cases.pattern)
+		return run_cases();
+	if (opt.day)
+		return day_run(opt.first, opt.hours);
+	return run_seeds();
 }

@@ -46,14 +46,20 @@ $(WORLD): $(WORLD_OBJS) $(WORLD_OBJ)/sim.o
 
 -include $(shell find $(WORLD_OBJ) -name '*.d' 2>/dev/null)
 
-# A minute of seeds; make check-world SEEDS=1000000 for a night.
+# Half a minute of seeds, and every limit case; make check-world SEEDS=1000000 for a night.
 SEEDS         ?= 1000000
-WORLD_MINUTES ?= $(if $(filter command line,$(origin SEEDS)),0,0.7)
+WORLD_MINUTES ?= $(if $(filter command line,$(origin SEEDS)),0,0.5)
+WORLD_SECONDS ?= 4
 CHECK         += check-world
+PACKAGES      += binutils perl-base
 
-.PHONY: check-world
-check-world: $(WORLD) ## the arbiter in virtual time, by seed: a minute of small random worlds (SEEDS=1000000: a night)
+.PHONY: check-world check-day
+check-world: $(WORLD) ## the arbiter in virtual time, by seed: random worlds and every limit case (SEEDS=1000000: a night)
 	@$(WORLD) --seeds 1..$(SEEDS) --minutes $(WORLD_MINUTES)
+	@$(WORLD) --cases all --seconds $(WORLD_SECONDS) --brief
+
+check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are killed and get other limits
+	@$(WORLD) --day
 
 # Does it find mistakes? Each in a copy of the tree, which takes a while: ONLY=pattern for some of them.
 .PHONY: check-world-mutations
