@@ -57,6 +57,7 @@ static struct arb_move new_move(struct arb_actor *me)
 	return (struct arb_move){.now = now,
 		.at = now,
 		.win_ms = rules.win_ms,
+		.asked = now, /* all are threads of this process */
 		.weight = ARB_WEIGHT_ONE,
 		.reserve_ns = rules.reserve_ns,
 		.queue = turns,
