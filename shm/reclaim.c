@@ -18,6 +18,12 @@
 /* The directory is held for microseconds; only a stopped holder makes this long. */
 #define PATIENCE_NS 200000000u
 
+/* What becomes of a member that lives and has not been heard of for its whole grace. */
+enum hang {
+	HANG_LEFT_ALONE,
+	HANG_EVICTED,
+};
+
 struct chooser {
 	struct arb_segment *seg;
 	const struct arb_rules *rules;
@@ -48,9 +54,14 @@ static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 		.next = ARB_NONE};
 }
 
-/* Looks, as slot `me`, at those that were last heard of before that time. */
-static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_ns, const struct arb_rules *rules,
-	uint64_t *asked)
+static int look(struct arb_segment *seg, uint32_t me, uint32_t slot, enum hang hang, const struct arb_rules *rules);
+
+/*
+ * Looks, as slot `me`, at those that were last heard of before that time. One that cannot be asked after is left in
+ * peace: a program may have no descriptor left, or no right to the file any more.
+ */
+static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_ns, enum hang hang,
+	const struct arb_rules *rules, uint64_t *asked)
 {
 	struct arb_silence silence = {.now_ns = arb_os_now_ns(), .before_ns = before_ns, .except = me};
 	struct arb_snap snap;
@@ -66,9 +77,8 @@ static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_
 		if (slot == ARB_NONE)
 			break;
 		silence.looked[slot / 64] |= 1ull << (slot % 64);
-		r = arb_reclaim_look(seg, me, slot, true, rules);
-		/* Its place is free; the rest is for the next one who looks. */
-		if (r < 0 && r != -EBUSY)
+		r = look(seg, me, slot, hang, rules);
+		if (r == -ESTALE)
 			return r;
 	}
 	*asked = silence.now_ns * ARB_TICKS_PER_NS;
@@ -77,7 +87,14 @@ static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_
 
 int arb_reclaim_silent(struct arb_segment *seg, uint32_t me, const struct arb_rules *rules, uint64_t *asked)
 {
-	return look_at_silent(seg, me, UINT64_MAX, rules, asked);
+	uint64_t now = arb_os_now_ns();
+	int r = look_at_silent(seg, me, UINT64_MAX, HANG_LEFT_ALONE, rules, asked);
+
+	/* Those that hang come last: they are taken out as of the end of their grace, and the record's time never
+	 * goes back to a death before that. */
+	if (r == 0 && now > rules->grace_ns)
+		r = look_at_silent(seg, me, now - rules->grace_ns, HANG_EVICTED, rules, &(uint64_t){0});
+	return r;
 }
 
 /* Out of the set, as the slot itself would leave it: the account rolls first, so that nothing is misdated. */
@@ -102,10 +119,9 @@ static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, 
 		r = arb_running_roll(&me, &move, &snap);
 		/* Of several that are dead each is billed to its own end: those that died before come first. */
 		if (r == -EOWNERDEAD) {
-			uint64_t before =
-				gone == ARB_GONE_DIED ? arb_running_heard(seg, slot, now) : UINT64_MAX;
-
-			r = look_at_silent(seg, slot, before, rules, &asked);
+			r = gone == ARB_GONE_DIED ? look_at_silent(seg, slot, arb_running_heard(seg, slot, now),
+							    HANG_LEFT_ALONE, rules, &asked)
+						  : arb_reclaim_silent(seg, slot, rules, &asked);
 			if (r < 0)
 				return r;
 			r = -EXDEV;
@@ -266,8 +282,7 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 	struct arb_actor actor = {seg, me};
 	struct arb_slot *s = &seg->slots[victim];
 	uint64_t beat = arb_running_heard(seg, victim, arb_os_now_ns());
-	/* It is billed for the time that it was waited for, and no longer, however late it is found. One that is
-	 * not live is dead, and somebody else cleans up behind it at this moment. */
+	/* It is billed for the time that it was waited for, and no longer, however late it is found. */
 	bool live = arb_load32(&s->state) == ARB_SLOT_LIVE;
 	struct arb_move move = move_at(&c, beat + (live ? rules->grace_ns : ARB_DEATH_NS));
 	uint64_t now_ns = move.now / ARB_TICKS_PER_NS;
@@ -280,7 +295,8 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 		return r == -EAGAIN ? 0 : r;
 	/* Those that were silent before it have been looked at, or are none of its concern. */
 	move.asked = move.now;
-	r = arb_running_evict(&actor, &move, victim, generation, now_ns - rules->grace_ns, &snap);
+	r = arb_running_evict(
+		&actor, &move, victim, generation, now_ns - (live ? rules->grace_ns : ARB_HEARD_NS), &snap);
 	if (r == 1) {
 		arb_store32(&s->gate, 0);
 		arb_add64_full(&s->evictions, 1);
@@ -293,10 +309,11 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 	return r;
 }
 
-int arb_reclaim_look(
-	struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules)
+static int look(struct arb_segment *seg, uint32_t me, uint32_t slot, enum hang hang, const struct arb_rules *rules)
 {
 	struct arb_reclaimed what;
+	uint64_t patience = rules->grace_ns;
+	bool live;
 	int alive;
 
 	if (slot == me || slot >= seg->nslots)
@@ -304,8 +321,18 @@ int arb_reclaim_look(
 	alive = arb_slot_alive(seg, slot);
 	if (alive == 0)
 		return reclaim_now(seg, slot, rules, &what);
-	if (alive > 0 && runs &&
-		arb_load64(&seg->slots[slot].heartbeat_ns) + rules->grace_ns < arb_os_now_ns())
+	/* One that is not live is dead, and somebody else cleans up behind it at this moment. */
+	live = arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE;
+	if (!live)
+		patience = ARB_HEARD_NS;
+	if (alive > 0 && (!live || hang == HANG_EVICTED) &&
+		arb_load64(&seg->slots[slot].heartbeat_ns) + patience < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);
 	return alive < 0 ? alive : 0;
+}
+
+int arb_reclaim_look(
+	struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules)
+{
+	return look(seg, me, slot, runs ? HANG_EVICTED : HANG_LEFT_ALONE, rules);
 }

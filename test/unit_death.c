@@ -2,6 +2,7 @@
 #include "unit_clients.h"
 
 #include "../shm/silence.h"
+#include "../shm/slot.h"
 
 TestSuite(death, .init = u_begin_default, .fini = u_end);
 
@@ -197,4 +198,66 @@ Test(death, a_sign_of_life_from_the_future_is_none)
 	arb_store64(&c->seg.slots[c->me.slot].heartbeat_ns, u_clock_ns - MS);
 	cr_assert_eq(arb_silence_death(&c->seg, c->me.slot, u_clock_ns), u_clock_ns, "not beyond now");
 	gpuarb_client_close(c);
+}
+
+static int open_nothing(const char *path, int flags)
+{
+	(void)path;
+	(void)flags;
+	return -EMFILE;
+}
+
+/* A program may have used up its descriptors, or given up its rights to the file, while it runs. */
+Test(death, who_cannot_ask_after_a_silent_one_leaves_it_in_peace)
+{
+	static const struct arb_os_hooks without_files = {.now_ns = u_now,
+		.futex_wait = u_futex_wait,
+		.futex_wake = u_futex_wake,
+		.open = open_nothing};
+	const struct arb_os_hooks *before = arb_os_hooks;
+	struct gpuarb_client *silent = working("silent", 0), *c = working("job", 0);
+
+	u_clock_ns += 50 * MS;
+	arb_os_hooks = &without_files;
+	cr_assert_eq(gpuarb_client_tick(c), 0);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	arb_os_hooks = before;
+	gpuarb_client_close(c);
+	gpuarb_client_close(silent);
+}
+
+Test(death, who_died_beside_a_stopped_one_is_billed_to_its_own_end)
+{
+	struct gpuarb_client *stopped = working("stopped", 0), *dead = working("dead", 0), *next;
+	uint64_t grace = stopped->rules.grace_ns;
+
+	live(250 * MS, (struct gpuarb_client *[]){dead, NULL});
+	die(dead);
+	u_clock_ns += 3600000 * MS;
+	next = u_client("dead", 0);
+	assert_about(total_ns(next), 125 * MS);
+	assert_about(total_ns(stopped), grace - 125 * MS);
+	assert_about(busy_ns(next), grace);
+	gpuarb_client_close(next);
+	gpuarb_client_close(stopped);
+}
+
+/* One that cleans up is stopped half-way: it holds the lock of the dead one, which is not live any more. */
+Test(death, one_that_is_being_cleaned_up_behind_is_billed_to_its_end)
+{
+	struct gpuarb_client *dead = working("dead", 0), *living = working("living", 0), *next;
+	struct arb_lock lock;
+
+	live(100 * MS, (struct gpuarb_client *[]){dead, living, NULL});
+	die(dead);
+	cr_assert_eq(arb_slot_lock(&living->seg, ARB_BYTE_SLOT(dead->me.slot), &lock), 0);
+	arb_store32(&arb_client_slot(dead)->state, ARB_SLOT_JOINING);
+	live(100 * MS, (struct gpuarb_client *[]){living, NULL});
+	arb_slot_unlock(&lock);
+	next = u_client("dead", 0);
+	assert_about(total_ns(next), 50 * MS);
+	assert_about(total_ns(living), 150 * MS);
+	gpuarb_client_close(next);
+	gpuarb_client_close(living);
 }
