@@ -306,6 +306,7 @@ int arb_client_join(struct gpuarb_client *c)
 		arb_lock_bias(&c->guard->lock);
 	arb_store64(&c->guard->birth,
 		(uint64_t)arb_load32(&arb_client_slot(c)->generation) << 32 | (c->me.slot + 1));
+	c->joins += c->joins + 1 ? 1 : 2;
 	arb_store32_release(&c->guard->joined, 1);
 	arb_check_debug(&c->seg);
 	return 0;

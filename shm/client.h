@@ -51,6 +51,7 @@ struct gpuarb_client {
 	struct arb_actor me;
 	uint32_t account;
 	uint32_t epoch;
+	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
 	uint64_t control_epoch;
 	uint64_t window;        /* that the account has been rolled to, as far as we know */
 	uint64_t active_window; /* in which the account was marked active last */

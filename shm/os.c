@@ -193,7 +193,7 @@ int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns)
 		list[i] = (struct waitv){words[i].value, (uintptr_t)words[i].word,
 			WAIT_32BIT | (words[i].shared ? 0 : WAIT_PRIVATE), 0};
 	if (syscall(SYS_futex_waitv, list, n, 0, ns ? &ts : NULL, CLOCK_MONOTONIC) < 0)
-		result = errno == ENOSYS || errno == EPERM || errno == EINVAL ? -ENOSYS : 0;
+		result = errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR ? 0 : -errno;
 	errno = saved;
 	return result;
 }
@@ -206,11 +206,24 @@ int arb_os_robust(struct arb_os_robust *list, uint32_t *thread)
 
 	if (arb_os_hooks)
 		return arb_os_hooks->robust ? arb_os_hooks->robust(list, thread) : -ENOSYS;
-	*thread = (uint32_t)syscall(SYS_gettid);
+	if (thread)
+		*thread = (uint32_t)syscall(SYS_gettid);
 	if (syscall(SYS_set_robust_list, list, sizeof(*list)) != 0)
 		result = -ENOSYS;
 	errno = saved;
 	return result;
+}
+
+void *arb_os_robust_list(void)
+{
+	void *list = NULL;
+	size_t size = 0;
+	int saved = errno;
+
+	if (!arb_os_hooks && syscall(SYS_get_robust_list, 0, &list, &size) != 0)
+		list = NULL;
+	errno = saved;
+	return list;
 }
 
 void arb_os_sleep_ns(uint64_t ns)

@@ -109,8 +109,8 @@ void arb_os_wake(arb_u32 *word);
 void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns);
 void arb_os_unpark(uint32_t *word);
 
-/* As arb_os_park, on several words at once: until one of them has changed or is woken. -ENOSYS: the kernel, or
- * the sandbox, does not offer it (Linux does from 5.16 on). */
+/* As arb_os_park, on several words at once: until one of them has changed or is woken. -EFAULT: one of them is not
+ * mapped. Any other error: the kernel, or the sandbox, does not offer it (Linux does from 5.16 on). */
 int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns);
 #define ARB_OS_WORDS 128
 
@@ -118,7 +118,7 @@ int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns);
  * What the kernel does when the calling thread dies: for each entry of the list it marks the word that lies
  * `offset` bytes behind the entry, if that holds the thread's id, and wakes one who sleeps on it. It takes the
  * place of the list that the C library registered for this thread: for threads of our own alone, which hold no
- * robust mutex. -ENOSYS as above.
+ * robust mutex. -ENOSYS: it cannot be had.
  */
 struct arb_os_robust {
 	uint64_t *first; /* each entry holds the address of the next; the last one that of `first` */
@@ -126,6 +126,8 @@ struct arb_os_robust {
 	void *pending;
 };
 int arb_os_robust(struct arb_os_robust *list, uint32_t *thread);
+/* The one that it has now; NULL: none, or it cannot be told. */
+void *arb_os_robust_list(void);
 
 /* A short sleep. */
 void arb_os_sleep_ns(uint64_t ns);

@@ -1,5 +1,6 @@
 #include "watch.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <stddef.h>
 
@@ -18,8 +19,17 @@
 /* Neighbours that die while one is cleaned up behind are looked at with the same call. */
 #define LOOKS_MOST 64
 
-/* Enters the words of all clients that are joined into the list. */
-static void list_lives(struct arb_watch *w)
+/* Under the client's lock. 0: it is not joined. */
+static uint32_t joins_of(const struct gpuarb_client *c)
+{
+	return arb_load32(&c->guard->joined) ? c->joins : 0;
+}
+
+/*
+ * Enters the words of all clients into the list. `locked` is the one whose lock the caller has; the others may be
+ * moved to another segment by their own threads: then they are entered when it is their turn.
+ */
+static void list_lives(struct arb_watch *w, const struct arb_watch_gpu *locked)
 {
 	uint64_t *last = (uint64_t *)(void *)&w->list;
 
@@ -27,13 +37,19 @@ static void list_lives(struct arb_watch *w)
 	__atomic_store_n(&w->list.first, last, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < w->ngpus; i++) {
 		struct arb_watch_gpu *g = &w->gpus[i];
-		struct arb_slot *s;
 
-		if (!g->birth)
-			continue;
-		s = arb_client_slot(g->client);
-		arb_store64(&s->life_next, (uintptr_t)w->list.first);
-		__atomic_store_n(&w->list.first, &s->life_next.v, __ATOMIC_RELEASE);
+		if (g != locked)
+			arb_lock_take(&g->client->guard->lock);
+		if (g->joins != joins_of(g->client))
+			g->joins = 0;
+		if (g->joins) {
+			struct arb_slot *s = arb_client_slot(g->client);
+
+			arb_store64(&s->life_next, (uintptr_t)w->list.first);
+			__atomic_store_n(&w->list.first, &s->life_next.v, __ATOMIC_RELEASE);
+		}
+		if (g != locked)
+			arb_lock_give(&g->client->guard->lock);
 	}
 }
 
@@ -41,28 +57,41 @@ static void list_lives(struct arb_watch *w)
 static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 {
 	struct gpuarb_client *c = g->client;
-	uint64_t birth = arb_load32(&c->guard->joined) ? arb_load64(&c->guard->birth) : 0;
+	uint32_t joins = joins_of(c);
 
-	if (__builtin_expect(g->birth == birth, 1))
+	if (__builtin_expect(g->joins == joins, 1))
 		return;
-	g->birth = birth;
-	g->ring = 0;
+	g->joins = joins;
 	g->next = ARB_NONE;
-	list_lives(w);
-	if (!birth)
+	g->ignored = 0;
+	list_lives(w, g);
+	if (!joins)
 		return;
+	/* The ring of this segment: its neighbour is found with the next look. */
+	g->ring = arb_load32(&c->seg.header->ring);
 	arb_store32_release(&arb_client_slot(c)->life, w->thread);
 	/* WAKE: whoever computes its neighbour from now on finds us, and whoever has done so looks again. */
 	arb_os_wake(&c->seg.header->ring);
 }
 
+/* One that was announced dead and is not live any more has been cleaned up behind, but not to the end. */
 static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 {
 	const struct arb_slot *s = &g->client->seg.slots[i];
+	uint32_t state = arb_load32_acquire(&s->state), life = arb_load32(&s->life);
 
-	return i != g->client->me.slot && arb_load32_acquire(&s->state) == ARB_SLOT_LIVE &&
-	       arb_load32(&s->life) & (FUTEX_TID_MASK | FUTEX_OWNER_DIED) &&
+	return i != g->client->me.slot &&
+	       (state == ARB_SLOT_LIVE ? life & (FUTEX_TID_MASK | FUTEX_OWNER_DIED)
+				       : state == ARB_SLOT_JOINING && life & FUTEX_OWNER_DIED) &&
 	       !(i + 1 == g->ignored && arb_load32(&s->generation) == g->ignored_generation);
+}
+
+/* Its neighbour is dead. Only one of those that sleep on its word is woken: that one sees to it, whoever its
+ * neighbour is by now. */
+static bool next_died(const struct arb_watch_gpu *g)
+{
+	return g->next != ARB_NONE && arb_load32(&g->client->seg.slots[g->next].life) & FUTEX_OWNER_DIED &&
+	       is_watched(g, g->next);
 }
 
 static void find_next(struct arb_watch_gpu *g, uint32_t ring)
@@ -113,7 +142,7 @@ static unsigned watch_over(struct arb_watch_gpu *g, struct arb_os_word *words, u
 
 		words[0] = (struct arb_os_word){&seg->header->ring.v, ring, true};
 		n = 1;
-		if (ring != g->ring)
+		if (ring != g->ring && !next_died(g))
 			find_next(g, ring);
 		if (g->next == ARB_NONE)
 			return n;
@@ -140,6 +169,8 @@ static unsigned watch_over(struct arb_watch_gpu *g, struct arb_os_word *words, u
 		words[n++] = (struct arb_os_word){&life->v, value, true};
 		return n;
 	}
+	/* There is more to see to. */
+	*ns = *ns && *ns < DYING_MOST_NS ? *ns : DYING_MOST_NS;
 	return n;
 }
 
@@ -163,6 +194,7 @@ static bool prepare(struct arb_watch *w)
 	if (__builtin_expect(!w->thread && !w->unable, 0)) {
 		w->list = (struct arb_os_robust){.first = (uint64_t *)(void *)&w->list,
 			.offset = (long)offsetof(struct arb_slot, life) - (long)offsetof(struct arb_slot, life_next)};
+		w->before = arb_os_robust_list();
 		w->unable = arb_os_robust(&w->list, &w->thread) < 0;
 	}
 	return !w->unable;
@@ -183,14 +215,20 @@ void arb_watch_park(struct arb_watch *w, struct gpuarb_client *const *clients, u
 			break;
 		arb_lock_take(&c->guard->lock);
 		show_life(w, g);
-		if (g->birth && !c->seg.alone && !c->seg.stranded)
+		if (g->joins && !c->seg.alone && !c->seg.stranded)
 			nwords += watch_over(g, words + nwords, &most);
 		arb_lock_give(&c->guard->lock);
 	}
 	if (nwords > 1) {
-		if (arb_os_park_any(words, nwords, most) == 0)
+		int r = arb_os_park_any(words, nwords, most);
+
+		if (r == 0)
 			return;
-		w->unable = true;
+		/* A segment that another thread has moved away from meanwhile: the next call knows. */
+		if (r == -EFAULT)
+			ns = ns && ns < DYING_MOST_NS ? ns : DYING_MOST_NS;
+		else
+			w->unable = true;
 	}
 	arb_os_park(word, value, ns);
 }
@@ -201,7 +239,7 @@ void arb_watch_end(struct arb_watch *w)
 		struct gpuarb_client *c = w->gpus[i].client;
 
 		arb_lock_take(&c->guard->lock);
-		if (w->gpus[i].birth && w->gpus[i].birth == arb_load64(&c->guard->birth)) {
+		if (w->gpus[i].joins && w->gpus[i].joins == joins_of(c)) {
 			arb_store32(&arb_client_slot(c)->life, 0);
 			arb_os_wake(&c->seg.header->ring);
 		}
@@ -209,4 +247,9 @@ void arb_watch_end(struct arb_watch *w)
 	}
 	w->ngpus = 0;
 	__atomic_store_n(&w->list.first, (uint64_t *)(void *)&w->list, __ATOMIC_RELAXED);
+	/* The thread may run the program's own exit handlers. */
+	if (w->before)
+		arb_os_robust(w->before, NULL);
+	w->before = NULL;
+	w->thread = 0;
 }

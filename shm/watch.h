@@ -19,7 +19,7 @@ struct gpuarb_client;
 
 struct arb_watch_gpu {
 	struct gpuarb_client *client;
-	uint64_t birth;    /* of the client, when its own word was entered into the list */
+	uint32_t joins;    /* the client's, when its own word was entered into the list; 0: it is not in there */
 	uint32_t ring;     /* the ring's word when `next` was found */
 	uint32_t next;     /* the neighbour, or ARB_NONE */
 	uint64_t since_ns; /* when its death was announced; 0: it was not */
@@ -29,6 +29,7 @@ struct arb_watch_gpu {
 /* A thread's, all zeros at first. */
 struct arb_watch {
 	struct arb_os_robust list;
+	void *before;    /* the list that the C library had registered */
 	uint32_t thread; /* its id, as its own kernel knows it */
 	bool unable;     /* the kernel cannot; the thread just sleeps */
 	unsigned ngpus;

@@ -1,7 +1,12 @@
 /* Who we are, as far as files of the kernel tell. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "os.h"
@@ -44,4 +49,42 @@ Test(os, a_process_knows_who_it_is)
 	cr_assert(id.start_time != 0);
 	cr_assert(strncmp(id.comm, "unit_os", 7) == 0, "%s", id.comm);
 	cr_assert(id.command[0] && !strchr(id.command, '/'), "%s", id.command);
+}
+
+/* What a sandbox answers is its own business; each test is a process. */
+static void forbid(uint32_t call, uint32_t error)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+Test(os, a_sandbox_that_forbids_to_sleep_on_several_words_is_noticed_whatever_it_answers)
+{
+	uint32_t value = 7;
+	struct arb_os_word words[] = {{&value, 7, false}};
+
+	forbid(449, EACCES); /* futex_waitv */
+	cr_assert_lt(arb_os_park_any(words, 1, 1000000), 0, "who takes it for a sleep never sleeps again");
+}
+
+Test(os, a_thread_gets_the_robust_list_back_that_it_had)
+{
+	struct arb_os_robust list = {.first = (uint64_t *)(void *)&list};
+	void *before = arb_os_robust_list();
+	uint32_t thread;
+
+	cr_assert_not_null(before, "the C library's");
+	cr_assert_eq(arb_os_robust(&list, &thread), 0);
+	cr_assert_eq(thread, (uint32_t)syscall(SYS_gettid));
+	cr_assert_eq(arb_os_robust_list(), &list);
+	cr_assert_eq(arb_os_robust(before, NULL), 0);
+	cr_assert_eq(arb_os_robust_list(), before);
 }

@@ -4,6 +4,9 @@
 #include "../shm/watch.h"
 
 #include <linux/futex.h>
+#include <unistd.h>
+
+#include "../shm/slot.h"
 
 static struct {
 	struct arb_os_word words[ARB_OS_WORDS];
@@ -249,4 +252,96 @@ Test(watch, who_has_parted_is_gone_and_does_not_come_back)
 	cr_assert_eq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
 	gpuarb_client_close(b);
 	gpuarb_client_close(a);
+}
+
+static void assert_listed(const struct arb_watch *w, struct gpuarb_client *c)
+{
+	cr_assert_eq(arb_load32(&arb_client_slot(c)->life) & FUTEX_TID_MASK, w->thread);
+	cr_assert_eq(w->list.first, &arb_client_slot(c)->life_next.v);
+}
+
+/* A segment that is removed and made anew: the same slot, the same generation. */
+Test(watch, who_moves_to_another_segment_is_watched_over_there)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b;
+	struct arb_watch wa = {0}, wb = {0};
+	char path[PATH_MAX];
+
+	park(&wa, a);
+	assert_listed(&wa, a);
+	t_path(&u_dir, "state", path);
+	cr_assert_eq(unlink(path), 0);
+	cr_assert_eq(gpuarb_client_rejoin(a, false, NULL), 0);
+	park(&wa, a);
+	assert_listed(&wa, a);
+	b = u_client("b", 0);
+	park(&wb, b);
+	cr_assert(watches_over(b, a));
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
+/* Of two GPUs the first one's place in the list is found while the other client is of no segment any more. */
+Test(watch, a_slot_that_was_left_is_not_written_to)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *both[] = {a, b}, *next;
+	struct arb_watch w = {0};
+	uint32_t slot = b->me.slot;
+
+	arb_watch_park(&w, both, 2, &word, 7, 0);
+	gpuarb_client_part(b);
+	next = u_client("c", 0);
+	cr_assert_eq(next->me.slot, slot);
+	arb_store64(&arb_client_slot(next)->life_next, 4711);
+	/* As after a move to another segment: the list is made anew. */
+	w.gpus[0].joins--;
+	arb_watch_park(&w, both, 2, &word, 7, 0);
+	assert_listed(&w, a);
+	cr_assert_eq(arb_load64(&arb_client_slot(next)->life_next), 4711);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+	gpuarb_client_close(next);
+}
+
+Test(watch, a_dead_neighbour_is_not_forgotten_while_somebody_holds_the_directory)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0);
+	struct arb_watch wa = {0}, wb = {0};
+	struct arb_lock directory;
+
+	park(&wb, b);
+	park(&wa, a);
+	die(b);
+	cr_assert_eq(arb_slot_directory(&a->seg, &directory), 0);
+	park(&wa, a);
+	cr_assert(kernel.ns > 0 && kernel.ns <= 5 * MS, "it comes again");
+	cr_assert_neq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
+	arb_slot_unlock(&directory);
+	u_clock_ns += kernel.ns;
+	park(&wa, a);
+	cr_assert_eq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
+	cr_assert_eq(arb_load64(&a->seg.header->reclaimed), 1);
+	gpuarb_client_close(a);
+}
+
+/*
+ * The kernel wakes one of those that sleep on the word of a dead one. It may choose the one that was woken
+ * already, because somebody came between the two, and has another neighbour now.
+ */
+Test(watch, a_death_is_not_lost_to_one_that_has_another_neighbour_by_then)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
+	struct arb_watch wa = {0}, wb = {0}, wc = {0};
+
+	park(&wc, c);
+	park(&wa, a);
+	cr_assert(watches_over(a, c));
+	park(&wb, b);
+	cr_assert(watches_over(b, c));
+	die(c);
+	park(&wa, a);
+	cr_assert_eq(arb_load32(&a->seg.slots[c->me.slot].state), ARB_SLOT_FREE);
+	cr_assert(watches_over(a, b));
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
 }
