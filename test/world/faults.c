@@ -1,6 +1,7 @@
 #include "faults.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "gpuarb/control.h"
 #include "judge.h"
@@ -25,6 +26,10 @@ void faults_draw(bool polite)
 		faults.stops = 5 + world_chance_below(&world.programs, 100);
 	if (!polite && world_chance_below(&world.programs, 3) == 0)
 		faults.changes = 1 + world_chance_below(&world.programs, 30);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.replaces = 20 + world_chance_below(&world.programs, 500);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.garbles = 1 + world_chance_below(&world.programs, 30);
 }
 
 uint64_t faults_patience_ns(void)
@@ -76,6 +81,47 @@ static void *stopper(void *argument)
 		p = victim();
 		if (p && !p->stopped)
 			world_stop(p, world_chance_exp(&world.programs, 50 * WORLD_MS));
+	}
+}
+
+/* Somebody removes the segment's file; whoever comes first makes another. */
+static void *remover(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		world_sleep(world_chance_exp(&world.programs, faults.replaces * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		world_does("removes the segment", 0, 0);
+		world_unlink(WORLD_STATE);
+	}
+}
+
+/* Anything anywhere behind the first page, which says what the file is. */
+static void *garbler(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		size_t size = 0, at;
+		char *base;
+
+		world_sleep(world_chance_exp(&world.programs, faults.garbles * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		base = world_file(WORLD_STATE, &size);
+		if (!base || size < 8192)
+			continue;
+		at = 512 + world_chance_below(&world.programs, (size - 520) / 8) * 8;
+		world_does("writes garbage", at, 0);
+		for (unsigned n = 1 + (unsigned)world_chance_below(&world.programs, 4); n; n--, at += 8)
+			if (at + 8 <= size) {
+				uint64_t value = world_chance_next(&world.programs);
+
+				/* Small numbers are more likely to be believed. */
+				if (world_chance_below(&world.programs, 2))
+					value &= 0xff;
+				memcpy(base + at, &value, 8);
+			}
 	}
 }
 
@@ -141,6 +187,10 @@ void faults_start(uint64_t end_ns, void (*followed)(struct world_process *dead))
 		world_thread_new(p, "killer", world.now_ns, killer, NULL);
 	if (faults.stops)
 		world_thread_new(p, "stopper", world.now_ns, stopper, NULL);
+	if (faults.replaces)
+		world_thread_new(p, "remover", world.now_ns, remover, NULL);
+	if (faults.garbles)
+		world_thread_new(p, "garbler", world.now_ns, garbler, NULL);
 	if (faults.changes)
 		world_thread_new(p, "administrator", world.now_ns + 20 * WORLD_MS, changer, NULL);
 }

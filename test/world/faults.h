@@ -6,7 +6,7 @@
 
 struct faults {
 	uint64_t kills, stops, changes; /* ms between two of them, on average; 0: none */
-	bool replaces, garbles;
+	uint64_t replaces, garbles;
 };
 extern struct faults faults;
 

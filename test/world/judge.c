@@ -33,6 +33,12 @@ static void say(void *argument, const char *sentence)
 
 struct arb_segment *judge_segment(void)
 {
+	/* It may have been removed, and made anew. */
+	if (judge.open && world_file(WORLD_STATE, NULL) != (void *)judge.seg.header) {
+		arb_segment_close(&judge.seg);
+		judge.open = false;
+		judge.t = judge.v = judge.busy = judge.head = judge.reserved = 0;
+	}
 	if (!judge.open)
 		judge.open = arb_segment_open(&judge.seg, WORLD_DIR, WORLD_GPU, false, NULL, NULL) == 0;
 	return judge.open ? &judge.seg : NULL;
@@ -225,6 +231,12 @@ void judge_rest(void)
 				arb_load32(&judge.seg.slots[i].state));
 }
 
+static void say_nothing(void *argument, const char *sentence)
+{
+	(void)argument;
+	(void)sentence;
+}
+
 /* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
 static void *last_one(void *argument)
 {
@@ -238,9 +250,11 @@ static void *last_one(void *argument)
 
 	(void)argument;
 	world_does("cleans up behind everybody", 0, 0);
+	if (world_terms.garbage)
+		gpuarb_control_repair(WORLD_DIR, WORLD_GPU, say_nothing, NULL, &err);
 	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0; i++)
 		world_sleep(WORLD_MS);
-	if (r < 0 && r != -ENOENT)
+	if (r < 0 && r != -ENOENT && !world_terms.garbage)
 		world_fail("the dead cannot be cleaned up behind: %s", err.text);
 	r = gpuarb_client_open(&o, &client, &err);
 	if (r < 0) {
@@ -266,5 +280,6 @@ void judge_aftermath(const char *const *environment)
 		return;
 	world_thread_new(world_process_new(environment), "newcomer", world.now_ns, last_one, NULL);
 	world_run(world.now_ns + 20 * WORLD_S, judge_step);
-	judge_rest();
+	if (!world_terms.garbage)
+		judge_rest();
 }

@@ -8,6 +8,7 @@
 
 #define WORLD_DIR "/world"
 #define WORLD_GPU "GPU-00000000-0000-0000-0000-000000000001"
+#define WORLD_STATE WORLD_DIR "/state/" WORLD_GPU
 
 /* What this world promises, so that it can be held to it. */
 struct world_terms {

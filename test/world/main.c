@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include <argp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,12 +286,33 @@ static int run_seeds(void)
 	return 0;
 }
 
+/* The product has crashed in the world: which one was it? */
+static void crashed(int signal)
+{
+	world_fail("signal %d in process %u", signal, world.current ? world.current->process->number : 0);
+	world_tell();
+	_exit(3);
+}
+
+static void catch_crashes(void)
+{
+	static char stack[65536];
+	const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof(stack)};
+	struct sigaction action = {.sa_handler = crashed, .sa_flags = SA_ONSTACK | SA_RESETHAND};
+
+	sigaltstack(&alternate, NULL);
+	for (unsigned i = 0; i < sizeof(signals) / sizeof(*signals); i++)
+		sigaction(signals[i], &action, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {options, parse, NULL, "The arbiter in virtual time, by seed.", NULL,
 		NULL, NULL};
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	catch_crashes();
 	if (opt.cases.pattern)
 		return run_cases();
 	if (opt.day)

@@ -136,7 +136,7 @@ static void draw_plan(unsigned programs)
 	}
 	faults_draw(false);
 	world_terms = (struct world_terms){
-		.quotas_fixed = !faults.changes, .every = plan.n > 8 ? 1024 : 64};
+		.garbage = faults.garbles, .quotas_fixed = !faults.changes, .every = plan.n > 8 ? 1024 : 64};
 }
 
 static void respawn(struct world_process *dead)
@@ -166,7 +166,7 @@ static void check_books(void)
 	bool limited = true;
 	int n;
 
-	if (world.failed || gpuarb_view_open(WORLD_DIR, WORLD_GPU, &view, &err) < 0)
+	if (world.failed || faults.garbles || faults.replaces || gpuarb_view_open(WORLD_DIR, WORLD_GPU, &view, &err) < 0)
 		return;
 	gpuarb_view_read(view, &picture);
 	gpuarb_view_close(view);

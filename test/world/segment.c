@@ -24,6 +24,7 @@ struct client {
 	uint64_t mem_bytes;
 	uint64_t held;
 	uint64_t entered, waited_most_ns;
+	bool stale; /* its segment was removed */
 };
 
 static struct {
@@ -63,13 +64,13 @@ static int expect(const char *what, int r, const int *may)
 {
 	static const int joining[] = {-EUSERS, -ENOSPC, -EBUSY, -ESTALE, -EBADMSG, 0};
 
-	if (r >= 0)
+	if (r >= 0 || faults.garbles)
 		return r;
 	for (; may && *may; may++)
 		if (r == *may)
 			return r;
 	for (const int *j = joining; *j; j++)
-		if (r == *j && (r > -100 || r == -EUSERS || faults.replaces || faults.garbles))
+		if (r == *j && (r > -100 || r == -EUSERS || faults.replaces))
 			return r;
 	world_fail("%s answered %d (%s)", what, r, strerror(-r));
 	return r;
@@ -92,10 +93,23 @@ static struct gpuarb_client *open_client(struct client *c)
 	o.priority = c->priority;
 	world_does("opens", c->account, c->core_pct);
 	r = gpuarb_client_open(&o, &client, &err);
-	if (r < 0 && r != -EUSERS && r != -EBUSY && r != -ENOSPC)
+	if (r < 0 && r != -EUSERS && r != -EBUSY && r != -ENOSPC && !(r == -ESTALE && faults.replaces) &&
+		!faults.garbles)
 		world_fail("open answered %d: %s", r, err.text);
 	c->held = 0;
 	return r < 0 ? NULL : client;
+}
+
+/* What the preload does when its segment is gone: into the one that is there now. */
+static void join_anew(struct client *c, struct gpuarb_client *client)
+{
+	struct gpuarb_error err = {0};
+
+	c->stale = false;
+	world_does("joins anew", 0, 0);
+	gpuarb_client_leave(client, 0);
+	if (gpuarb_client_rejoin(client, false, &err) < 0)
+		c->held = 0;
 }
 
 static void use_memory(struct client *c, struct gpuarb_client *client)
@@ -106,7 +120,8 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 	if (c->held && below(c, 2)) {
 		bytes = 1 + below(c, c->held);
 		world_does("gives memory back", bytes, c->held);
-		r = expect("mem_release", gpuarb_client_mem_release(client, bytes), NULL);
+		r = expect("mem_release", gpuarb_client_mem_release(client, bytes),
+			faults.replaces ? MAY(-EINVAL) : NULL);
 		if (r == 0)
 			c->held -= bytes;
 		return;
@@ -159,7 +174,7 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 	case 7:
 	case 8:
 		world_does("ticks", 0, 0);
-		expect("tick", gpuarb_client_tick(client), MAY(-EDQUOT, -EAGAIN));
+		c->stale = expect("tick", gpuarb_client_tick(client), MAY(-EDQUOT, -EAGAIN)) == -ESTALE;
 		break;
 	case 9:
 		use_memory(c, client);
@@ -229,8 +244,11 @@ static void *run(void *argument)
 			while (world.now_ns < plan.end_ns && !world.failed && polite_turn(c, client))
 				;
 		else
-			for (unsigned i = (unsigned)below(c, 300); i && world.now_ns < plan.end_ns; i--)
+			for (unsigned i = (unsigned)below(c, 300); i && world.now_ns < plan.end_ns; i--) {
 				wild_step(c, client);
+				if (c->stale)
+					join_anew(c, client);
+			}
 		/* Some go without a word. */
 		if (below(c, 4) == 0)
 			world_process_exit();
@@ -333,7 +351,11 @@ static void draw_plan(unsigned clients)
 	faults_draw(plan.polite);
 	if (plan.lone)
 		faults = (struct faults){0};
+	/* That its segment is gone a client notices within a second. */
+	if (faults.replaces)
+		plan.end_ns += 2 * WORLD_S;
 	world_terms = (struct world_terms){
+		.garbage = faults.garbles,
 		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
 		.quotas_fixed = !faults.changes && !faults.garbles,
 		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
