@@ -312,6 +312,8 @@ int main(int argc, char **argv)
 		NULL, NULL};
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	/* Who reads it from a pipe knows how far it was, if it never ends. */
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	catch_crashes();
 	if (opt.cases.pattern)
 		return run_cases();
