@@ -78,15 +78,37 @@ static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now
 	return beat <= now_ns && now_ns - beat < ARB_HEARD_NS;
 }
 
-void arb_client_members(struct gpuarb_client *c)
+/* A member, other than this client, that asks for just that limit: the one that binds. */
+static uint32_t who_asks(const struct gpuarb_client *c, uint32_t ppm, uint64_t mem)
 {
 	struct arb_account_snap acct;
 
 	if (arb_account_read(&c->seg, c->account, &acct) < 0)
-		return;
+		return ARB_NONE;
 	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
-		arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules);
+		if (i != c->me.slot && ((ppm && arb_load32(&c->seg.slots[i].asked_ppm) == ppm) ||
+					       (mem && arb_load64(&c->seg.slots[i].asked_mem) == mem)))
+			return i;
+	return ARB_NONE;
+}
+
+/* The strictest one is alive, or is cleaned up behind, and so on: no more looks than there are dead ones. */
+static void look_at_strictest(struct gpuarb_client *c, bool mem)
+{
+	for (uint32_t n = 0; n < c->seg.nslots; n++) {
+		struct arb_asked asked = arb_account_asked(&c->seg, c->account);
+		uint32_t i = mem ? who_asks(c, 0, asked.mem) : who_asks(c, asked.ppm, 0);
+
+		if (i == ARB_NONE || arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules) <= 0)
+			return;
+	}
+}
+
+void arb_client_members(struct gpuarb_client *c)
+{
+	look_at_strictest(c, false);
+	look_at_strictest(c, true);
 }
 
 int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
