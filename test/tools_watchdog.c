@@ -87,6 +87,7 @@ Test(watchdog, one_who_died_is_shown_as_gone_until_somebody_cleans_up)
 	cr_assert_eq(picture.ndead, 0);
 	kill(pid, SIGKILL);
 	t_wait(pid);
+	t_sleep_us(110000); /* a viewer asks the kernel ten times a second */
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
 	cr_assert_eq(picture.nclients, 1);
 	cr_assert(picture.clients[0].dead && picture.ndead == 1);
