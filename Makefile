@@ -70,7 +70,7 @@ demo: ## install what is missing, build, and show three programs sharing a GPU (
 bench: ## run every benchmark and print a table
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory all
-	@bench/run-all.sh $(BENCH)
+	@BUILD="$(BUILD)" bench/run-all.sh $(BENCH)
 
 clean: ## remove build/
 	rm -rf $(BUILD)

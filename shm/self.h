@@ -7,11 +7,7 @@
 
 #include <stdint.h>
 
-#include "gpuarb/abi.h"
-
-struct arb_self_state {
-	arb_u64 claiming; /* 1: a slot is being claimed, and fork() waits for it */
-};
+#include "self_state.h"
 
 extern struct arb_self_state arb_self;
 

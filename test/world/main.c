@@ -12,6 +12,7 @@
 #include "cases.h"
 #include "day.h"
 #include "random.h"
+#include "script.h"
 #include "segment.h"
 
 #define PROGRESS_S 5
@@ -24,6 +25,8 @@ static struct {
 	double minutes, hours;
 	bool hash, json, segments, programs, shrink, day;
 	struct case_options cases;
+	const char *lines[SCRIPT_PROGRAMS];
+	unsigned nlines;
 } opt = {.first = 1, .last = 1, .hours = 24, .cases = {.seconds = 20}};
 
 enum {
@@ -43,7 +46,8 @@ enum {
 	OPT_SHRINK,
 	OPT_DAY,
 	OPT_HOURS,
-	OPT_BRIEF
+	OPT_BRIEF,
+	OPT_PROGRAM
 };
 
 static const struct argp_option options[] = {
@@ -56,9 +60,11 @@ static const struct argp_option options[] = {
 	{"random", OPT_PROGRAMS, NULL, OPTION_ALIAS, NULL, 1},
 	{"clients", OPT_CLIENTS, "N", 0, "so many, 1 to 64 (default: as the seed says)", 1},
 	{"shrink", OPT_SHRINK, NULL, 0, "of a seed that fails: the fewest clients with which it still does", 1},
-	{NULL, 0, NULL, 0, "Cases of bench_limits:", 2},
+	{NULL, 0, NULL, 0, "Cases of bench_limits, and programs of your own:", 2},
 	{"case", OPT_CASE, "NAME", 0, "run these (a pattern; all)", 2},
 	{"cases", OPT_CASE, NULL, OPTION_ALIAS, NULL, 2},
+	{"program", OPT_PROGRAM, "LINE", 0,
+		"run this program: its limit in percent (0: none), then options of simload; up to 64 times", 2},
 	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 2},
 	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 2},
 	{NULL, 0, NULL, 0, "A long time:", 3},
@@ -126,6 +132,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_CASE:
 		opt.cases.pattern = arg;
+		break;
+	case OPT_PROGRAM:
+		if (opt.nlines == SCRIPT_PROGRAMS)
+			argp_error(state, "there can be %d programs", SCRIPT_PROGRAMS);
+		if (*arg < '0' || *arg > '9')
+			argp_error(state, "a program begins with its limit in percent, as in '25 --kernel-us=100', "
+					  "not '%s'", arg);
+		opt.lines[opt.nlines++] = arg;
 		break;
 	case OPT_SECONDS:
 		opt.cases.seconds = amount(state, "seconds", arg);
@@ -317,6 +331,9 @@ int main(int argc, char **argv)
 	catch_crashes();
 	if (opt.cases.pattern)
 		return run_cases();
+	opt.cases.seed = opt.first;
+	if (opt.nlines)
+		return script_run(opt.lines, opt.nlines, &opt.cases);
 	if (opt.day)
 		return day_run(opt.first, opt.hours);
 	return run_seeds();

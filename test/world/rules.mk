@@ -66,3 +66,7 @@ check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are kille
 check-world-mutations: ## deliberate mistakes in copies of the product: how many seeds the world needs to find each
 	@SEEDS=$(if $(filter command line,$(origin SEEDS)),$(SEEDS),10000) test/world/mutations.sh $(BUILD)/mutations \
 		$(MAKE) --no-print-directory CC="'$(CC)'" BUILD=build build/world
+
+# The accuracy of limits comes from here; bench_limits runs the same cases in real time.
+BENCH += bench/world.sh
+bench: $(WORLD)

@@ -4,11 +4,7 @@
 
 #include <stdint.h>
 
-#include "gpuarb/abi.h"
-
-struct arb_self_state {
-	arb_u64 claiming;
-};
+#include "../../shm/self_state.h"
 
 extern struct arb_self_state *world_self;
 #define arb_self (*world_self)

@@ -1,0 +1,97 @@
+#include "script.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../sim/model.h"
+#include "gpu.h"
+#include "judge.h"
+#include "program.h"
+
+#define WARM_NS WORLD_S
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+
+static double real_s(void)
+{
+	struct timespec ts;
+
+	__real_clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static struct program programs[SCRIPT_PROGRAMS];
+
+static double attained_ns(const struct program *p, const struct sim_process_state *list, int n)
+{
+	double ns = 0;
+
+	for (unsigned k = 0; k < p->load.processes; k++)
+		for (int j = 0; j < n; j++)
+			if (list[j].pid == (int)(1000 + p->process[k]->number))
+				ns += (double)list[j].device_ns;
+	return ns;
+}
+
+static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double took_s)
+{
+	static struct sim_process_state list[SIM_MAX_PROCS];
+	struct sim_device_state state;
+	int listed = sim_snapshot(0, &state, true, list, SIM_MAX_PROCS);
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t used = before[i];
+
+		judge_used(programs[i].account, &used);
+		printf("program %u, limit %3u: attained %6.2f, billed %6.2f percent  %s\n", i,
+			programs[i].core_pct, 100 * attained_ns(&programs[i], list, listed) / elapsed_ns,
+			100 * (double)(used - before[i]) / elapsed_ns, programs[i].line);
+	}
+	printf("world: %.1f virtual seconds in %.2f s, x%.0f; the GPU was busy for %.2f percent\n",
+		elapsed_ns / 1e9, took_s, elapsed_ns / 1e9 / took_s,
+		100 * (double)state.busy_ns / elapsed_ns);
+}
+
+int script_run(const char *const *lines, unsigned n, const struct case_options *o)
+{
+	uint64_t before[SCRIPT_PROGRAMS] = {0}, from;
+	double began = real_s();
+	int bad;
+
+	setenv("GPUSIM_UUID", WORLD_GPU, 1);
+	if (!getenv("GPUSIM_MODE"))
+		setenv("GPUSIM_MODE", "share", 1);
+	world_begin(o->seed);
+	if (o->robbed)
+		world_robbed();
+	else
+		world_quiet();
+	world_gpu_begin();
+	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
+	judge_begin();
+	for (unsigned i = 0; i < n; i++) {
+		char account[32], line[256], *rest;
+		unsigned limit = (unsigned)strtoul(lines[i], &rest, 10);
+
+		snprintf(account, sizeof(account), "program%u", i);
+		/* The first of two durations is the world's own: it lasts until the end. */
+		snprintf(line, sizeof(line), "--duration=%g %.200s", o->seconds + 5, rest);
+		program_prepare(&programs[i], account, limit > 100 ? 100 : limit, line);
+		program_start(&programs[i], world.now_ns + i * WORLD_MS);
+	}
+	world_run(world.now_ns + WARM_NS, judge_step);
+	sim_reset();
+	for (unsigned i = 0; i < n; i++)
+		judge_used(programs[i].account, &before[i]);
+	from = world.now_ns;
+	world_run(world.now_ns + (uint64_t)(o->seconds * 1e9), judge_step);
+	tell(n, before, (double)(world.now_ns - from), real_s() - began);
+	if (world.failed)
+		world_tell();
+	bad = world.failed;
+	judge_end();
+	world_end();
+	return bad;
+}

@@ -1,0 +1,12 @@
+/* Programs that are given on the command line, one line each. */
+#ifndef WORLD_SCRIPT_H
+#define WORLD_SCRIPT_H
+
+#include "cases.h"
+
+#define SCRIPT_PROGRAMS 64
+
+/* Each line: a limit in percent (0: none), then options of simload. 0: nothing was found. */
+int script_run(const char *const *lines, unsigned n, const struct case_options *o);
+
+#endif
