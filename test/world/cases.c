@@ -10,6 +10,7 @@
 
 #include "../../bench/limits_cases.h"
 #include "../sim/model.h"
+#include "faults.h"
 #include "gpu.h"
 #include "gpuarb/control.h"
 #include "judge.h"
@@ -231,6 +232,7 @@ static bool run_case(const struct limits_case *c, const struct mode *mode, const
 	setenv("GPUSIM_SLICE_US", mode->slice_us, 1);
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
 	world_begin(o->seed);
+	faults = (struct faults){0};
 	if (o->robbed)
 		world_robbed();
 	else

@@ -6,6 +6,7 @@
 #include "../../preload/elf.h"
 #include "../../preload/hooks.h"
 #include "../../preload/symbols.h"
+#include "faults.h"
 #include "world.h"
 
 /* Its functions are linked in under names with this in front of them. */
@@ -15,12 +16,56 @@ void *__real_dlsym(void *handle, const char *name);
 void *__wrap_dlsym(void *handle, const char *name);
 void *__wrap_dlopen(const char *file, int mode);
 
-static void *driver_function(const char *name)
+static void *find(const char *name)
 {
 	char full[128];
 
 	snprintf(full, sizeof(full), PREFIX "%s", name);
 	return __real_dlsym(RTLD_DEFAULT, full);
+}
+
+/*
+ * Calls that may fail, by the faults of the world. They are those that the preload makes for itself as well: it
+ * must do without what they would have said.
+ */
+#define MAY_FAIL(symbol, params, args)                                                                       \
+	static CUresult failing_##symbol params                                                              \
+	{                                                                                                    \
+		static __typeof__(symbol) *real;                                                             \
+                                                                                                             \
+		if (world_chance_once_in(&world.programs, faults.fails))                                     \
+			return CUDA_ERROR_UNKNOWN;                                                           \
+		if (!real)                                                                                   \
+			real = (__typeof__(symbol) *)find(#symbol);                                          \
+		return real args;                                                                            \
+	}
+MAY_FAIL(cuEventCreate, (CUevent * event, unsigned flags), (event, flags))
+MAY_FAIL(cuEventRecord, (CUevent event, CUstream stream), (event, stream))
+MAY_FAIL(cuEventRecord_ptsz, (CUevent event, CUstream stream), (event, stream))
+MAY_FAIL(cuEventQuery, (CUevent event), (event))
+MAY_FAIL(cuStreamQuery, (CUstream stream), (stream))
+MAY_FAIL(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
+MAY_FAIL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), (stream, function, data))
+
+static void *driver_function(const char *name)
+{
+	static const struct {
+		const char *name;
+		void *function;
+	} failing[] = {
+		{"cuEventCreate", (void *)failing_cuEventCreate},
+		{"cuEventRecord", (void *)failing_cuEventRecord},
+		{"cuEventRecord_ptsz", (void *)failing_cuEventRecord_ptsz},
+		{"cuEventQuery", (void *)failing_cuEventQuery},
+		{"cuStreamQuery", (void *)failing_cuStreamQuery},
+		{"cuStreamWaitEvent", (void *)failing_cuStreamWaitEvent},
+		{"cuLaunchHostFunc", (void *)failing_cuLaunchHostFunc},
+	};
+
+	for (unsigned i = 0; i < sizeof(failing) / sizeof(failing[0]); i++)
+		if (!strcmp(failing[i].name, name))
+			return failing[i].function;
+	return find(name);
 }
 
 bool arb_elf_at(const void *address, struct elf_object *object)

@@ -30,6 +30,8 @@ void faults_draw(bool polite)
 		faults.replaces = 20 + world_chance_below(&world.programs, 500);
 	if (!polite && world_chance_below(&world.programs, 6) == 0)
 		faults.garbles = 1 + world_chance_below(&world.programs, 30);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.fails = 2 + world_chance_below(&world.programs, 1000);
 }
 
 uint64_t faults_patience_ns(void)

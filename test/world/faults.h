@@ -7,6 +7,7 @@
 struct faults {
 	uint64_t kills, stops, changes; /* ms between two of them, on average; 0: none */
 	uint64_t replaces, garbles;
+	uint64_t fails; /* one in so many of the driver's calls fails; 0: none */
 };
 extern struct faults faults;
 

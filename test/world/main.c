@@ -58,7 +58,7 @@ static const struct argp_option options[] = {
 	{"segments", OPT_SEGMENTS, NULL, 0, "only worlds of bare clients", 1},
 	{"programs", OPT_PROGRAMS, NULL, 0, "only worlds of programs on a GPU", 1},
 	{"random", OPT_PROGRAMS, NULL, OPTION_ALIAS, NULL, 1},
-	{"clients", OPT_CLIENTS, "N", 0, "so many, 1 to 64 (default: as the seed says)", 1},
+	{"clients", OPT_CLIENTS, "N", 0, "so many, up to 1024, or 250 programs (default: as the seed says)", 1},
 	{"shrink", OPT_SHRINK, NULL, 0, "of a seed that fails: the fewest clients with which it still does", 1},
 	{NULL, 0, NULL, 0, "Cases of bench_limits, and programs of your own:", 2},
 	{"case", OPT_CASE, "NAME", 0, "run these (a pattern; all)", 2},
@@ -122,7 +122,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		opt.minutes = strcmp(arg, "0") ? amount(state, "minutes", arg) : 0;
 		break;
 	case OPT_CLIENTS:
-		opt.clients = (unsigned)number(state, "the number of clients", arg, 64);
+		opt.clients = (unsigned)number(state, "the number of clients", arg, 1024);
 		break;
 	case OPT_TRACE:
 		world_trace_to(arg);

@@ -16,7 +16,7 @@
 #include "judge.h"
 #include "program.h"
 
-#define PROGRAMS 64
+#define PROGRAMS 250
 
 #define PICK(...)                                                                                            \
 	world_chance_pick(&world.programs, (const uint64_t[]){__VA_ARGS__},                                  \
@@ -184,7 +184,7 @@ static void check_books(void)
 	 * or that takes turns, may be billed for its pauses. */
 	for (unsigned i = 0; i < plan.n; i++)
 		limited &= plan.programs[i].core_pct && plan.concurrent;
-	if (!faults.kills && !faults.stops && !plan.robbed &&
+	if (!faults.kills && !faults.stops && !faults.fails && !plan.robbed &&
 		(busy < (double)state.busy_ns * 0.98 - 3e6 ||
 			(limited && busy > (double)state.busy_ns * 1.015 + copying + 2e6)))
 		world_fail("billed for %.3f ms, the GPU was busy for %.3f ms", busy / 1e6,
@@ -220,7 +220,7 @@ static void check_books(void)
 
 static void check_programs(void)
 {
-	for (unsigned i = 0; i < plan.n && !world.failed && !faults.kills; i++) {
+	for (unsigned i = 0; i < plan.n && !world.failed && !faults.kills && !faults.fails; i++) {
 		struct program *p = &plan.programs[i];
 
 		for (unsigned k = 0; k < p->load.processes && !world.failed; k++) {

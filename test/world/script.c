@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../sim/model.h"
+#include "faults.h"
 #include "gpu.h"
 #include "judge.h"
 #include "program.h"
@@ -64,6 +65,7 @@ int script_run(const char *const *lines, unsigned n, const struct case_options *
 	if (!getenv("GPUSIM_MODE"))
 		setenv("GPUSIM_MODE", "share", 1);
 	world_begin(o->seed);
+	faults = (struct faults){0};
 	if (o->robbed)
 		world_robbed();
 	else

@@ -15,6 +15,7 @@
 #include "judge.h"
 
 #define ACCOUNTS 4
+#define CLIENTS  1024
 
 struct client {
 	struct world_process *process;
@@ -31,7 +32,7 @@ static struct {
 	bool polite, strict, lone; /* lone: one limited client that always wants more */
 	uint64_t end_ns;
 	unsigned nclients, slots, window_ms;
-	struct client clients[64];
+	struct client clients[CLIENTS];
 	char text[16][24];
 	const char *environment[48];
 	unsigned n;
@@ -305,11 +306,13 @@ static void draw_plan(unsigned clients)
 	plan.nclients = clients ? clients : (unsigned)PICK(1, 2, 2, 3, 3, 4, 6, 8);
 	if (plan.lone)
 		plan.nclients = 1;
-	if (plan.nclients > 64)
-		plan.nclients = 64;
+	if (plan.nclients > CLIENTS)
+		plan.nclients = CLIENTS;
 	plan.slots = plan.nclients + (unsigned)world_chance_below(&world.programs, 4);
 	if (!plan.polite && world_chance_once_in(&world.programs, 4))
 		plan.slots = plan.nclients / 2 + 1;
+	if (plan.slots > CLIENTS)
+		plan.slots = CLIENTS;
 	if (plan.slots < 2)
 		plan.slots = 2;
 	policy = policies[world_chance_below(&world.programs, plan.polite ? 4 : 5)];
@@ -359,7 +362,7 @@ static void draw_plan(unsigned clients)
 		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
 		.quotas_fixed = !faults.changes && !faults.garbles,
 		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
-		.every = plan.slots > 16 ? 64 : 4,
+		.every = plan.slots > 256 ? 4096 : plan.slots > 16 ? 64 : 4,
 	};
 }
 
