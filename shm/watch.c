@@ -53,22 +53,23 @@ static void list_lives(struct arb_watch *w, const struct arb_watch_gpu *locked)
 	}
 }
 
-/* The client is watched from now on. Under its lock. */
+/* The client is watched from now on, whatever was written into its word since the last time. Under its lock. */
 static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 {
 	struct gpuarb_client *c = g->client;
 	uint32_t joins = joins_of(c);
 
-	if (__builtin_expect(g->joins == joins, 1))
+	if (__builtin_expect(g->joins != joins, 0)) {
+		g->joins = joins;
+		g->next = ARB_NONE;
+		g->ignored = 0;
+		list_lives(w, g);
+		/* Of this segment's ring: its neighbour is found with the next look. */
+		g->ring = arb_load32(&c->seg.header->ring) - 1;
+	}
+	if (!joins ||
+		__builtin_expect((arb_load32(&arb_client_slot(c)->life) & ~FUTEX_WAITERS) == w->thread, 1))
 		return;
-	g->joins = joins;
-	g->next = ARB_NONE;
-	g->ignored = 0;
-	list_lives(w, g);
-	if (!joins)
-		return;
-	/* The ring of this segment: its neighbour is found with the next look. */
-	g->ring = arb_load32(&c->seg.header->ring);
 	arb_store32_release(&arb_client_slot(c)->life, w->thread);
 	/* WAKE: whoever computes its neighbour from now on finds us, and whoever has done so looks again. */
 	arb_os_wake(&c->seg.header->ring);
@@ -83,7 +84,8 @@ static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 	return i != g->client->me.slot &&
 	       (state == ARB_SLOT_LIVE ? life & (FUTEX_TID_MASK | FUTEX_OWNER_DIED)
 				       : state == ARB_SLOT_JOINING && life & FUTEX_OWNER_DIED) &&
-	       !(i + 1 == g->ignored && arb_load32(&s->generation) == g->ignored_generation);
+	       !(life & FUTEX_OWNER_DIED && i + 1 == g->ignored &&
+		       arb_load32(&s->generation) == g->ignored_generation);
 }
 
 /* Its neighbour is dead. Only one of those that sleep on its word is woken: that one sees to it, whoever its
@@ -123,7 +125,8 @@ static uint64_t bury(struct arb_watch_gpu *g)
 	if (gone > DYING_NS) {
 		g->ignored = g->next + 1;
 		g->ignored_generation = arb_load32(&c->seg.slots[g->next].generation);
-		g->ring = arb_load32(&c->seg.header->ring) - 1;
+		/* If its thread is there all the same, somebody has written into its word: it puts that right. */
+		arb_os_wake(&c->seg.header->ring);
 		return 0;
 	}
 	return gone < DYING_FIRST_NS ? DYING_FIRST_NS : gone > DYING_MOST_NS ? DYING_MOST_NS : gone;

@@ -345,3 +345,28 @@ Test(watch, a_death_is_not_lost_to_one_that_has_another_neighbour_by_then)
 	gpuarb_client_close(a);
 	gpuarb_client_close(b);
 }
+
+Test(watch, a_client_puts_its_own_word_right_and_is_watched_again)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0);
+	struct arb_watch wa = {0}, wb = {0};
+	uint32_t ring;
+
+	park(&wb, b);
+	park(&wa, a);
+	announce(b); /* nobody died: somebody wrote that */
+	park(&wa, a);
+	ring = arb_load32(&a->seg.header->ring);
+	u_clock_ns += 6000 * MS;
+	arb_watch_park(&wa, &a, 1, &word, 7, 0);
+	cr_assert_neq(arb_load32(&a->seg.header->ring), ring, "its own thread is woken to look");
+	park(&wb, b);
+	assert_listed(&wb, b);
+	park(&wa, a);
+	cr_assert(watches_over(a, b));
+	arb_store32(&arb_client_slot(b)->life, 0x1234567);
+	park(&wb, b);
+	assert_listed(&wb, b);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
