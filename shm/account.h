@@ -56,7 +56,8 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot);
 /* The slot is in no bitmap of the running set any more. *freed: the memory it still held. */
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed);
-/* A member died: what the account owes beyond the length of one window is written off. */
+/* A member died. If it was the last one, what the account owes beyond the length of one window is written off: of
+ * those that live each pays for what it used. */
 int arb_account_bound_debt(struct arb_segment *seg, uint32_t a);
 /* Recomputes what can be recomputed after garbage was found. */
 int arb_account_repair(struct arb_segment *seg, uint32_t a);

@@ -141,6 +141,16 @@ int arb_account_extend(
 	return -EBUSY;
 }
 
+/* One that is just joining has used nothing. */
+static bool has_live_member(const struct arb_segment *seg, const struct arb_account_snap *s)
+{
+	for (uint32_t i = arb_bits_next(s->attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(s->attached, seg->nwords, i + 1))
+		if (arb_load32(&seg->slots[i].state) == ARB_SLOT_LIVE)
+			return true;
+	return false;
+}
+
 int arb_account_bound_debt(struct arb_segment *seg, uint32_t a)
 {
 	struct arb_account_snap s;
@@ -158,7 +168,7 @@ int arb_account_bound_debt(struct arb_segment *seg, uint32_t a)
 		arb_fence_acquire(); /* pairs SNAPSHOT_REUSE: usage is that of one moment */
 		if (arb_load64(&seg->header->head) != run.head)
 			continue;
-		if (s.limit_ppm >= ARB_PPM || !arb_policy_before(s.cap, least)) {
+		if (s.limit_ppm >= ARB_PPM || !arb_policy_before(s.cap, least) || has_live_member(seg, &s)) {
 			if (account_unchanged(seg, a, &s))
 				return 0;
 			continue;

@@ -1,6 +1,7 @@
 /* Who dies in the running set is billed to its last sign of life, whoever finds it and however late. */
 #include "unit_clients.h"
 
+#include "../shm/reclaim.h"
 #include "../shm/silence.h"
 #include "../shm/slot.h"
 
@@ -260,4 +261,22 @@ Test(death, one_that_is_being_cleaned_up_behind_is_billed_to_its_end)
 	assert_about(total_ns(living), 150 * MS);
 	gpuarb_client_close(next);
 	gpuarb_client_close(living);
+}
+
+/* Programs with workers that end by _exit(), one after the other, would be bound by no limit. */
+Test(death, a_member_that_dies_pays_nothing_of_what_the_living_owe)
+{
+	struct gpuarb_client *c = working("job", 10), *worker = u_client("job", 0), *other = u_client("other", 0);
+	struct gpuarb_client_status before, after;
+
+	live(10000 * MS, (struct gpuarb_client *[]){c, NULL});
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(gpuarb_client_status(c, &before), 0);
+	cr_assert(before.debt_ns > 50 * before.window_ns, "%.3f ms", (double)before.debt_ns / 1e6);
+	die(worker);
+	cr_assert_eq(arb_reclaim_look(&other->seg, other->me.slot, worker->me.slot, false, &other->rules), 1);
+	cr_assert_eq(gpuarb_client_status(c, &after), 0);
+	cr_assert_eq(after.debt_ns, before.debt_ns);
+	gpuarb_client_close(c);
+	gpuarb_client_close(other);
 }
