@@ -228,10 +228,13 @@ void arb_watch_park(struct arb_watch *w, struct gpuarb_client *const *clients, u
 		if (r == 0)
 			return;
 		/* A segment that another thread has moved away from meanwhile: the next call knows. */
-		if (r == -EFAULT)
+		if (r == -EFAULT) {
 			ns = ns && ns < DYING_MOST_NS ? ns : DYING_MOST_NS;
-		else
+		} else {
+			/* Who cannot watch must not stand between one that can and the next. */
+			arb_watch_end(w);
 			w->unable = true;
+		}
 	}
 	arb_os_park(word, value, ns);
 }

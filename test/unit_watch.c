@@ -12,6 +12,7 @@ static struct {
 	struct arb_os_word words[ARB_OS_WORDS];
 	unsigned n, threads;
 	uint64_t ns;
+	int refuses;
 	void (*while_asleep)(void);
 } kernel;
 
@@ -20,6 +21,8 @@ static int park_any(const struct arb_os_word *words, unsigned n, uint64_t ns)
 	memcpy(kernel.words, words, n * sizeof(*words));
 	kernel.n = n;
 	kernel.ns = ns;
+	if (kernel.refuses)
+		return kernel.refuses;
 	if (kernel.while_asleep)
 		kernel.while_asleep();
 	return 0;
@@ -369,4 +372,35 @@ Test(watch, a_client_puts_its_own_word_right_and_is_watched_again)
 	assert_listed(&wb, b);
 	gpuarb_client_close(a);
 	gpuarb_client_close(b);
+}
+
+static void sleep_alone(uint32_t *at, uint32_t value, uint64_t ns)
+{
+	(void)at;
+	(void)value;
+	(void)ns;
+}
+
+/* In a container whose sandbox refuses the call, beside others that may make it. */
+Test(watch, who_cannot_watch_stands_in_nobodys_place)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
+	struct arb_watch wa = {0}, wb = {0}, wc = {0};
+	struct arb_os_hooks hooks = *arb_os_hooks;
+	uint32_t ring;
+
+	hooks.park = sleep_alone;
+	arb_os_hooks = &hooks;
+	park(&wc, c);
+	park(&wa, a);
+	ring = arb_load32(&a->seg.header->ring);
+	kernel.refuses = -EPERM;
+	arb_watch_park(&wb, &b, 1, &word, 7, 0);
+	kernel.refuses = 0;
+	cr_assert_neq(arb_load32(&a->seg.header->ring), ring);
+	park(&wa, a);
+	cr_assert(watches_over(a, c));
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+	gpuarb_client_close(c);
 }
