@@ -28,19 +28,13 @@ static struct gpuarb_client *working(const char *account, unsigned core_pct)
 	return c;
 }
 
-/* What the kernel does: the lock is gone, and nobody uses the client any more. */
-static void die(struct gpuarb_client *c)
-{
-	arb_os_unmap(c->lock_page, 0);
-}
-
 /* Works alone for so long, and dies in the set. */
 static void work_and_die(const char *account, unsigned core_pct, uint64_t ns)
 {
 	struct gpuarb_client *c = working(account, core_pct);
 
 	live(ns, (struct gpuarb_client *[]){c, NULL});
-	die(c);
+	u_die(c);
 }
 
 static uint64_t total_ns(struct gpuarb_client *c)
@@ -105,11 +99,11 @@ Test(death, of_several_dead_each_is_billed_to_its_own_end)
 			     *middle = working("middle", 0), *a, *b, *c;
 
 	live(1000 * MS, (struct gpuarb_client *[]){late, early, middle, NULL});
-	die(early);
+	u_die(early);
 	live(1000 * MS, (struct gpuarb_client *[]){late, middle, NULL});
-	die(middle);
+	u_die(middle);
 	live(1000 * MS, (struct gpuarb_client *[]){late, NULL});
-	die(late);
+	u_die(late);
 	u_clock_ns += 86400000 * MS;
 	a = u_client("late", 0);
 	b = u_client("middle", 0);
@@ -131,7 +125,7 @@ Test(death, several_that_died_at_once_and_were_found_by_nobody_for_a_night)
 		all[i] = working(i % 2 ? "odd" : "even", 0);
 	live(800 * MS, all);
 	for (int i = 0; i < 16; i++)
-		die(all[i]);
+		u_die(all[i]);
 	u_clock_ns += 30000000 * MS;
 	next = u_client("odd", 0);
 	assert_about(total_ns(next), 400 * MS);
@@ -144,7 +138,7 @@ Test(death, who_runs_beside_a_dead_one_pays_for_the_time_that_it_has_the_gpu_alo
 	struct gpuarb_client *living = working("living", 0), *dead = working("dead", 0), *next;
 
 	live(1000 * MS, (struct gpuarb_client *[]){living, dead, NULL});
-	die(dead);
+	u_die(dead);
 	live(3000 * MS, (struct gpuarb_client *[]){living, NULL});
 	next = u_client("dead", 0);
 	assert_about(total_ns(next), 500 * MS);
@@ -234,7 +228,7 @@ Test(death, who_died_beside_a_stopped_one_is_billed_to_its_own_end)
 	uint64_t grace = stopped->rules.grace_ns;
 
 	live(250 * MS, (struct gpuarb_client *[]){dead, NULL});
-	die(dead);
+	u_die(dead);
 	u_clock_ns += 3600000 * MS;
 	next = u_client("dead", 0);
 	assert_about(total_ns(next), 125 * MS);
@@ -251,7 +245,7 @@ Test(death, one_that_is_being_cleaned_up_behind_is_billed_to_its_end)
 	struct arb_lock lock;
 
 	live(100 * MS, (struct gpuarb_client *[]){dead, living, NULL});
-	die(dead);
+	u_die(dead);
 	cr_assert_eq(arb_slot_lock(&living->seg, ARB_BYTE_SLOT(dead->me.slot), &lock), 0);
 	arb_store32(&arb_client_slot(dead)->state, ARB_SLOT_JOINING);
 	live(100 * MS, (struct gpuarb_client *[]){living, NULL});
@@ -273,7 +267,7 @@ Test(death, a_member_that_dies_pays_nothing_of_what_the_living_owe)
 	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
 	cr_assert_eq(gpuarb_client_status(c, &before), 0);
 	cr_assert(before.debt_ns > 50 * before.window_ns, "%.3f ms", (double)before.debt_ns / 1e6);
-	die(worker);
+	u_die(worker);
 	cr_assert_eq(arb_reclaim_look(&other->seg, other->me.slot, worker->me.slot, false, &other->rules), 1);
 	cr_assert_eq(gpuarb_client_status(c, &after), 0);
 	cr_assert_eq(after.debt_ns, before.debt_ns);

@@ -83,7 +83,7 @@ static void announce(struct gpuarb_client *c)
 static void die(struct gpuarb_client *c)
 {
 	announce(c);
-	arb_os_unmap(c->lock_page, 0);
+	u_die(c);
 }
 
 Test(watch, each_watches_over_the_next_one_and_the_last_over_the_first)
@@ -181,7 +181,7 @@ Test(watch, one_whose_memory_is_taken_apart_is_looked_at_again_soon)
 	u_clock_ns += 100 * MS;
 	park(&wa, a);
 	cr_assert(kernel.ns > MS && kernel.ns <= 5 * MS, "the less often the longer it takes");
-	arb_os_unmap(b->lock_page, 0);
+	u_die(b);
 	park(&wa, a);
 	cr_assert_eq(arb_load64(&a->seg.header->reclaimed), 1);
 	gpuarb_client_close(a);
