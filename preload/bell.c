@@ -237,7 +237,7 @@ void bell_before_function(void)
 	if (__atomic_load_n(&arb_own.bell_before, __ATOMIC_RELAXED))
 		return;
 	end = track_now() + RING_NS;
-	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+	for (unsigned i = 0; i < tracks_high(); i++) {
 		struct track *t = &arb_own.tracks[i];
 
 		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE) || !waits_for_functions(t))

@@ -74,7 +74,7 @@ static void set_all(void)
 {
 	uint32_t all = arb_own.gate_number, watched = 0;
 
-	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+	for (unsigned i = 0; i < tracks_high(); i++) {
 		if (!__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_RELAXED))
 			continue;
 		if (!__atomic_load_n(&arb_own.tracks[i].open, __ATOMIC_RELAXED))

@@ -28,7 +28,7 @@ uint64_t limits_file_follow(void)
 {
 	uint64_t least = 0;
 
-	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+	for (unsigned i = 0; i < tracks_high(); i++) {
 		struct track *t = &arb_own.tracks[i];
 		uint64_t next;
 

@@ -98,6 +98,7 @@ struct arb_process {
 	uint32_t asleep;  /* futex, enum sleeping */
 	uint32_t exiting;
 	uint32_t gpus;    /* how many are tracked */
+	uint32_t tracks_high; /* behind the last of those */
 	uint64_t look_ns; /* how often it looks at one that has work */
 	struct act_purse purse;
 };

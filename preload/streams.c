@@ -227,7 +227,7 @@ static struct track *here(CUcontext *ctx)
 
 static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t argument)
 {
-	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+	for (unsigned i = 0; i < tracks_high(); i++) {
 		struct track *t = &arb_own.tracks[i];
 
 		if (!__atomic_load_n(&t->device, __ATOMIC_ACQUIRE))
@@ -442,7 +442,7 @@ static void capture_ends(CUstream stream)
 
 	if (t && capture_ended(t, stream))
 		return;
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
+	for (unsigned i = 0; i < tracks_high(); i++)
 		if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE) &&
 			capture_ended(&arb_own.tracks[i], stream))
 			return;

@@ -205,6 +205,12 @@ struct track {
 	unsigned nstreams, room, last_busy;
 };
 
+/* Behind the last that is used: mostly there is one. */
+static inline unsigned tracks_high(void)
+{
+	return __atomic_load_n(&arb_own.tracks_high, __ATOMIC_ACQUIRE);
+}
+
 uint64_t track_now(void);
 void track_nap(uint64_t ns);
 

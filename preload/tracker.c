@@ -201,7 +201,7 @@ static void park(uint32_t *word, uint32_t value, uint64_t ns)
 		return;
 	}
 	if (!ns || ns >= WATCH_LEAST_NS)
-		for (unsigned i = 0; i < ARB_DEVICES && n < ARB_WATCH_GPUS; i++)
+		for (unsigned i = 0; i < tracks_high() && n < ARB_WATCH_GPUS; i++)
 			if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
 				clients[n++] = arb_own.tracks[i].device->client;
 	arb_watch_park(arb_own.watch, clients, n, word, value, ns);
@@ -216,7 +216,7 @@ static void sleep_idle(uint32_t how, uint64_t ns)
 	__atomic_store_n(&arb_own.asleep, how, __ATOMIC_SEQ_CST);
 	/* Now that whoever comes would wake us: has somebody come before? */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
+	for (unsigned i = 0; i < tracks_high(); i++)
 		none &= __atomic_load_n(&arb_own.tracks[i].phase, __ATOMIC_RELAXED) == TRACK_OUT;
 	if (none && !act_thread_main_left() && !__atomic_load_n(&arb_own.exiting, __ATOMIC_RELAXED))
 		park(&arb_own.asleep, how, ns);
@@ -227,7 +227,7 @@ static bool any_again(void)
 {
 	bool again = false;
 
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
+	for (unsigned i = 0; i < tracks_high(); i++)
 		again |= __atomic_load_n(&arb_own.tracks[i].again_ns, __ATOMIC_RELAXED) != 0;
 	return again;
 }
@@ -235,7 +235,7 @@ static bool any_again(void)
 /* How long one without work may be left alone: for so long, or until it is looked at again. */
 static uint64_t until_again(uint64_t now, uint64_t most)
 {
-	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+	for (unsigned i = 0; i < tracks_high(); i++) {
 		uint64_t at = __atomic_load_n(&arb_own.tracks[i].again_ns, __ATOMIC_RELAXED);
 
 		if (at && at < now + most)
@@ -250,7 +250,7 @@ static bool any_quick(void)
 {
 	bool quick = false;
 
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
+	for (unsigned i = 0; i < tracks_high(); i++)
 		quick |= __atomic_load_n(&arb_own.tracks[i].quick, __ATOMIC_RELAXED);
 	return quick;
 }
@@ -273,7 +273,7 @@ static void *tracker(void *argument)
 		follow = limits_file_follow();
 		__atomic_store_n(&arb_own.asleep, AWAKE, __ATOMIC_SEQ_CST);
 		account_for();
-		for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		for (unsigned i = 0; i < tracks_high(); i++) {
 			uint64_t ns;
 
 			if (!__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
@@ -326,7 +326,7 @@ static void *tracker(void *argument)
 /* A program may end in a signal's handler, in the midst of anything. */
 static bool all_free(void)
 {
-	for (unsigned i = 0; i < ARB_DEVICES; i++)
+	for (unsigned i = 0; i < tracks_high(); i++)
 		if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE) &&
 			!gpuarb_client_free(arb_own.tracks[i].device->client))
 			return false;
@@ -346,7 +346,7 @@ static void at_exit(void)
 		arb_os_park(&arb_own.running, 1, MS);
 	if (all_free()) {
 		coverage_show();
-		for (unsigned i = 0; i < ARB_DEVICES; i++)
+		for (unsigned i = 0; i < tracks_high(); i++)
 			if (__atomic_load_n(&arb_own.tracks[i].device, __ATOMIC_ACQUIRE))
 				gpuarb_client_part(arb_own.tracks[i].device->client);
 	}
@@ -362,7 +362,7 @@ static void start_anew(void)
 	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
 	if (arb_own.watch)
 		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
-	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = 0;
+	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = arb_own.tracks_high = 0;
 	gate_forked();
 }
 
@@ -412,6 +412,9 @@ struct track *tracker_get(struct arb_device *device)
 		t->bound_ns = TRACK_BOUND_NS;
 		if (gpuarb_client_status(device->client, &status) == 0)
 			t->limited = t->watched = status.core_pct < 100 || status.turns;
+		/* First: who looks for it must not stop before it. */
+		if (arb_device_index(device) >= arb_own.tracks_high)
+			__atomic_store_n(&arb_own.tracks_high, arb_device_index(device) + 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&t->device, device, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&arb_own.gpus, 1, __ATOMIC_RELAXED);
 		/* Closed, because this one is; and who has credit got it before there was anything to know.

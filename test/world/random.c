@@ -238,6 +238,7 @@ void random_world(uint64_t seed, unsigned programs, bool say)
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
 	setenv("GPUSIM_SLICE_US", "2000", 1);
 	setenv("GPUSIM_COST_CTX_NS", "1000000", 1);
+	setenv("GPUSIM_MEMORY_MB", "400000", 1);
 	world_begin(seed);
 	draw_plan(programs);
 	setenv("GPUSIM_MODE", plan.slices ? "timeslice" : "share", 1);

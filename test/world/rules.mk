@@ -61,6 +61,10 @@ check-world: $(WORLD) ## the arbiter in virtual time, by seed: random worlds and
 check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are killed and get other limits
 	@$(WORLD) --day
 
+.PHONY: check-world-compilers
+check-world-compilers: ## the same seeds give the same hashes with gcc and clang, -O0 and -O2
+	@MAKE="$(MAKE)" test/world/compilers.sh $(BUILD)/compilers 200
+
 # Does it find mistakes? Each in a copy of the tree, which takes a while: ONLY=pattern for some of them.
 .PHONY: check-world-mutations
 check-world-mutations: ## deliberate mistakes in copies of the product: how many seeds the world needs to find each
