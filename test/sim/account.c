@@ -102,6 +102,8 @@ static void device_state(uint32_t device, struct sim_device_state *state)
 		.busy_ns = sum.device_units / SIM_UNIT,
 		.copy_ns = {sum.copy_units[0] / SIM_UNIT, sum.copy_units[1] / SIM_UNIT},
 		.paging_ns = sum.paging_units / SIM_UNIT,
+		.switch_ns = f->device[device].switch_units / SIM_UNIT,
+		.switches = f->device[device].switches,
 		.launches = sum.launches,
 		.copies = sum.copies,
 		.copied_bytes = sum.copied_bytes,
@@ -245,6 +247,7 @@ int sim_reset(void)
 
 		memset(&d->past, 0, sizeof(d->past));
 		d->sample_units = d->sample_copy_units = 0;
+		d->switch_units = d->switches = 0;
 		d->since_ns = f->now_ns;
 	}
 	sim_unlock();

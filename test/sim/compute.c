@@ -6,6 +6,9 @@
  *            kernel left; the others stand still.
  * share      Every process of the queue has 1/n.
  *
+ * With switch costs (GPUSIM_SWITCH_US) the engine runs nothing for so long whenever it goes to another
+ * process. With GPUSIM_EVENTS=slice whatever a process has queued waits for its slice, not only kernels.
+ *
  * Kernels of one process run side by side. Each asks for its occupancy; as long as the sum is at most 1
  * each runs at the process's full rate, beyond that at rate / sum.
  */
@@ -25,6 +28,17 @@ static bool timeslice(void)
 	return sim_shm.file->set.mode == SIM_TIMESLICE;
 }
 
+static uint64_t max_ns(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Whether a kernel that has started proceeds, as long as the engine is not being switched. */
+static bool proceeds(const struct sim_device *d, const struct sim_ring *r)
+{
+	return !timeslice() || d->runq[0] == r->owner - 1;
+}
+
 /* The first process of the queue gets a fresh slice. */
 void sim_compute_begin(uint32_t device)
 {
@@ -36,17 +50,13 @@ void sim_compute_begin(uint32_t device)
 	account(d->runq[0], device)->check = 1;
 }
 
-void sim_compute_enter(uint32_t id)
+/* The ring's process gets in line, unless it is. */
+static void get_in_line(const struct sim_ring *r)
 {
 	struct sim_file *f = sim_shm.file;
-	struct sim_ring *r = &f->ring[id];
 	struct sim_device *d = &f->device[r->device];
 	struct sim_account *a = account(r->owner - 1, r->device);
 
-	r->state = SIM_RING_RUNNING;
-	a->occupancy += sim_op_at(id, r->head)->occupancy;
-	a->check = 1;
-	a->running++;
 	if (a->queued)
 		return;
 	a->queued = 1;
@@ -61,6 +71,63 @@ void sim_compute_enter(uint32_t id)
 	}
 }
 
+void sim_compute_enter(uint32_t id)
+{
+	struct sim_ring *r = &sim_shm.file->ring[id];
+	struct sim_account *a = account(r->owner - 1, r->device);
+
+	r->state = SIM_RING_RUNNING;
+	a->occupancy += sim_op_at(id, r->head)->occupancy;
+	a->check = 1;
+	a->running++;
+	get_in_line(r);
+}
+
+void sim_compute_wait(uint32_t id)
+{
+	struct sim_ring *r = &sim_shm.file->ring[id];
+
+	r->state = SIM_RING_SLICE;
+	account(r->owner - 1, r->device)->waiting++;
+	get_in_line(r);
+}
+
+static bool has_engine(const struct sim_ring *r)
+{
+	const struct sim_file *f = sim_shm.file;
+	const struct sim_device *d = &f->device[r->device];
+
+	return d->nrunq && d->runq[0] == r->owner - 1 && d->context == f->proc[r->owner - 1].serial &&
+	       d->switch_end_ns <= f->now_ns;
+}
+
+/*
+ * A kernel gets in line by itself, and a host function that is due was let through before. A copy only
+ * begins in the slice: its engine goes on without it.
+ */
+bool sim_compute_admit(uint32_t id)
+{
+	struct sim_file *f = sim_shm.file;
+	struct sim_ring *r = &f->ring[id];
+	struct sim_account *a;
+
+	if (!f->set.slice_events)
+		return true;
+	a = account(r->owner - 1, r->device);
+	if (r->state == SIM_RING_SLICE) {
+		r->state = SIM_RING_IDLE;
+		a->waiting--;
+	}
+	f->device[r->device].leaving = 1;
+	if (sim_op_at(id, r->head)->kind == SIM_OP_KERNEL || r->turn_ns)
+		return true;
+	get_in_line(r);
+	if (has_engine(r))
+		return true;
+	sim_compute_wait(id);
+	return false;
+}
+
 /* The process keeps its place until the ring was settled: its next kernel may be queued already. */
 void sim_compute_leave(uint32_t id)
 {
@@ -69,14 +136,35 @@ void sim_compute_leave(uint32_t id)
 
 	a->occupancy -= sim_op_at(id, r->head)->occupancy;
 	r->state = SIM_RING_IDLE;
-	if (--a->running == 0)
+	if (--a->running == 0 && !a->waiting)
 		sim_shm.file->device[r->device].leaving = 1;
 }
 
-/* Takes those out of the queue that have no kernel left, and ends slices. */
-void sim_compute_rotate(uint64_t now_ns)
+/* The engine is set up for the process that has it; the slice counts from then on. */
+static bool set_up(struct sim_device *d, uint64_t now_ns)
 {
 	struct sim_file *f = sim_shm.file;
+	uint64_t serial;
+
+	if (!d->nrunq || f->set.mode == SIM_SHARE)
+		return false;
+	serial = f->proc[d->runq[0]].serial;
+	if (d->context == serial)
+		return false;
+	if (d->context && f->set.switch_ns) {
+		d->switch_end_ns = now_ns + f->set.switch_ns;
+		d->slice_end_ns = d->switch_end_ns + f->set.slice_ns;
+		d->switches++;
+	}
+	d->context = serial;
+	return true;
+}
+
+/* Takes those out of the queue that have nothing left to run, and ends slices. */
+bool sim_compute_rotate(uint64_t now_ns)
+{
+	struct sim_file *f = sim_shm.file;
+	bool other = false;
 
 	for (uint32_t i = 0; i < f->set.devices; i++) {
 		struct sim_device *d = &f->device[i];
@@ -88,7 +176,7 @@ void sim_compute_rotate(uint64_t now_ns)
 			for (uint32_t k = 0; k < d->nrunq; k++) {
 				struct sim_account *a = account(d->runq[k], i);
 
-				if (a->running) {
+				if (a->running || a->waiting) {
 					d->runq[n++] = d->runq[k];
 				} else {
 					a->queued = 0;
@@ -107,7 +195,9 @@ void sim_compute_rotate(uint64_t now_ns)
 			d->runq[d->nrunq - 1] = first;
 			sim_compute_begin(i);
 		}
+		other |= set_up(d, now_ns);
 	}
+	return other;
 }
 
 /* How many of the queue are waiting for pages: they share the link. */
@@ -136,6 +226,10 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 		uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
 		uint64_t links = n > 1 ? pagers(d, i) : 1;
 
+		if (d->switch_end_ns > now_ns) {
+			next_ns = d->switch_end_ns < next_ns ? d->switch_end_ns : next_ns;
+			continue;
+		}
 		if (timeslice() && d->nrunq > 1 && d->slice_end_ns < next_ns)
 			next_ns = d->slice_end_ns > now_ns ? d->slice_end_ns : now_ns;
 		for (uint32_t k = 0; k < n; k++) {
@@ -152,9 +246,7 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 		struct sim_account *a;
 		uint64_t t;
 
-		if (r->state != SIM_RING_RUNNING)
-			continue;
-		if (timeslice() && d->runq[0] != r->owner - 1)
+		if (r->state != SIM_RING_RUNNING || d->switch_end_ns > now_ns || !proceeds(d, r))
 			continue;
 		a = account(r->owner - 1, r->device);
 		if (a->page_rem)
@@ -197,6 +289,11 @@ void sim_compute_progress(uint64_t dt_ns)
 	for (uint32_t i = 0; i < f->set.devices; i++) {
 		struct sim_device *d = &f->device[i];
 
+		/* A switch ends at the end of such a step, never within it. */
+		if (d->switch_end_ns >= f->now_ns) {
+			d->switch_units += dt_ns * SIM_UNIT;
+			continue;
+		}
 		if (!d->nrunq)
 			continue;
 		charge(d, i, dt_ns * SIM_UNIT, granted);
@@ -205,9 +302,7 @@ void sim_compute_progress(uint64_t dt_ns)
 			uint32_t occupancy;
 			uint64_t part;
 
-			if (r->state != SIM_RING_RUNNING || r->device != i)
-				continue;
-			if (timeslice() && d->runq[0] != r->owner - 1)
+			if (r->state != SIM_RING_RUNNING || r->device != i || !proceeds(d, r))
 				continue;
 			part = granted[r->owner - 1];
 			occupancy = account(r->owner - 1, i)->occupancy;
@@ -309,7 +404,7 @@ void sim_compute_check(void)
 			struct sim_account *a = account(d->runq[k], i);
 			uint64_t bytes;
 
-			if (!a->check)
+			if (!a->check || !a->running)
 				continue;
 			a->check = 0;
 			a->last_run_ns = f->now_ns;
@@ -321,7 +416,8 @@ void sim_compute_check(void)
 			a->page_rem += (uint64_t)((double)bytes / f->set.page_gbps * SIM_UNIT);
 			/* Faults are served to the end; the slice counts from then on. */
 			if (timeslice())
-				d->slice_end_ns = f->now_ns + sim_work_ns(a->page_rem, 1) + f->set.slice_ns;
+				d->slice_end_ns = max_ns(d->switch_end_ns, f->now_ns) +
+						  sim_work_ns(a->page_rem, 1) + f->set.slice_ns;
 		}
 	}
 }

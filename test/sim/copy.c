@@ -172,8 +172,10 @@ CUresult drv_copy(CUstream handle, const CUDA_MEMCPY3D *desc, bool sync)
 		return drv_why();
 	if (!drv_copy_normal(d))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Even nothing waits for the slice there. */
 	if (!bytes_of(d))
-		return CUDA_SUCCESS;
+		return drv.set->slice_events ? drv_issue(handle, &(struct task){.kind = TASK_EMPTY}, sync)
+					     : CUDA_SUCCESS;
 	drv_cost(COST_COPY);
 	flat = d->Height == 1 && d->Depth == 1 ? d->WidthInBytes : 0;
 	drv_lock();

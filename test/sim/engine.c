@@ -36,6 +36,7 @@ static void complete(uint32_t id, struct sim_ring *r)
 		__atomic_store_n(&r->launches_done, r->launches_done + 1, __ATOMIC_RELAXED);
 	r->done_work += op->work;
 	r->started = 0;
+	r->turn_ns = 0;
 	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
 	if (r->waited && r->head >= r->waited) {
 		r->waited = 0;
@@ -96,6 +97,12 @@ static bool settle_ring(uint32_t id)
 			r->state = SIM_RING_ARRIVING;
 			return ended;
 		}
+		if (op->kind == SIM_OP_WAIT && !wait_is_over(op)) {
+			r->state = SIM_RING_BLOCKED;
+			return ended;
+		}
+		if (!sim_compute_admit(id))
+			return ended;
 		switch (op->kind) {
 		case SIM_OP_KERNEL:
 			r->rem = op->work ? op->work : 1;
@@ -108,13 +115,9 @@ static bool settle_ring(uint32_t id)
 			r->started = 1;
 			start_copy(id, r, op->kind == SIM_OP_D2H);
 			return ended;
-		case SIM_OP_WAIT:
-			if (!wait_is_over(op)) {
-				r->state = SIM_RING_BLOCKED;
-				return ended;
-			}
-			break;
 		case SIM_OP_HOST:
+			if (!r->turn_ns)
+				r->turn_ns = f->now_ns;
 			if (__atomic_load_n(&r->host_done, __ATOMIC_ACQUIRE) != r->head + 1 ||
 				r->host_done_ns > f->now_ns) {
 				if (r->state != SIM_RING_BLOCKED || ended)
@@ -334,8 +337,11 @@ static void run_to(uint64_t target)
 	for (;;) {
 		uint64_t next;
 
-		settle();
-		sim_compute_rotate(f->now_ns);
+		/* Whoever gets the engine may have something that takes no time and was only waiting for it.
+		 */
+		do {
+			settle();
+		} while (sim_compute_rotate(f->now_ns) && f->set.slice_events);
 		sim_compute_check();
 		if (f->now_ns >= target)
 			break;
@@ -423,12 +429,13 @@ void sim_engine_rebuild(void)
 		for (uint32_t p = 0; p < SIM_MAX_PROCS; p++) {
 			struct sim_account *a = &f->proc[p].dev[i];
 
-			a->running = a->occupancy = a->queued = 0;
+			a->running = a->occupancy = a->waiting = a->queued = 0;
 		}
 	}
 	f->nactive = 0;
 	for (uint32_t id = 0; id < SIM_MAX_RINGS; id++) {
 		struct sim_ring *r = &f->ring[id];
+		bool waited = r->state == SIM_RING_SLICE;
 
 		__atomic_store_n(&r->listed, 0, __ATOMIC_SEQ_CST);
 		if (!r->owner)
@@ -441,8 +448,11 @@ void sim_engine_rebuild(void)
 		__atomic_store_n(&r->listed, 1, __ATOMIC_SEQ_CST);
 		f->active[f->nactive++] = (uint16_t)id;
 		r->state = SIM_RING_IDLE;
-		if (!r->started)
+		if (!r->started) {
+			if (waited)
+				sim_compute_wait(id);
 			continue;
+		}
 		if (sim_op_at(id, r->head)->kind == SIM_OP_KERNEL)
 			sim_compute_enter(id);
 		else

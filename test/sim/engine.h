@@ -48,7 +48,11 @@ void sim_compute_begin(uint32_t device);
 void sim_compute_check(void);
 uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns);
 void sim_compute_progress(uint64_t dt_ns);
-void sim_compute_rotate(uint64_t now_ns);
+/* Ends slices and switches; true if the engine belongs to another process than before. */
+bool sim_compute_rotate(uint64_t now_ns);
+/* Whether the oldest op of a ring may go on; otherwise it waits for the slice of its process. */
+bool sim_compute_admit(uint32_t ring);
+void sim_compute_wait(uint32_t ring);
 void sim_migrate(struct sim_account *account, uint32_t device, uint64_t bytes, bool in);
 
 /* Time for work at a rate of 1/n, in whole ns, rounded up. */

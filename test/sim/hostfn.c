@@ -40,6 +40,13 @@ static struct pending *ready(uint64_t *look_ns)
 			free(gone);
 			continue;
 		}
+		if (r->head == (*p)->index && drv.set->slice_events && !r->turn_ns) {
+			at = sim_engine_predict((*p)->ring, (*p)->index + 1);
+			if (at < *look_ns)
+				*look_ns = at;
+			p = &(*p)->next;
+			continue;
+		}
 		if (r->head == (*p)->index && !drv_memop_met(&(*p)->task)) {
 			at = sim_clock_ns() + POLL_NS;
 			if (at < *look_ns)

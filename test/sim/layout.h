@@ -66,6 +66,7 @@ enum sim_ring_state {
 	SIM_RING_BLOCKED,  /* the oldest op is a wait or a host function */
 	SIM_RING_RUNNING,  /* the oldest op is on the compute engine */
 	SIM_RING_COPYING,  /* the oldest op is on (or queued for) a copy engine */
+	SIM_RING_SLICE,    /* the oldest op waits for the slice of its process */
 };
 
 /* One stream's queue. Counts grow for ever; an op's place is its count modulo SIM_RING_OPS. */
@@ -86,7 +87,7 @@ struct sim_ring {
 	uint32_t started; /* rem is valid */
 	uint32_t state;   /* derived: enum sim_ring_state */
 	uint32_t listed;  /* derived: is in active[]; read by the owner to know whether to announce */
-	uint64_t pad1;
+	uint64_t turn_ns; /* since when the oldest op, a host function, is due; 0 before */
 	/* identity */
 	uint32_t owner; /* slot + 1, 0 when free */
 	uint32_t gen;   /* one more at each use, so that an old wait is known as satisfied */
@@ -119,6 +120,7 @@ struct sim_account {
 	uint32_t contexts;
 	uint32_t running;   /* derived: rings in SIM_RING_RUNNING */
 	uint32_t occupancy; /* derived: sum of the occupancies of their kernels */
+	uint32_t waiting;   /* derived: rings in SIM_RING_SLICE */
 	uint32_t queued;    /* derived: is in runq */
 	uint32_t check;     /* a kernel started or the device came back: residency must be checked */
 };
@@ -141,6 +143,10 @@ struct sim_proc {
 struct sim_device {
 	struct sim_device_info info;
 	uint64_t slice_end_ns;
+	uint64_t context;       /* serial of the process that the engine is set up for, 0 at the beginning */
+	uint64_t switch_end_ns; /* until then the engine is being set up for it and runs nothing */
+	uint64_t switch_units;  /* device time that went into switches */
+	uint64_t switches;
 	uint64_t since_ns;
 	struct sim_account past; /* sums of processes whose slots were used again */
 	uint64_t sample_units;   /* busy time at the end of the last sample period */
@@ -156,7 +162,7 @@ struct sim_device {
 
 /* Two builds with different layouts never read each other's file. */
 #define SIM_LAYOUT                                                                                           \
-	((uint32_t)(4u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 +                        \
+	((uint32_t)(5u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 +                        \
 		    sizeof(struct sim_device)))
 
 enum sim_mode { SIM_TIMESLICE, SIM_SHARE };
@@ -166,6 +172,8 @@ struct sim_settings {
 	uint32_t devices;
 	uint32_t mode;
 	uint64_t slice_ns;
+	uint64_t switch_ns;    /* what a switch between processes costs */
+	uint32_t slice_events; /* whatever is queued waits for the slice, not only kernels */
 	uint64_t sample_ns;
 	uint64_t context_bytes;
 	double speed;     /* kernels take 1/speed of their nominal time */

@@ -36,6 +36,8 @@ struct sim_device_state {
 	uint64_t busy_ns;
 	uint64_t copy_ns[2]; /* host to device, device to host */
 	uint64_t paging_ns;  /* the part of busy_ns spent moving managed pages */
+	uint64_t switch_ns;  /* spent on switches between processes: nobody's, and no part of busy_ns */
+	uint64_t switches;
 	uint64_t launches;
 	uint64_t copies;
 	uint64_t copied_bytes;

@@ -46,24 +46,26 @@ static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	struct sim_file *f = sim_shm.file;
 	uint64_t slice = f->set.slice_ns * SIM_UNIT;
 	uint64_t left = d->slice_end_ns > f->now_ns ? (d->slice_end_ns - f->now_ns) * SIM_UNIT : 0;
-	uint64_t sum = 0, mine = slice, rounds;
+	uint64_t turn = f->set.switch_ns * SIM_UNIT; /* what each of the others costs beside its work */
+	uint64_t sum = d->switch_end_ns > f->now_ns ? (d->switch_end_ns - f->now_ns) * SIM_UNIT : 0;
+	uint64_t mine = slice, rounds;
 
 	if (d->nrunq <= 1 && (!d->nrunq || d->runq[0] == slot))
-		return work;
+		return sum + work;
 	for (uint32_t k = 0; k < d->nrunq; k++) {
 		if (d->runq[k] == slot) {
 			if (k == 0)
 				mine = left;
 			break;
 		}
-		sum += min_u64(queued_work(d->runq[k], device), k == 0 ? left : slice);
+		sum += min_u64(queued_work(d->runq[k], device), k == 0 ? left : slice) + turn;
 	}
 	if (work <= mine)
 		return sum + work;
 	rounds = (work - mine + slice - 1) / slice;
 	for (uint32_t k = 0; k < d->nrunq; k++)
 		if (d->runq[k] != slot)
-			sum += min_u64(queued_work(d->runq[k], device), rounds * slice);
+			sum += min_u64(queued_work(d->runq[k], device), rounds * slice) + rounds * turn;
 	return sum + work;
 }
 

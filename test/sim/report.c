@@ -59,12 +59,13 @@ static void json_device(int i, const struct sim_device_info *info, const struct 
 	printf("%s{\"index\":%d,\"name\":", i ? "," : "", i);
 	print_quoted(info->name);
 	printf(",\"uuid\":\"%s\",\"now_ns\":%lu,\"elapsed_ns\":%lu,\"busy_ns\":%lu,\"copy_ns\":[%lu,%lu],"
-	       "\"paging_ns\":%lu,\"launches\":%lu,\"copies\":%lu,\"copied_bytes\":%lu,\"memory_total_"
+	       "\"paging_ns\":%lu,\"switch_ns\":%lu,\"switches\":%lu,"
+	       "\"launches\":%lu,\"copies\":%lu,\"copied_bytes\":%lu,\"memory_total_"
 	       "bytes\":%lu,"
 	       "\"memory_used_bytes\":%lu,\"processes\":[",
 		info->uuid, s->now_ns, s->now_ns - s->since_ns, s->busy_ns, s->copy_ns[0], s->copy_ns[1],
-		s->paging_ns, s->launches, s->copies, s->copied_bytes, s->memory_total_bytes,
-		s->memory_used_bytes);
+		s->paging_ns, s->switch_ns, s->switches, s->launches, s->copies, s->copied_bytes,
+		s->memory_total_bytes, s->memory_used_bytes);
 	for (int k = 0; k < n; k++) {
 		if (k)
 			putchar(',');
@@ -84,6 +85,10 @@ static void text_device(int i, const struct sim_device_info *info, const struct 
 		elapsed, (double)s->busy_ns / 1e9, elapsed > 0 ? (double)s->busy_ns / 1e7 / elapsed : 0,
 		(double)s->copy_ns[0] / 1e9, (double)s->copy_ns[1] / 1e9, (double)s->paging_ns / 1e9,
 		s->memory_used_bytes >> 20, s->memory_total_bytes >> 20);
+	if (s->switches)
+		printf("  %lu switches between processes took %.6f s (%.2f %%), which belong to nobody\n",
+			s->switches, (double)s->switch_ns / 1e9,
+			elapsed > 0 ? (double)s->switch_ns / 1e7 / elapsed : 0);
 	printf("  %7s %-15s %5s %12s %8s %12s %10s %8s %12s %9s %9s\n", "pid", "command", "alive", "device s",
 		"share %", "copy s", "launches", "copies", "bytes", "mem MiB", "peak MiB");
 	for (int k = 0; k < n; k++) {

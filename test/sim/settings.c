@@ -104,7 +104,7 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 void sim_settings_read(struct sim_file *file)
 {
 	struct sim_settings *set = &file->set;
-	const char *mode = getenv("GPUSIM_MODE");
+	const char *mode = getenv("GPUSIM_MODE"), *events = getenv("GPUSIM_EVENTS");
 
 	set->devices = (uint32_t)number("GPUSIM_DEVICES", 1, 1, SIM_MAX_DEVICES);
 	set->mode = mode && !strcmp(mode, "share") ? SIM_SHARE : SIM_TIMESLICE;
@@ -112,6 +112,15 @@ void sim_settings_read(struct sim_file *file)
 		fprintf(stderr, "gpusim: GPUSIM_MODE=%s is neither timeslice nor share, using timeslice\n",
 			mode);
 	set->slice_ns = (uint64_t)(number("GPUSIM_SLICE_US", 2000, 1, 1e7) * 1000);
+	set->switch_ns = (uint64_t)(number("GPUSIM_SWITCH_US", 0, 0, 1e6) * 1000);
+	set->slice_events = events && !strcmp(events, "slice");
+	if (events && strcmp(events, "slice") && strcmp(events, "engine"))
+		fprintf(stderr, "gpusim: GPUSIM_EVENTS=%s is neither engine nor slice, using engine\n",
+			events);
+	if (set->slice_events && set->mode != SIM_TIMESLICE) {
+		fprintf(stderr, "gpusim: GPUSIM_EVENTS=slice needs GPUSIM_MODE=timeslice, using engine\n");
+		set->slice_events = 0;
+	}
 	set->sample_ns = (uint64_t)(number("GPUSIM_SAMPLE_MS", 167, 10, 10000) * 1e6);
 	set->context_bytes = (uint64_t)number("GPUSIM_CTX_MB", 300, 0, 1 << 20) << 20;
 	set->speed = number("GPUSIM_SPEED", 1, 1e-3, 1e3);
