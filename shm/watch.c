@@ -18,6 +18,8 @@
 #define DYING_NS (5000 * MS)
 /* Neighbours that die while one is cleaned up behind are looked at with the same call. */
 #define LOOKS_MOST 64
+/* Clients between two neighbours that are looked at, where somebody has come or gone. */
+#define BETWEEN_MOST 64
 
 /* Under the client's lock. 0: it is not joined. */
 static uint32_t joins_of(const struct gpuarb_client *c)
@@ -96,17 +98,23 @@ static bool next_died(const struct arb_watch_gpu *g)
 	       is_watched(g, g->next);
 }
 
+/* Also looks at those in between of whose death the kernel tells nobody: they have no thread yet, or none at all. */
 static void find_next(struct arb_watch_gpu *g, uint32_t ring)
 {
-	const struct arb_segment *seg = &g->client->seg;
-	uint32_t me = g->client->me.slot;
+	struct arb_segment *seg = &g->client->seg;
+	uint32_t me = g->client->me.slot, looks = 0;
 
 	g->ring = ring;
 	g->next = ARB_NONE;
 	g->since_ns = 0;
-	for (uint32_t n = 1; n < seg->nslots && g->next == ARB_NONE; n++)
-		if (is_watched(g, (me + n) % seg->nslots))
-			g->next = (me + n) % seg->nslots;
+	for (uint32_t n = 1; n < seg->nslots && g->next == ARB_NONE; n++) {
+		uint32_t i = (me + n) % seg->nslots;
+
+		if (is_watched(g, i))
+			g->next = i;
+		else if (arb_load32(&seg->slots[i].state) != ARB_SLOT_FREE && looks++ < BETWEEN_MOST)
+			arb_reclaim_look(seg, me, i, false, &g->client->rules);
+	}
 }
 
 /* The kernel has announced its death. When to come again, in ns; 0: it is dealt with. */

@@ -404,3 +404,19 @@ Test(watch, who_cannot_watch_stands_in_nobodys_place)
 	gpuarb_client_close(b);
 	gpuarb_client_close(c);
 }
+
+Test(watch, who_dies_before_it_has_a_thread_is_found_when_somebody_comes)
+{
+	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
+	struct arb_watch wa = {0}, wc = {0};
+
+	park(&wa, a);
+	arb_os_unmap(b->lock_page, 0);
+	park(&wc, c);
+	park(&wa, a);
+	cr_assert(watches_over(a, c));
+	cr_assert_eq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
+	cr_assert_eq(arb_load64(&a->seg.header->reclaimed), 1);
+	gpuarb_client_close(a);
+	gpuarb_client_close(c);
+}
