@@ -9,8 +9,10 @@
 #include "../../shm/client.h"
 #include "../../shm/running.h"
 #include "../../shm/text.h"
+#include "faults.h"
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
+#include "records.h"
 
 /* Who has been woken, or let in, is seen to move within this time, unless it was held up. */
 #define LOST_NS (2 * WORLD_MS)
@@ -47,6 +49,7 @@ struct arb_segment *judge_segment(void)
 void judge_begin(void)
 {
 	memset(&judge, 0, sizeof(judge));
+	records_begin();
 }
 
 void judge_end(void)
@@ -160,6 +163,8 @@ void judge_step(void)
 		if (r == -EBUSY)
 			world_fail("the segment never stands still, although nobody runs");
 	}
+	if (faults.changes)
+		records_accounts(&judge.seg);
 	/* The rest depends on the record alone, and holds until that is another. */
 	if (world.failed || (judge.head == arb_load64(&judge.seg.header->head) && judge.steps % 8))
 		return;
@@ -173,6 +178,7 @@ void judge_step(void)
 		check_quotas();
 	check_sleepers();
 	check_reservation(&s);
+	records_step(&judge.seg, &s);
 }
 
 bool judge_used(const char *account, uint64_t *used_ns)

@@ -15,6 +15,8 @@ struct world_terms {
 	bool exclusive;      /* never two in the set */
 	bool quotas_fixed;   /* no account is ever above its memory quota */
 	bool quiet;          /* nobody is killed, stopped or writes garbage: what is late was lost */
+	bool polite;         /* everybody who waits enters when it may, and leaves when told to */
+	bool prompt;         /* and nobody is stopped, or held up for long */
 	bool garbage;        /* somebody writes it: what is read may be anything, for a while */
 	unsigned every;      /* steps between two looks at everything */
 };

@@ -9,7 +9,7 @@
 
 #include "../../shm/os.h"
 
-#define FILES        64
+#define FILES        256
 #define DESCRIPTIONS 8192
 #define FIRST_FD     1000
 #define HELD         4    /* bytes that one description locks */

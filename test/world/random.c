@@ -136,7 +136,7 @@ static void draw_plan(unsigned programs)
 	}
 	faults_draw(false);
 	world_terms = (struct world_terms){
-		.garbage = faults.garbles, .quotas_fixed = !faults.changes, .every = plan.n > 8 ? 1024 : 64};
+		.garbage = faults.garbles, .quotas_fixed = !faults.changes && !faults.replaces, .every = plan.n > 8 ? 1024 : 64};
 }
 
 static void respawn(struct world_process *dead)

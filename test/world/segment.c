@@ -13,6 +13,7 @@
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
 #include "judge.h"
+#include "records.h"
 
 #define ACCOUNTS 4
 #define CLIENTS  1024
@@ -29,7 +30,7 @@ struct client {
 };
 
 static struct {
-	bool polite, strict, lone; /* lone: one limited client that always wants more */
+	bool borrow, polite, strict, lone; /* lone: one limited client that always wants more */
 	uint64_t end_ns;
 	unsigned nclients, slots, window_ms;
 	struct client clients[CLIENTS];
@@ -136,12 +137,26 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 		c->held += bytes;
 }
 
+/* What is queued counts as if it had been used: nobody's quota is that large. */
+static void ask_for_too_much(struct client *c, struct gpuarb_client *client)
+{
+	struct gpuarb_work work = {.outstanding_ns = 20 * WORLD_S};
+	struct gpuarb_client_status status;
+
+	if (!c->core_pct || c->core_pct == 100 || plan.borrow || faults.changes || faults.replaces ||
+		faults.garbles || gpuarb_client_status(client, &status) < 0 || status.running)
+		return;
+	world_does("enters with far too much", c->core_pct, 0);
+	if (expect("enter", gpuarb_client_enter(client, &work), MAY(-EAGAIN)) == 0)
+		world_fail("20 s of queued work are within a quota of %u percent", c->core_pct);
+}
+
 static void wild_step(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_client_status status;
 	uint64_t begin = world.now_ns - below(c, 3000000), max = below(c, 20) * WORLD_MS, pauses, took;
 	struct gpuarb_work work = {.weight = (unsigned)below(c, 257)};
-	unsigned what = (unsigned)below(c, 13);
+	unsigned what = (unsigned)below(c, 14);
 
 	switch (what) {
 	case 0:
@@ -156,7 +171,8 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 		work.outstanding_ns = below(c, 2) * WORLD_MS;
 		begin = world.now_ns;
 		pauses = c->process->pauses_ns;
-		expect("wait", gpuarb_client_wait(client, &work, max), MAY(-ETIMEDOUT));
+		if (expect("wait", gpuarb_client_wait(client, &work, max), MAY(-ETIMEDOUT)) == -ETIMEDOUT)
+			records_gave_up(client);
 		took = world.now_ns - begin;
 		if (took > max + 50 * WORLD_MS + c->process->pauses_ns - pauses)
 			world_fail("a wait of at most %.3f ms took %.3f ms", (double)max / 1e6,
@@ -170,7 +186,8 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 	case 5:
 	case 6:
 		world_does("leaves", 0, 0);
-		expect("leave", gpuarb_client_leave(client, below(c, 2) ? begin : 0), NULL);
+		if (expect("leave", gpuarb_client_leave(client, below(c, 2) ? begin : 0), NULL) == 0)
+			records_left(client);
 		break;
 	case 7:
 	case 8:
@@ -182,6 +199,9 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 		break;
 	case 10:
 		expect("status", gpuarb_client_status(client, &status), NULL);
+		break;
+	case 11:
+		ask_for_too_much(c, client);
 		break;
 	default:
 		world_sleep(below(c, 3 * WORLD_MS));
@@ -328,6 +348,7 @@ static void draw_plan(unsigned clients)
 	set_number("GPUARB_WINDOW_MS", plan.window_ms);
 	set("GPUARB_BILLING", world_chance_below(&world.programs, 3) ? "weighted" : "full");
 	borrow = world_chance_below(&world.programs, 3) == 0 && !plan.lone;
+	plan.borrow = borrow;
 	set("GPUARB_BORROW", borrow ? "idle" : "off");
 	carryover = plan.lone ? 100 : (unsigned)PICK(100, 100, 50, 0);
 	set_number("GPUARB_CARRYOVER_PERCENT", carryover);
@@ -359,8 +380,10 @@ static void draw_plan(unsigned clients)
 		plan.end_ns += 2 * WORLD_S;
 	world_terms = (struct world_terms){
 		.garbage = faults.garbles,
+		.polite = plan.polite,
+		.prompt = plan.polite && !faults.stops && !world.weather.preempt_in,
 		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
-		.quotas_fixed = !faults.changes && !faults.garbles,
+		.quotas_fixed = !faults.changes && !faults.garbles && !faults.replaces,
 		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
 		.every = plan.slots > 256 ? 4096 : plan.slots > 16 ? 64 : 4,
 	};
