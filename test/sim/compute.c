@@ -5,6 +5,8 @@
  * timeslice  The first process of the queue has the whole engine until its slice ends or it has no
  *            kernel left; the others stand still.
  * share      Every process of the queue has 1/n.
+ * fifo       Kernels start in the order in which they were submitted, whoever submitted them, and are
+ *            not interrupted. The process of those that run has the whole engine.
  *
  * With switch costs (GPUSIM_SWITCH_US) the engine runs nothing for so long whenever it goes to another
  * process. With GPUSIM_EVENTS=slice whatever a process has queued waits for its slice, not only kernels.
@@ -33,9 +35,22 @@ static uint64_t max_ns(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Whether a kernel that has started proceeds, as long as the engine is not being switched. */
+static bool fifo(void)
+{
+	return sim_shm.file->set.mode == SIM_FIFO;
+}
+
+/* How many processes of the queue have the engine: the first one, or all. */
+static uint32_t at_engine(const struct sim_device *d)
+{
+	return sim_shm.file->set.mode == SIM_SHARE || !d->nrunq ? d->nrunq : 1;
+}
+
+/* Whether a kernel that is ready proceeds, as long as the engine is not being switched. */
 static bool proceeds(const struct sim_device *d, const struct sim_ring *r)
 {
+	if (fifo())
+		return r->granted;
 	return !timeslice() || d->runq[0] == r->owner - 1;
 }
 
@@ -77,7 +92,8 @@ void sim_compute_enter(uint32_t id)
 	struct sim_account *a = account(r->owner - 1, r->device);
 
 	r->state = SIM_RING_RUNNING;
-	a->occupancy += sim_op_at(id, r->head)->occupancy;
+	if (!fifo() || r->granted)
+		a->occupancy += sim_op_at(id, r->head)->occupancy;
 	a->check = 1;
 	a->running++;
 	get_in_line(r);
@@ -140,6 +156,70 @@ void sim_compute_leave(uint32_t id)
 		sim_shm.file->device[r->device].leaving = 1;
 }
 
+static bool submitted_before(uint32_t a, uint32_t b)
+{
+	const struct sim_file *f = sim_shm.file;
+	uint64_t ta, tb;
+
+	if (b == SIM_NONE)
+		return true;
+	ta = sim_op_at(a, f->ring[a].head)->submit_ns;
+	tb = sim_op_at(b, f->ring[b].head)->submit_ns;
+	return ta != tb ? ta < tb : a < b;
+}
+
+/* The ready kernel that was submitted first, of one process or of all but it; SIM_NONE if there is none. */
+static uint32_t earliest(uint32_t device, uint32_t slot, bool its)
+{
+	const struct sim_file *f = sim_shm.file;
+	uint32_t found = SIM_NONE;
+
+	for (uint32_t i = 0; i < f->nactive; i++) {
+		uint32_t id = f->active[i];
+		const struct sim_ring *r = &f->ring[id];
+
+		if (r->state != SIM_RING_RUNNING || r->device != device || r->granted ||
+			(r->owner - 1 == slot) != its)
+			continue;
+		if (submitted_before(id, found))
+			found = id;
+	}
+	return found;
+}
+
+/*
+ * fifo: the kernels of one process that were submitted before any other process's are on the engine
+ * together. Whoever comes later waits until they have ended, as does what this process submits later.
+ */
+static void dispatch(struct sim_device *d, uint32_t device)
+{
+	struct sim_file *f = sim_shm.file;
+	uint32_t slot = SIM_NONE, other, id;
+
+	if (!d->nrunq)
+		return;
+	for (uint32_t i = 0; i < f->nactive && slot == SIM_NONE; i++) {
+		const struct sim_ring *r = &f->ring[f->active[i]];
+
+		if (r->state == SIM_RING_RUNNING && r->device == device && r->granted)
+			slot = r->owner - 1;
+	}
+	if (slot == SIM_NONE) {
+		slot = f->ring[earliest(device, SIM_NONE, false)].owner - 1;
+		for (uint32_t k = 1; k < d->nrunq; k++)
+			if (d->runq[k] == slot) {
+				d->runq[k] = d->runq[0];
+				d->runq[0] = (uint16_t)slot;
+			}
+		sim_compute_begin(device);
+	}
+	other = earliest(device, slot, false);
+	while ((id = earliest(device, slot, true)) != SIM_NONE && submitted_before(id, other)) {
+		f->ring[id].granted = 1;
+		account(slot, device)->occupancy += sim_op_at(id, f->ring[id].head)->occupancy;
+	}
+}
+
 /* The engine is set up for the process that has it; the slice counts from then on. */
 static bool set_up(struct sim_device *d, uint64_t now_ns)
 {
@@ -185,7 +265,7 @@ bool sim_compute_rotate(uint64_t now_ns)
 			}
 			d->nrunq = n;
 			d->leaving = 0;
-			if (n && d->runq[0] != first)
+			if (n && d->runq[0] != first && !fifo())
 				sim_compute_begin(i);
 		}
 		if (timeslice() && d->nrunq > 1 && now_ns >= d->slice_end_ns) {
@@ -195,6 +275,8 @@ bool sim_compute_rotate(uint64_t now_ns)
 			d->runq[d->nrunq - 1] = first;
 			sim_compute_begin(i);
 		}
+		if (fifo())
+			dispatch(d, i);
 		other |= set_up(d, now_ns);
 	}
 	return other;
@@ -223,7 +305,7 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 
 	for (uint32_t i = 0; i < f->set.devices; i++) {
 		struct sim_device *d = &f->device[i];
-		uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+		uint32_t n = at_engine(d);
 		uint64_t links = n > 1 ? pagers(d, i) : 1;
 
 		if (d->switch_end_ns > now_ns) {
@@ -251,7 +333,7 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 		a = account(r->owner - 1, r->device);
 		if (a->page_rem)
 			continue;
-		t = now_ns + kernel_ns(r->rem, timeslice() ? 1 : d->nrunq, a->occupancy);
+		t = now_ns + kernel_ns(r->rem, at_engine(d), a->occupancy);
 		if (t < next_ns)
 			next_ns = t;
 	}
@@ -261,7 +343,7 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 /* Everybody in front of the engine is charged first; the parts add up to the whole, to the last unit. */
 static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64_t *granted)
 {
-	uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+	uint32_t n = at_engine(d);
 	uint64_t links = n > 1 ? pagers(d, device) : 1;
 	uint64_t left = units;
 
@@ -398,7 +480,7 @@ void sim_compute_check(void)
 
 	for (uint32_t i = 0; i < f->set.devices; i++) {
 		struct sim_device *d = &f->device[i];
-		uint32_t n = timeslice() && d->nrunq ? 1 : d->nrunq;
+		uint32_t n = at_engine(d);
 
 		for (uint32_t k = 0; k < n; k++) {
 			struct sim_account *a = account(d->runq[k], i);

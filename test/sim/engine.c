@@ -37,6 +37,7 @@ static void complete(uint32_t id, struct sim_ring *r)
 	r->done_work += op->work;
 	r->started = 0;
 	r->turn_ns = 0;
+	r->granted = 0;
 	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
 	if (r->waited && r->head >= r->waited) {
 		r->waited = 0;

@@ -93,7 +93,9 @@ struct sim_ring {
 	uint32_t gen;   /* one more at each use, so that an old wait is known as satisfied */
 	uint32_t device;
 	uint32_t closing; /* freed once it is empty */
-	uint64_t pad2[6];
+	uint32_t granted; /* fifo: its kernel is on the engine and stays there until it ends */
+	uint32_t pad2;
+	uint64_t pad3[5];
 };
 _Static_assert(sizeof(struct sim_ring) == 192, "a ring is three cache lines");
 
@@ -165,7 +167,7 @@ struct sim_device {
 	((uint32_t)(5u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 +                        \
 		    sizeof(struct sim_device)))
 
-enum sim_mode { SIM_TIMESLICE, SIM_SHARE };
+enum sim_mode { SIM_TIMESLICE, SIM_SHARE, SIM_FIFO };
 
 /* Read from the environment by whoever creates the file; the same for all processes from then on. */
 struct sim_settings {

@@ -69,6 +69,36 @@ static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	return sum + work;
 }
 
+/* First come, first served: everything that others submitted before. */
+static uint64_t queued(uint32_t device, uint32_t slot, uint64_t submit_ns, uint64_t work)
+{
+	struct sim_file *f = sim_shm.file;
+
+	for (uint32_t i = 0; i < f->nactive; i++) {
+		uint32_t id = f->active[i];
+		struct sim_ring *r = &f->ring[id];
+		uint64_t low = r->head, high = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
+
+		if (r->owner == slot + 1 || r->device != device)
+			continue;
+		while (low < high) {
+			uint64_t middle = low + (high - low) / 2;
+
+			if (sim_op_at(id, middle)->submit_ns < submit_ns)
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		if (low == r->head)
+			continue;
+		work += sim_op_at(id, low - 1)->cum_work - r->done_work + f->set.switch_ns * SIM_UNIT;
+		if (r->started)
+			work -= min_u64(work,
+				sim_op_at(id, r->head)->work - min_u64(sim_op_at(id, r->head)->work, r->rem));
+	}
+	return work;
+}
+
 /* Work until the first of a process's kernels that run side by side ends. */
 static uint64_t next_end(uint32_t slot, uint32_t device)
 {
@@ -116,8 +146,12 @@ static uint64_t estimate(uint32_t id, uint64_t count, int depth)
 		work = min_u64(work, next_end(r->owner - 1, r->device) / 1000 * a->occupancy + SIM_UNIT);
 	}
 	work += a->page_rem;
-	work = f->set.mode == SIM_SHARE ? shared(d, r->device, r->owner - 1, work)
-					: sliced(d, r->device, r->owner - 1, work);
+	if (f->set.mode == SIM_SHARE)
+		work = shared(d, r->device, r->owner - 1, work);
+	else if (f->set.mode == SIM_FIFO)
+		work = queued(r->device, r->owner - 1, sim_op_at(id, count - 1)->submit_ns, work);
+	else
+		work = sliced(d, r->device, r->owner - 1, work);
 	return from + (work + SIM_UNIT - 1) / SIM_UNIT;
 }
 

@@ -101,16 +101,27 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 	info->clock_mhz = 1500;
 }
 
+static uint32_t mode_named(const char *name)
+{
+	static const char *const names[] = {
+		[SIM_TIMESLICE] = "timeslice", [SIM_SHARE] = "share", [SIM_FIFO] = "fifo"};
+
+	for (uint32_t i = 0; name && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i]))
+			return i;
+	if (name)
+		fprintf(stderr, "gpusim: GPUSIM_MODE=%s is none of timeslice, share, fifo; using timeslice\n",
+			name);
+	return SIM_TIMESLICE;
+}
+
 void sim_settings_read(struct sim_file *file)
 {
 	struct sim_settings *set = &file->set;
 	const char *mode = getenv("GPUSIM_MODE"), *events = getenv("GPUSIM_EVENTS");
 
 	set->devices = (uint32_t)number("GPUSIM_DEVICES", 1, 1, SIM_MAX_DEVICES);
-	set->mode = mode && !strcmp(mode, "share") ? SIM_SHARE : SIM_TIMESLICE;
-	if (mode && strcmp(mode, "share") && strcmp(mode, "timeslice"))
-		fprintf(stderr, "gpusim: GPUSIM_MODE=%s is neither timeslice nor share, using timeslice\n",
-			mode);
+	set->mode = mode_named(mode);
 	set->slice_ns = (uint64_t)(number("GPUSIM_SLICE_US", 2000, 1, 1e7) * 1000);
 	set->switch_ns = (uint64_t)(number("GPUSIM_SWITCH_US", 0, 0, 1e6) * 1000);
 	set->slice_events = events && !strcmp(events, "slice");
