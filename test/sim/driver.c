@@ -6,7 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
-struct driver drv = {.lock = PTHREAD_MUTEX_INITIALIZER, .why = CUDA_ERROR_NOT_INITIALIZED};
+struct driver drv = {.lock = PTHREAD_MUTEX_INITIALIZER,
+	.loading = PTHREAD_MUTEX_INITIALIZER,
+	.why = CUDA_ERROR_NOT_INITIALIZED};
 
 static const struct {
 	const char *name;
@@ -38,12 +40,39 @@ void drv_cost_slow(uint64_t ns)
 		;
 }
 
+/* One thing at a time is loaded, and whoever needs the same one waits for it. */
+void drv_load(bool *loaded)
+{
+	pthread_mutex_lock(&drv.loading);
+	if (drv_unloaded(loaded)) {
+		drv_cost_slow(drv.lazy_ns);
+		__atomic_store_n(loaded, true, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&drv.loading);
+}
+
 double drv_random(void)
 {
 	drv.random ^= drv.random << 13;
 	drv.random ^= drv.random >> 7;
 	drv.random ^= drv.random << 17;
 	return ((double)(drv.random >> 12) + 0.5) / 4503599627370496.0;
+}
+
+static uint64_t delay_ns(const char *name)
+{
+	const char *text = getenv(name);
+	char *end;
+	double us;
+
+	if (!text || !*text)
+		return 0;
+	us = strtod(text, &end);
+	if (end == text || *end || !(us >= 0 && us <= 1e7)) {
+		fprintf(stderr, "gpusim: %s=%s is not within 0..1e7 us, using 0\n", name, text);
+		return 0;
+	}
+	return (uint64_t)(us * 1000);
 }
 
 static void read_costs(void)
@@ -56,6 +85,8 @@ static void read_costs(void)
 
 		drv.cost_ns[i] = (uint64_t)(one && *one ? strtod(one, NULL) : costs[i].otherwise_ns * factor);
 	}
+	drv.lazy_ns = delay_ns("GPUSIM_LAZY_US");
+	drv.callback_ns = delay_ns("GPUSIM_CALLBACK_US");
 }
 
 static bool same_uuid(const char *want, const struct sim_device_info *info)
@@ -120,6 +151,7 @@ static void forked(void)
 	sim_shm_forget();
 	memset(&drv, 0, sizeof(drv));
 	pthread_mutex_init(&drv.lock, NULL);
+	pthread_mutex_init(&drv.loading, NULL);
 	drv.why = CUDA_ERROR_NOT_INITIALIZED;
 	drv.next_id = ~0ull;
 }

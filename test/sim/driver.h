@@ -69,6 +69,7 @@ struct CUfunc_st {
 	char *name;
 	const struct builtin *builtin;
 	struct duration duration;
+	bool loaded; /* its first launch, or cuFuncLoad, is over; counts only with drv.lazy_ns */
 	int attribute[32];
 	unsigned block[3], shared_bytes, param_bytes; /* of the calls before CUDA 4 */
 	unsigned char param[256];
@@ -207,7 +208,10 @@ struct driver {
 	pthread_mutex_t lock;
 	bool ready;
 	CUresult why; /* when not ready */
+	pthread_mutex_t loading;
 	uint64_t cost_ns[COST_COUNT];
+	uint64_t lazy_ns;     /* of the first launch of a function or a graph */
+	uint64_t callback_ns; /* from the end of the work to the call */
 	unsigned visible[SIM_MAX_DEVICES];
 	unsigned nvisible;
 	bool blocking;  /* a launch returns when its kernel has ended */
@@ -253,6 +257,12 @@ static inline void drv_cost(enum cost c)
 	if (drv.cost_ns[c])
 		drv_cost_slow(drv.cost_ns[c]);
 }
+/* What is loaded at its first use: whether it still has to be, and doing it (without drv.lock). */
+static inline bool drv_unloaded(const bool *loaded)
+{
+	return drv.lazy_ns && !__atomic_load_n(loaded, __ATOMIC_ACQUIRE);
+}
+void drv_load(bool *loaded);
 /* Why nothing can be done; never success. */
 static inline CUresult drv_why(void)
 {

@@ -26,6 +26,7 @@ struct CUgraphExec_st {
 	CUcontext ctx;
 	unsigned long long flags;
 	bool launched;
+	bool loaded; /* its first launch or upload is over; counts only with drv.lazy_ns */
 	struct graph_memory memory;
 	uint32_t last_ring, last_gen;
 	uint64_t last_count;
@@ -278,6 +279,20 @@ static bool exec_valid(CUgraphExec x)
 	return x && x->mark == MARK_EXEC;
 }
 
+/* drv.lock held, released meanwhile: with the graph its functions are loaded. */
+static CUresult load(CUgraphExec x, CUstream handle, CUstream *s)
+{
+	if (!drv_unloaded(&x->loaded))
+		return CUDA_SUCCESS;
+	drv_unlock();
+	drv_load(&x->loaded);
+	drv_lock();
+	for (unsigned i = 0; i < x->n; i++)
+		if (x->steps[i].task.kind == TASK_KERNEL)
+			__atomic_store_n(&x->steps[i].task.kernel.fn->loaded, true, __ATOMIC_RELEASE);
+	return drv_stream(handle, s);
+}
+
 static CUresult launch(CUgraphExec x, CUstream handle)
 {
 	CUstream s;
@@ -290,6 +305,8 @@ static CUresult launch(CUgraphExec x, CUstream handle)
 	rc = drv_stream(handle, &s);
 	if (rc == CUDA_SUCCESS && !exec_valid(x))
 		rc = CUDA_ERROR_INVALID_VALUE;
+	if (rc == CUDA_SUCCESS && !s->capture)
+		rc = load(x, handle, &s);
 	if (rc == CUDA_SUCCESS)
 		rc = s->capture ? drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 				: run(x, s);
@@ -309,6 +326,8 @@ static CUresult upload(CUgraphExec x, CUstream handle)
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (rc == CUDA_SUCCESS && s->capture)
 		rc = drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	if (rc == CUDA_SUCCESS)
+		rc = load(x, handle, &s);
 	/* What it has put behind itself already is not in the way. */
 	if (rc == CUDA_SUCCESS)
 		rc = drv_graphmem_bind(&x->memory, s, false, false);

@@ -19,6 +19,22 @@ struct pending {
 static struct pending *list;
 static bool running;
 
+/*
+ * Whether the oldest op of its stream may begin; otherwise when to look again. It may have to wait for the
+ * slice of its process, and a call comes later than what it follows.
+ */
+static bool due(const struct pending *p, const struct sim_ring *r, uint64_t *at_ns)
+{
+	if (!drv.set->slice_events && !drv.callback_ns)
+		return true;
+	if (!r->turn_ns) {
+		*at_ns = sim_engine_predict(p->ring, p->index + 1);
+		return false;
+	}
+	*at_ns = r->turn_ns + (p->task.kind == TASK_HOST ? drv.callback_ns : 0);
+	return *at_ns <= sim_clock_ns();
+}
+
 /* drv.lock held: takes the first one whose turn it is, or says when to look again. */
 static struct pending *ready(uint64_t *look_ns)
 {
@@ -40,8 +56,7 @@ static struct pending *ready(uint64_t *look_ns)
 			free(gone);
 			continue;
 		}
-		if (r->head == (*p)->index && drv.set->slice_events && !r->turn_ns) {
-			at = sim_engine_predict((*p)->ring, (*p)->index + 1);
+		if (r->head == (*p)->index && !due(*p, r, &at)) {
 			if (at < *look_ns)
 				*look_ns = at;
 			p = &(*p)->next;
@@ -93,6 +108,8 @@ static void *helper(void *arg)
 
 	(void)arg;
 	prctl(PR_SET_NAME, "cuda-EvtHandlr"); /* as the real one is called */
+	if (drv.callback_ns)
+		prctl(PR_SET_TIMERSLACK, 1000); /* the delay is to be the one that was asked for */
 	for (;;) {
 		uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		struct pending *p;

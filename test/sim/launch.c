@@ -74,6 +74,12 @@ static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block
 	drv_cost(COST_LAUNCH);
 	drv_lock();
 	rc = drv_stream(handle, &s);
+	if (rc == CUDA_SUCCESS && !s->capture && drv_unloaded(&f->loaded)) {
+		drv_unlock();
+		drv_load(&f->loaded);
+		drv_lock();
+		rc = drv_stream(handle, &s);
+	}
 	/* A module's function lives in the context it was loaded into. */
 	if (rc == CUDA_SUCCESS && f->module->ctx && f->module->ctx != s->ctx)
 		rc = CUDA_ERROR_INVALID_HANDLE;

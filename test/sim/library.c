@@ -305,13 +305,17 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 	TRY(func(function));
 	if (!state)
 		return CUDA_ERROR_INVALID_VALUE;
-	*state = CU_FUNCTION_LOADING_STATE_LOADED;
+	*state = drv_unloaded(&function->loaded) ? CU_FUNCTION_LOADING_STATE_UNLOADED
+						 : CU_FUNCTION_LOADING_STATE_LOADED;
 	return CUDA_SUCCESS;
 }
 
 CUresult cuFuncLoad(CUfunction function)
 {
-	return func(function);
+	TRY(func(function));
+	if (drv_unloaded(&function->loaded))
+		drv_load(&function->loaded);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuLinkCreate_v2(

@@ -75,7 +75,7 @@ $(SIM)/test_%: $(SIM_OBJ)/test_%.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
 
 # Tests that are linked with the driver, and read the ground truth by a reader of their own.
-SIM_MODEL_TESTS := order share slices fifo memory graph errors ipc module
+SIM_MODEL_TESTS := order share slices fifo host memory graph errors ipc module
 SIM_TESTS       += $(SIM_MODEL_TESTS)
 TESTS           += $(SIM_TESTS:%=$(SIM)/test_%)
 $(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ)/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) | $(SIM)/libcuda.so.1
