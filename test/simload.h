@@ -21,7 +21,9 @@ struct load {
 	double work_ms, pause_ms; /* burst */
 	double max_pause_us;      /* random */
 	unsigned streams, threads, processes;
-	unsigned graph; /* kernels per graph, 0 for plain launches */
+	unsigned graph;     /* kernels per graph, 0 for plain launches */
+	unsigned functions; /* that are launched in turn, 0 for one */
+	double host_us;     /* CPU time of the program before each launch */
 	uint64_t copy_bytes;
 	unsigned copy_every;
 	uint64_t memory_bytes;

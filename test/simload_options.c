@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_DEFAULT_STREAM = 256, OPT_MANAGED, OPT_COPY_EVERY, OPT_LIBRARY, OPT_SEED, OPT_KERNEL };
+enum { OPT_DEFAULT_STREAM = 256, OPT_MANAGED, OPT_COPY_EVERY, OPT_LIBRARY, OPT_SEED, OPT_KERNEL, OPT_FUNCTIONS, OPT_HOST_US };
 
 static const struct argp_option options[] = {
 	{"kernel-us", 'k', "US", 0, "length of each kernel (default 100)", 0},
 	{"kernel", OPT_KERNEL, "NAME", 0, "launch this kernel instead of the timed one", 0},
+	{"functions", OPT_FUNCTIONS, "N", 0,
+		"launch N different functions in turn; each once, unless --launches or --duration says more", 0},
+	{"host-us", OPT_HOST_US, "US", 0, "spend so much CPU time before each launch: a launch-bound program", 0},
 	{"pattern", 'p', "back|sync|burst|random", 0,
 		"back to back; wait after every K launches; so much work, then a pause; random pauses", 0},
 	{"every", 'K', "K", 0, "launches between two waits (default 1)", 0},
@@ -57,6 +60,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_KERNEL:
 		load->kernel = arg;
+		break;
+	case OPT_FUNCTIONS:
+		load->functions = (unsigned)atoi(arg);
+		if (load->functions < 1 || load->functions > 10000)
+			argp_error(state, "--functions is within 1..10000");
+		break;
+	case OPT_HOST_US:
+		load->host_us = atof(arg);
+		if (!(load->host_us >= 0 && load->host_us <= 1e6))
+			argp_error(state, "--host-us is within 0..1e6");
 		break;
 	case 'p':
 		load->pattern = (enum pattern)choose(state, arg, patterns);
@@ -123,6 +136,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (!load->every || !load->streams || !load->threads || !load->processes || !load->copy_every ||
 			load->streams > 64 || load->threads > 64 || load->processes > 256)
 			argp_error(state, "a count is out of range");
+		if (load->graph && load->functions)
+			argp_error(state, "--graph and --functions exclude each other");
+		/* Each function once, however long that takes. */
+		if (load->functions && !load->launches && load->seconds < 0) {
+			load->launches = load->functions;
+			load->seconds = 3600;
+		}
+		if (load->seconds < 0)
+			load->seconds = 1;
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -146,7 +168,7 @@ void simload_parse(struct load *load, int argc, char **argv)
 		.threads = 1,
 		.processes = 1,
 		.copy_every = 1,
-		.seconds = 1,
+		.seconds = -1,
 		.library = "libcuda.so.1",
 	};
 	argp_parse(&argp, argc, argv, 0, NULL, load);

@@ -16,7 +16,8 @@ struct worker {
 	const struct load *load;
 	struct result *result;
 	CUcontext ctx;
-	CUfunction fn;
+	CUfunction fn;   /* of the next launch */
+	CUfunction *all; /* --functions: it is one of these */
 	CUstream stream[64];
 	CUgraphExec graph[64];
 	CUevent event;
@@ -183,8 +184,14 @@ static bool step(struct worker *w, uint64_t n)
 	const struct load *l = w->load;
 	unsigned i = (unsigned)(n % l->streams);
 	CUstream s = w->stream[i];
-	double t = simload_now();
-	bool fine = l->graph ? OK(cuGraphLaunch, w->graph[i], s) : ok(w, launch_one(w, s), "launch");
+	double t = simload_now(), begin = t + l->host_us * 1e-6;
+	bool fine;
+
+	while (t < begin)
+		t = simload_now();
+	if (w->all)
+		w->fn = w->all[n % l->functions];
+	fine = l->graph ? OK(cuGraphLaunch, w->graph[i], s) : ok(w, launch_one(w, s), "launch");
 
 	w->launch_s += simload_now() - t;
 	if (!fine)
@@ -251,6 +258,24 @@ static const char spin_ptx[] = ".version 6.0\n"
 			       "	ret;\n"
 			       "}\n";
 
+/* A module each: so they are different functions to the driver, on a real GPU too. */
+static bool load_functions(struct worker *w)
+{
+	const struct load *l = w->load;
+
+	w->all = calloc(l->functions, sizeof(CUfunction));
+	if (!w->all)
+		return ok(w, CUDA_ERROR_OUT_OF_MEMORY, "calloc");
+	for (unsigned i = 0; i < l->functions; i++) {
+		CUmodule module;
+
+		if (!OK(cuModuleLoadData, &module, l->kernel ? "simload" : spin_ptx) ||
+			!OK(cuModuleGetFunction, &w->all[i], module, l->kernel ? l->kernel : "spin_ns"))
+			return false;
+	}
+	return true;
+}
+
 static bool open_device(struct worker *w)
 {
 	const struct load *l = w->load;
@@ -261,6 +286,8 @@ static bool open_device(struct worker *w)
 	if (!OK(cuInit, 0) || !OK(cuDeviceGet, &dev, l->device) || !OK(cuCtxCreate_v2, &w->ctx, 0, dev) ||
 		!OK(cuModuleLoadData, &module, l->kernel ? "simload" : spin_ptx) ||
 		!OK(cuModuleGetFunction, &w->fn, module, l->kernel ? l->kernel : "spin_ns"))
+		return false;
+	if (l->functions && !load_functions(w))
 		return false;
 	if (!l->memory_bytes)
 		return true;
@@ -285,6 +312,7 @@ void simload_run(const struct load *load, unsigned index, struct result *r)
 		w->load = load;
 		w->ctx = first->ctx;
 		w->fn = first->fn;
+		w->all = first->all;
 		w->kernel_ns = (uint64_t)(load->kernel_us * 1000);
 		w->random = (load->seed + index * 64 + i + 1) * 0x9e3779b97f4a7c15u;
 		if (!prepare(w)) {
@@ -321,5 +349,6 @@ void simload_run(const struct load *load, unsigned index, struct result *r)
 	r->copied_bytes = r->copies * load->copy_bytes;
 	/* Everything launched has been waited for; after an error nothing is claimed. */
 	r->completed = r->error ? 0 : r->launched;
+	free(first->all);
 	free(workers);
 }

@@ -44,6 +44,26 @@ check --kernel-us=50 --copy=65536 --copy-every=2 --pattern=sync --wait=event
 check --kernel-us=50 --memory=100 --managed --processes=2
 check --kernel-us=50 --default-stream --pattern=sync
 check --launches=100 --kernel-us=10
+check --kernel-us=20 --functions=7 --threads=2
+check --kernel-us=2 --host-us=4
+
+# Each function once, whose loading takes at least 20 x 10 ms, and which is not seen on the device.
+"$build/sim/gpusim-report" --reset >/dev/null
+took=$(GPUSIM_LAZY_US=10000 timeout 60 "$build/simload" --functions=20 --kernel-us=100 |
+	sed -n 's/.*"completed":20,"seconds":\([0-9]*\)\.\([0-9]*\).*/\1\2/p')
+busy=$("$build/sim/gpusim-report" --json | first busy_ns)
+if [ "${took:-0}" -lt 200000 ] || [ "$busy" != 2000000 ]; then
+	echo "simload --functions=20: ${took:-not all} us, $busy ns on the device" >&2
+	exit 1
+fi
+
+# Launch-bound: no more launches than the CPU time before each allows, so that the device is idle in between.
+"$build/sim/gpusim-report" --reset >/dev/null
+said=$("$build/simload" --kernel-us=2 --host-us=10 --duration=0.2 | last completed)
+if [ "$said" -lt 1 ] || [ "$said" -gt 20001 ]; then
+	echo "simload --host-us=10: $said launches in 0.2 s" >&2
+	exit 1
+fi
 
 "$build/simload" --duration=0.1 --memory=100000 >/dev/null 2>&1 && { echo "simload hides an error" >&2; exit 1; }
 echo "simload: what it completes is what the ground truth counts"
