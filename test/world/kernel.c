@@ -9,11 +9,11 @@
 
 #include "../../shm/os.h"
 
-#define FILES        256
+#define FILES        256 /* also those that were removed: somebody may have them mapped */
 #define DESCRIPTIONS 8192
 #define FIRST_FD     1000
 #define HELD         4    /* bytes that one description locks */
-#define BYTES        8192 /* that can be locked; those far beyond share the last one */
+#define BYTES        4096 /* that can be locked; those far beyond share the last one */
 #define FILE_BASE    0x300000000000ull
 #define FILE_SPACE   (256ull << 20)
 
