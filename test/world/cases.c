@@ -25,13 +25,27 @@ int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 struct mode {
 	const char *suffix, *mode, *slice_us;
 	double allowance;
+	const char *events, *switch_us; /* only of the unkind modes, which must be asked for by name */
 };
 
 static const struct mode modes[] = {
-	{"", "share", "2000", 1},
-	{"-slices", "timeslice", "2000", 3},
-	{"-slices1930", "timeslice", "1930", 3},
+	{"", "share", "2000", 1, NULL, NULL},
+	{"-slices", "timeslice", "2000", 3, NULL, NULL},
+	{"-slices1930", "timeslice", "1930", 3, NULL, NULL},
+	{"-slices10", "timeslice", "10000", 3, "engine", "0"},
+	{"-slices30", "timeslice", "30000", 3, "engine", "0"},
+	{"-slices2-unkind", "timeslice", "2000", 3, "slice", "100"},
+	{"-slices10-unkind", "timeslice", "10000", 3, "slice", "100"},
+	{"-slices30-unkind", "timeslice", "30000", 3, "slice", "100"},
+	{"-fifo", "fifo", "2000", 3, "engine", "0"},
 };
+
+static bool wanted(const char *pattern, const char *name, const struct mode *mode)
+{
+	if (!strcmp(pattern, "all"))
+		return !mode->events;
+	return !fnmatch(pattern, name, 0) && (!mode->events || strstr(pattern, mode->suffix));
+}
 
 struct run {
 	const struct limits_case *what;
@@ -226,10 +240,12 @@ static bool run_case(const struct limits_case *c, const struct mode *mode, const
 	memset(&r, 0, sizeof(r));
 	r.what = c;
 	snprintf(r.name, sizeof(r.name), "%s%s", c->name, mode->suffix);
-	if (strcmp(o->pattern, "all") && fnmatch(o->pattern, r.name, 0))
-		return false;
 	setenv("GPUSIM_MODE", mode->mode, 1);
 	setenv("GPUSIM_SLICE_US", mode->slice_us, 1);
+	if (mode->events) {
+		setenv("GPUSIM_EVENTS", mode->events, 1);
+		setenv("GPUSIM_SWITCH_US", mode->switch_us, 1);
+	}
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
 	world_begin(o->seed);
 	faults = (struct faults){0};
@@ -269,7 +285,7 @@ int cases_run(const struct case_options *o)
 			char name[80];
 
 			snprintf(name, sizeof(name), "%s%s", cases[i].name, modes[m].suffix);
-			if (strcmp(o->pattern, "all") && fnmatch(o->pattern, name, 0))
+			if (!wanted(o->pattern, name, &modes[m]))
 				continue;
 			n++;
 			bad += run_case(&cases[i], &modes[m], o);

@@ -1,9 +1,13 @@
 #include "program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "judge.h"
+
+/* Of the GPU's settings, those that each process reads for itself: as the world itself was started with. */
+static const char *const host_settings[] = {"GPUSIM_LAZY_US", "GPUSIM_CALLBACK_US", "GPUSIM_COST_LAUNCH_NS"};
 
 void program_set(struct program *p, const char *name, const char *value)
 {
@@ -35,6 +39,9 @@ void program_prepare(struct program *p, const char *account, unsigned core_pct, 
 	program_set(p, "GPUARB_ACCOUNT", p->account);
 	program_set(p, "GPUARB_LOG", "off");
 	program_set(p, "GPUSIM_SEED", "1");
+	for (size_t i = 0; i < sizeof(host_settings) / sizeof(host_settings[0]); i++)
+		if (getenv(host_settings[i]))
+			program_set(p, host_settings[i], getenv(host_settings[i]));
 	if (core_pct) {
 		snprintf(p->limit, sizeof(p->limit), "%u", core_pct);
 		program_set(p, "GPUARB_CORE_LIMIT", p->limit);
