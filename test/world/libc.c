@@ -189,8 +189,14 @@ static void (*destroys[16])(void *);
 
 int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
 {
-	*key = ++nkeys % 16;
-	destroys[*key] = destroy;
+	/* Each process makes it anew; its values are each thread's own, so that all may have the same. */
+	for (*key = 1; *key <= nkeys; ++*key)
+		if (destroys[*key] == destroy)
+			return 0;
+	if (nkeys == 15)
+		return EAGAIN;
+	destroys[++nkeys] = destroy;
+	*key = nkeys;
 	return 0;
 }
 
