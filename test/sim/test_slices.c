@@ -275,3 +275,82 @@ Test(slices, a_death_while_others_wait_changes_nothing_for_them)
 	rounds(a, b, 100000, 0, 1);
 	stop(pid);
 }
+
+/* Everything that waits for a slice, on two streams. */
+static void busy_for_ever(void *arg)
+{
+	CUstream s, t;
+	CUdeviceptr p;
+	CUevent e;
+	void *h;
+
+	(void)arg;
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	t = sim_stream(CU_STREAM_NON_BLOCKING);
+	OK(cuMemAlloc_v2(&p, 4096));
+	OK(cuMemHostAlloc(&h, 4096, 0));
+	OK(cuEventCreate(&e, 0));
+	for (;;) {
+		sim_spin_part(s, 5000, 600);
+		OK(cuEventRecord(e, s));
+		OK(cuStreamWaitEvent(t, e, 0));
+		OK(cuMemcpyHtoDAsync_v2(p, h, 4096, t));
+		OK(cuLaunchHostFunc(t, nothing, NULL));
+		sim_spin_part(t, 3000, 600);
+		OK(cuStreamSynchronize(t));
+	}
+}
+
+/* After many deaths at any moment the parts still add up and the device still works. */
+static void killed(const char *mode, const char *events)
+{
+	static struct sim_process_state list[SIM_MAX_PROCS];
+	struct sim_device_state state;
+	uint64_t sum = 0;
+	CUevent a, b;
+	CUstream s;
+	int n;
+
+	sim_fresh("GPUSIM_MODE", mode, "GPUSIM_EVENTS", events, "GPUSIM_SLICE_US", "200", "GPUSIM_SWITCH_US",
+		"20", NULL);
+	srand(1);
+	for (int round = 0; round < 40; round++) {
+		pid_t pid[3];
+
+		for (int i = 0; i < 3; i++)
+			pid[i] = sim_child(busy_for_ever, NULL);
+		for (int i = 0; i < 3; i++) {
+			usleep((unsigned)(rand() % 4000));
+			stop(pid[i]);
+		}
+	}
+	usleep(5000);
+	sim_truth(&state, list, &n);
+	for (int i = 0; i < n; i++) {
+		cr_assert(!list[i].alive);
+		sum += list[i].device_ns;
+	}
+	cr_assert_float_eq((double)state.busy_ns, (double)sum, 256.0);
+	cr_assert_leq(state.busy_ns + state.switch_ns, state.now_ns - state.since_ns);
+	cr_assert_gt(state.switches, 0, "nobody ran");
+	cr_assert_leq(state.switch_ns, state.switches * 20000);
+	sim_device();
+	s = sim_stream(CU_STREAM_NON_BLOCKING);
+	sim_gate(s);
+	a = sim_mark(s);
+	sim_spin(s, 1 * MS);
+	b = sim_mark(s);
+	sim_release();
+	cr_assert_leq(sim_between_us(a, b), 1000 + 20 + 0.6);
+}
+
+Test(slices, processes_killed_at_any_moment_leave_a_working_device)
+{
+	killed("timeslice", "slice");
+}
+
+Test(slices, also_one_that_serves_in_order)
+{
+	killed("fifo", "engine");
+}
