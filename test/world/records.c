@@ -98,7 +98,9 @@ static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 		i = arb_bits_next(s->waiting, s->words, i + 1)) {
 		const struct world_process *p = owner(seg, i);
 
-		waits |= p && p->alive && !p->stopped && arb_load64(&seg->slots[i].wait_since_ns);
+		/* One that was stopped has its time again when it goes on. */
+		waits |= p && p->alive && !p->stopped && world.now_ns > p->continue_ns + IDLE_NS &&
+			 arb_load64(&seg->slots[i].wait_since_ns);
 	}
 	if (!waits || !world_terms.polite)
 		records.idle_since = world.now_ns;
