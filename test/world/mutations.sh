@@ -119,7 +119,7 @@ mkdir -p "$dir/base" && find "$dir/base" -mindepth 1 -maxdepth 1 ! -name build -
 
 echo "mutations: ${#patches[@]}, $JOBS at a time, at most $SEEDS seeds and $MINUTES minutes each"
 for kind in segments programs; do
-	base $kind 40 &
+	base $kind "${BASE_SECONDS:-40}" &
 	[ "$JOBS" -gt 1 ] || wait
 done
 wait

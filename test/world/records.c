@@ -13,7 +13,7 @@
 /* Others may count on over a dead member until its neighbour finds it. */
 #define FOUND_NS (40 * WORLD_MS)
 /* Who waits looks after 50 ms at the latest; a few may be late, or have a place kept for them in vain. */
-#define IDLE_NS (200 * WORLD_MS)
+#define IDLE_NS (120 * WORLD_MS)
 
 static struct {
 	struct arb_snap last;
@@ -89,6 +89,17 @@ static void check_evictions(const struct arb_segment *seg, const struct arb_snap
 	}
 }
 
+/* Who enters or leaves does so in a window for which its account has rolled. */
+static void check_window(const struct arb_snap *s)
+{
+	const struct arb_snap *last = &records.last;
+
+	for (uint32_t w = 0; w < s->words && w < last->words && s->win_number != last->win_number; w++)
+		if ((s->running[w] | s->evicted[w]) != (last->running[w] | s->evicted[w]))
+			world_fail("window %llu began with a member that entered or left",
+				(unsigned long long)s->win_number);
+}
+
 /* Nobody uses the GPU, and one who could waits for it. */
 static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 {
@@ -116,6 +127,7 @@ void records_step(const struct arb_segment *seg, const struct arb_snap *s)
 			check_deaths(seg, s);
 		check_reservation(s);
 		check_evictions(seg, s);
+		check_window(s);
 	}
 	check_idle(seg, s);
 	records.last = *s;
