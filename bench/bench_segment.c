@@ -140,14 +140,18 @@ static void partner(struct round *round, int socket)
 	char message[64];
 
 	for (uint32_t n = 1;; n++) {
+		uint32_t word;
+
 		await(&round->go, n);
+		/* Before it says that it is ready: the other may be quicker than its next instruction. */
+		word = arb_load32(&round->word);
 		tell(&round->ready);
 		switch (arb_load32(&round->kind)) {
 		case LEASE:
 			must(gpuarb_client_wait(c, NULL, 60000000000ull), "wait");
 			break;
 		case FUTEX:
-			await(&round->word, arb_load32(&round->word) + 1);
+			await(&round->word, word + 1);
 			break;
 		default:
 			if (read(socket, message, sizeof(message)) != sizeof(message))
