@@ -51,7 +51,7 @@ SEEDS         ?= 600
 WORLD_MINUTES ?= $(if $(filter command line,$(origin SEEDS)),0,1)
 WORLD_SECONDS ?= 4
 CHECK         += check-world
-PACKAGES      += binutils perl-base
+CHECK_PACKAGES += binutils perl-base
 
 .PHONY: check-world check-day
 check-world: $(WORLD) ## the arbiter in virtual time, by seed: random worlds and every limit case (SEEDS=1000000: a night)
