@@ -411,7 +411,7 @@ Test(watch, who_dies_before_it_has_a_thread_is_found_when_somebody_comes)
 	struct arb_watch wa = {0}, wc = {0};
 
 	park(&wa, a);
-	arb_os_unmap(b->lock_page, 0);
+	u_die(b);
 	park(&wc, c);
 	park(&wa, a);
 	cr_assert(watches_over(a, c));
