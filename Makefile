@@ -3,6 +3,7 @@
 #   BENCH   files that `make bench` runs      HEADERS  of libraries, looked for before anything is compiled
 #   PACKAGES Debian packages that building, the demo and the benchmarks need; CHECK_PACKAGES: what the tests need besides
 #   TESTS   programs of tests, built on all cores before `make check` runs them
+#   BESIDE  those of CHECK that may run beside one another: what they judge does not depend on what else runs
 #   DEADLINES  check-x=900: seconds that a part of `make check` may take, if DEADLINE is too short for it
 # `make help` lists the targets.
 
@@ -13,7 +14,7 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoi
 ifdef WERROR
 WARN    += -Werror
 endif
-CPPFLAGS += -Iinclude -D_GNU_SOURCE
+CPPFLAGS += -Iinclude -I. -D_GNU_SOURCE
 ifdef DEBUG
 CPPFLAGS += -DARB_DEBUG
 endif
@@ -27,6 +28,10 @@ CHECK    :=
 BENCH    :=
 TESTS    :=
 DEADLINES :=
+# Longest first, and what computes beside what sleeps. Real programs under limits run alone.
+BESIDE := check-asan check-runner check-world check-crash-sample check-unit check-debug check-tsan check-upgrade \
+	check-stress-short check-top check-mig check-first check-install check-tree check-multi check-tools \
+	check-completion check-lint check-runtime check-kubernetes check-rights check-systemd check-python
 HEADERS  :=
 PACKAGES := gcc libc6-dev make
 CHECK_PACKAGES :=
@@ -34,7 +39,7 @@ CHECK_PACKAGES :=
 .DEFAULT_GOAL := all
 .PHONY: all check demo bench deps deps-check clean help
 
-RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/world/rules.mk test/rules.mk test/top.mk test/preload.mk test/admission.mk bench/rules.mk)
+RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/world/rules.mk test/rules.mk test/tools/top.mk test/preload/rules.mk test/tools/admission.mk test/gpu/rules.mk test/fuzz/rules.mk test/lint.mk test/coverage.mk tools/examples/rules.mk bench/rules.mk)
 include $(RULES)
 
 all: $(ALL) ## build everything into build/
@@ -51,7 +56,7 @@ ifneq ($(filter check%,$(MAKECMDGOALS)),)
 $(foreach v,$(filter GPUARB_% GPUSIM_% FORWARD_% CUDA_% NVIDIA_% SLURM_% LD_PRELOAD,$(.VARIABLES)),$(eval unexport $(v)))
 endif
 
-# What is built is built on all cores, unless our caller has said how many; tests run one after the other.
+# What is built is built on all cores, unless our caller has said how many.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # Seconds for each part of the check, and more for those that need it: check-asan=900.
@@ -59,7 +64,7 @@ DEADLINE  ?= 300
 check: ## install what is missing, build, run the tests (DEADLINE=300: seconds for each part)
 	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory $(JOBS) all $(TESTS)
-	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" test/run-checks.sh $(BUILD) $(CHECK)
+	+@MAKE="$(MAKE)" DEADLINE="$(DEADLINE)" DEADLINES="$(DEADLINES)" BESIDE="$(BESIDE)" test/run-checks.sh $(BUILD) $(CHECK)
 
 # A real one instead of the simulated GPU: make demo GPU=0.
 demo: ## install what is missing, build, and show three programs sharing a GPU (GPU=0: a real one)
@@ -69,7 +74,7 @@ demo: ## install what is missing, build, and show three programs sharing a GPU (
 
 bench: ## run every benchmark and print a table
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all $(BUILD)/world
 	@BUILD="$(BUILD)" bench/run-all.sh $(BENCH)
 
 clean: ## remove build/

@@ -13,9 +13,9 @@
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
 
-#include "admission.h"
-#include "os.h"
-#include "report.h"
+#include "shm/admission/admission.h"
+#include "shm/base/os.h"
+#include "bench/report.h"
 
 #define GPU "bench"
 #define MS  1000000.0
@@ -184,7 +184,7 @@ static void max_wait(struct bench *b)
 	qsort(bare, WAITS, sizeof(bare[0]), by_size);
 	bench_ratio(b, "max_wait_p50", late[WAITS / 2], "us", bare[WAITS / 2], 2.0);
 	bench_ratio(b, "max_wait_p99", late[WAITS * 99 / 100], "us", bare[WAITS * 99 / 100], 2.0);
-	/* The worst of many is chance for both; whose fault each wait is, test/stress_admission.c tells. */
+	/* The worst of many is chance for both; whose fault each wait is, test/stress/stress_admission.c tells. */
 	bench_show(b, "max_wait_worst", late[WAITS - 1], "us", bare[WAITS - 1]);
 	pretend_usage(10);
 }

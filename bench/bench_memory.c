@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "report.h"
+#include "bench/report.h"
 
 #define CLIENTS 4
 #define MOST    10 /* clients of any case */

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "cuda_abi.h"
-#include "../preload/elf.h"
-#include "report.h"
+#include "preload/hooks/elf.h"
+#include "bench/report.h"
 
 #define LIVE    1000  /* allocations that are there all the time */
 #define ALLOWED 200.0 /* ns */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cuda_abi.h"
-#include "report.h"
+#include "bench/report.h"
 
 #define SAMPLES 20000
 

@@ -14,10 +14,10 @@
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
 
-#include "atomic.h"
-#include "client.h"
-#include "os.h"
-#include "report.h"
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/base/os.h"
+#include "bench/report.h"
 
 static char directory[] = "/dev/shm/gpuarb-bench-XXXXXX";
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "report.h"
+#include "bench/report.h"
 
 #define TURNS   60
 #define ALLOWED 1000.0 /* us */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "gpuarb/client.h"
-#include "report.h"
+#include "bench/report.h"
 
 #define GPU     "GPU-bench-top"
 #define SECONDS 6.0

@@ -19,13 +19,12 @@
 #include "cuda_abi.h"
 #include "gpuarb/control.h"
 
-#include "report.h"
+#include "bench/report.h"
+#include "bench/tracker_cases.h"
 
 #define ROUNDS  200
 #define WARM    20
 #define STREAMS 64
-#define US      1000ull
-#define MS      1000000ull
 /* A fraction of a millisecond. */
 #define ALLOWED_US 500
 /* If the machine itself is later than this, one time in ten, it is measured again, so often at most. */
@@ -42,42 +41,6 @@ struct diary {
 	uint32_t rounds;        /* whose end is written */
 	uint64_t end[ROUNDS];   /* when the work ended */
 	uint64_t floor[ROUNDS]; /* how late the program itself wakes, which sleeps so long */
-};
-
-/* What the program does about the end of its work. */
-enum waiting { NOTHING, SYNCS, POLLS, IS_CALLED };
-
-struct way {
-	const char *name;
-	uint64_t least_ns, most_ns; /* of a kernel */
-	unsigned limit;
-	bool anew;        /* each time another one, which was never launched before */
-	bool company;     /* somebody else runs all the time */
-	unsigned streams; /* one in each at once; 0: the default stream alone */
-	bool contexts;    /* each of them in another context */
-	unsigned kernels; /* one behind the other */
-	bool irregular;   /* or fewer */
-	enum waiting waits;
-};
-
-static const struct way ways[] = {
-	{"300us", 300 * US, 300 * US, 90, false, false, 0, false, 1, false, NOTHING},
-	{"1ms", 1 * MS, 1 * MS, 90, false, false, 0, false, 1, false, NOTHING},
-	{"10ms", 10 * MS, 10 * MS, 90, false, false, 0, false, 1, false, NOTHING},
-	{"unlimited", 1 * MS, 1 * MS, 100, false, false, 0, false, 1, false, NOTHING},
-	{"unlimited-burst", 300 * US, 2 * MS, 100, false, false, 0, false, 10, false, NOTHING},
-	{"varied", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, NOTHING},
-	{"new", 300 * US, 20 * MS, 90, true, false, 0, false, 1, false, NOTHING},
-	{"streams", 300 * US, 2 * MS, 90, false, false, 10, false, 1, false, NOTHING},
-	{"streams-40", 100 * US, 500 * US, 90, false, false, 40, false, 1, false, NOTHING},
-	{"contexts-4", 300 * US, 2 * MS, 90, false, false, 4, true, 1, false, NOTHING},
-	{"burst", 300 * US, 2 * MS, 90, false, false, 0, false, 10, false, NOTHING},
-	{"irregular", 300 * US, 2 * MS, 90, false, false, 0, false, 10, true, NOTHING},
-	{"synced", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, SYNCS},
-	{"polled", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, POLLS},
-	{"callback", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, IS_CALLED},
-	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, false, NOTHING},
-	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, false, NOTHING},
 };
 
 static void die(const char *what)

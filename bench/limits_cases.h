@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#define CLIENTS 4
+#define CLIENTS 8
 /* As much as it can use: not compared with anything. */
 #define WHATEVER (-1.0)
 

@@ -1,4 +1,4 @@
-#include "report.h"
+#include "bench/report.h"
 
 #include <dirent.h>
 #include <fnmatch.h>
@@ -60,7 +60,6 @@ void bench_begin(struct bench *b, const char *name, const char *about, int argc,
 	uname(&os);
 	printf("# bench_%s on %s, %s %s, %s, commit %s\n", name, cpu, os.sysname, os.release,
 		"compiler " __VERSION__, BENCH_COMMIT);
-	printf("%-24s %12s %12s %-6s %8s %8s\n", "case", "value", "baseline", "unit", "ratio", "allowed");
 }
 
 bool bench_wants(const struct bench *b, const char *name)
@@ -83,7 +82,13 @@ static void print(struct bench *b, const char *name, double value, const char *u
 		json_dumpf(o, stdout, JSON_REAL_PRECISION(6) | JSON_PRESERVE_ORDER);
 		printf("\n");
 		json_decref(o);
-	} else if (limited) {
+		return;
+	}
+	if (!b->headed)
+		printf("%-24s %12s %12s %-6s %8s %8s\n", "case", "value", "baseline", "unit", "ratio",
+			"allowed");
+	b->headed = true;
+	if (limited) {
 		printf("%-24s %12.1f %12.1f %-6s %8.2f %8.2f  %s\n", name, value, baseline, unit, ratio,
 			allowed, ok ? "ok" : "NOT OK");
 	} else {

@@ -9,7 +9,7 @@
 struct bench {
 	const char *name;
 	const char *only; /* --case NAME or shell pattern, or NULL */
-	bool json;
+	bool json, headed;
 	int failed;
 };
 

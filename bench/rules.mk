@@ -8,11 +8,12 @@ BENCH += $(BENCH_BIN)
 ALL += $(BENCH_BIN)
 
 $(BUILD)/obj/bench/report.o: CPPFLAGS += -DBENCH_COMMIT='"$(shell git describe --always --dirty 2>/dev/null || echo unknown)"'
-$(BENCH_SRC:%.c=$(BUILD)/obj/%.o): CPPFLAGS += -Ishm
 
 $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -l:libinih.a -l:libjansson.a -lpthread -lm
+
+$(BUILD)/bench_limits $(BUILD)/bench_device $(BUILD)/bench_latency: $(BUILD)/obj/bench/clients.o
 
 # It loads these when it runs.
 $(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/stub/libcuda.so.1 $(BUILD)/simload $(BUILD)/sim/libcuda.so.1
@@ -26,17 +27,23 @@ $(STUB): $(BUILD)/obj/bench/stub_driver.o
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^
 
 $(BUILD)/obj/bench/stub_driver.o: CFLAGS += -fvisibility=default
-$(BUILD)/bench_memory_path: $(BUILD)/obj/preload/elf.o | $(STUB)
+$(BUILD)/bench_memory_path: $(BUILD)/obj/preload/hooks/elf.o | $(STUB)
 
 # The picture in the README: measured, then drawn. It takes half a minute; both files are committed.
 .PHONY: plots
-plots: $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-report ## measure shares over time with and without gpuarb, and draw them (bench/shares.svg)
+plots: $(WORLD) $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-report ## measure shares over time with and without gpuarb, and requests beside training; draw them (bench/shares.svg, bench/latency.svg)
 	@test/install-deps.sh gnuplot-nox
 	@echo "Measuring shares over time, without an arbiter and with gpuarb (about 30 s)..."
 	@bench/plot-shares.sh $(BUILD) bench/shares.dat
 	@gnuplot -e 'data="bench/shares.dat"; picture="bench/shares.svg"' bench/shares.gp
 	@sed -i 's|<title>Gnuplot</title>|<title>Shares of a GPU over time, without an arbiter and with gpuarb</title>|' bench/shares.svg
-	@echo "plots: bench/shares.svg, from bench/shares.dat"
+	@$(WORLD) --cases latency-plot >bench/latency.dat
+	@gnuplot -e 'data="bench/latency.dat"; picture="bench/latency.svg"' bench/latency.gp
+	@sed -i 's|<title>Gnuplot</title>|<title>How long requests take beside training, without an arbiter and with gpuarb</title>|' bench/latency.svg
+	@echo "plots: bench/shares.svg, from bench/shares.dat; bench/latency.svg, from bench/latency.dat"
+
+# They run these.
+$(BUILD)/bench_limits $(BUILD)/bench_device $(BUILD)/bench_latency: | $(BUILD)/libgpuarb.so $(BUILD)/libgpuarb-preload.so $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 $(BUILD)/sim/gpusim-report
 
 $(BUILD)/bench_start: | $(BUILD)/libgpuarb-preload.so
 

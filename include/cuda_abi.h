@@ -1,5 +1,5 @@
 /*
- * The binary interface of the CUDA 13.0 driver: types, values and every exported name as it is
+ * The binary interface of the CUDA driver, 13.0 and (newer.h) what followed up to 13.4: types, values and every exported name as it is
  * exported (cuMemAlloc and cuMemAlloc_v2 are two functions here, nothing is renamed by macros).
  * It replaces cuda.h, which must not be included beside it; no toolkit is needed to build.
  */
@@ -11,6 +11,7 @@
 #include "cuda_abi/enums.h"
 #include "cuda_abi/structs.h"
 #include "cuda_abi/interop.h"
+#include "cuda_abi/newer.h"
 
 /* Whoever defines one of these names exports it, also from a library built with hidden symbols. */
 #define CUDA_ABI_EXPORT __attribute__((visibility("default")))
@@ -18,6 +19,7 @@
 #define CU_CALL(name, params, args) CUDA_ABI_EXPORT CUresult name params;
 #include "cuda_abi/calls.def"
 #include "cuda_abi/interop.def"
+#include "cuda_abi/newer.def"
 #undef CU_CALL
 
 #endif

@@ -24,6 +24,11 @@
 extern "C" {
 #endif
 
+/* The release that this header belongs to. gpuarb_version() is that of the library which a program has loaded. */
+#ifndef GPUARB_VERSION
+#define GPUARB_VERSION "0.1"
+#endif
+
 #define GPUARB_PUBLIC __attribute__((visibility("default")))
 
 /* What gpuarb_acquire returns; a negative number is an error (-errno), see gpuarb_error_text(). */
@@ -124,6 +129,9 @@ GPUARB_PUBLIC int gpuarb_status(const char *gpu, struct gpuarb_status *status);
 
 /* The sentence that belongs to this thread's last error; never NULL. */
 GPUARB_PUBLIC const char *gpuarb_error_text(void);
+
+/* The release of the loaded library, such as "0.1". */
+GPUARB_PUBLIC const char *gpuarb_version(void);
 
 #ifdef __cplusplus
 }

@@ -1,20 +1,18 @@
 # The preload: one library that loads into any program, and needs nothing but an old libc.
-PRELOAD_SRC := $(wildcard preload/*.c)
+PRELOAD_SRC := $(wildcard preload/*/*.c)
 PRELOAD_OBJ := $(PRELOAD_SRC:%.c=$(BUILD)/obj/%.o)
+# The tracking core's decisions: pure, and linked into its tests and gpuarb-replay as they are.
+BOOK_OBJ    := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard preload/book/*.c))
 PRELOAD     := $(BUILD)/libgpuarb-preload.so
 # Empty where there is no inih for the machine that it is built for.
 PRELOAD_LIBS ?= $(BUILD)/libgpuarb.a -l:libinih.a
 
 ALL += $(PRELOAD)
 
-# The table that libgpuarb.so finds: the one file here that knows the library from inside.
-$(BUILD)/obj/preload/shared.o: CPPFLAGS += -Ishm
-# What they ask of the kernel they ask through the library's seam, os.h.
-$(patsubst %,$(BUILD)/obj/preload/%.o,gate own tracker memory_mark): CPPFLAGS += -Ishm
 # It is there from the start, so that a thread's own word is one load away.
 $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec
 # The dynamic linker looks at its caller's address: our dlsym and dlopen jump to the real ones. So do wrappers.
-$(BUILD)/obj/preload/symbols.o $(BUILD)/obj/preload/wrappers.o: CFLAGS += -foptimize-sibling-calls
+$(BUILD)/obj/preload/hooks/symbols.o $(BUILD)/obj/preload/hooks/wrappers.o: CFLAGS += -foptimize-sibling-calls
 
 # The wrappers' calls of each other must not go through the dynamic linker, nor be taken by the program.
 $(PRELOAD): $(PRELOAD_OBJ) $(filter %.a,$(filter-out -l%,$(PRELOAD_LIBS))) preload/preload.map

@@ -1,13 +1,17 @@
 /*
- * deadline [-l LOG] SECONDS NAME COMMAND...: runs a part of `make check` and ends for certain.
+ * deadline [-l LOG] [-p PRESSURE] [-q] [-u USED] SECONDS NAME COMMAND...: runs a part of `make check` and
+ * ends for certain.
  *
  * The command gets a session of its own, default signals, an empty standard input, and a pipe for what it
- * says, which goes to standard output and to LOG. This process adopts every orphan below it (child
- * subreaper), so that a process that left the session is still found: as a descendant in /proc.
+ * says, which goes to standard output (not with -q) and to LOG. USED gets one line: the seconds that it took,
+ * and the seconds of CPU that it and all that it started have used. This process adopts every orphan below it
+ * (child subreaper), so that a process that left the session is still found: as a descendant in /proc.
  *
  * At the deadline, or when this process is told to end, everything below it is listed, asked to end
  * (SIGTERM), and 5 s later killed. A part that is done but leaves processes behind for 10 s has failed.
- * (Neither takes longer than the deadline itself.)
+ * (Neither takes longer than the deadline itself.) PRESSURE is a file as /proc/pressure/cpu: of the time in
+ * which somebody on this machine waited for a processor only a quarter counts, so that a busy machine has up
+ * to four times as long.
  *
  * Exit status: that of the command (128 + signal if one killed it); 124 at the deadline, 125 for processes
  * left behind or an error here, 128 + signal if this process was told to end.
@@ -25,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -34,6 +39,7 @@
 	5000 /* from SIGTERM to SIGKILL: enough for the trap of a script that removes its directory */
 #define LEFT_MS   10000 /* for what a part has told to end itself, on a busy machine */
 #define KILL_MS   10000 /* for SIGKILL; longer takes only what cannot be killed */
+#define LOOK_MS   100   /* the deadline moves while the machine is busy: between two looks at it */
 #define LISTED    30
 #define TIMED_OUT 124
 #define BROKEN    125
@@ -50,9 +56,11 @@ static struct {
 	int status; /* as of waitpid, once `ended` */
 	bool ended, childless;
 	int output, signals, log;
-	bool terminal, ticking, midline;
+	bool terminal, ticking, midline, quiet;
 	long long began_ms, waited_ms; /* waited_ms: for whoever reads our output */
 	int told;                      /* the signal that told us to end */
+	const char *pressure;
+	long long pressed_ms; /* what the file said in the beginning */
 } part = {.log = -1};
 
 static long long now_ms(void)
@@ -63,9 +71,27 @@ static long long now_ms(void)
 	return ts.tv_sec * 1000LL + ts.tv_nsec / 1000000;
 }
 
+/* How long somebody has waited for a processor, since the machine started; 0 where the kernel does not say.
+ */
+static long long pressed_ms(void)
+{
+	FILE *f = part.pressure ? fopen(part.pressure, "re") : NULL;
+	long long us = 0;
+
+	if (f && fscanf(f, "some %*s %*s %*s total=%lld", &us) != 1)
+		us = 0;
+	if (f)
+		fclose(f);
+	return us / 1000;
+}
+
 static long long age_ms(void)
 {
-	return now_ms() - part.began_ms - part.waited_ms;
+	long long age = now_ms() - part.began_ms - part.waited_ms, pressed = pressed_ms() - part.pressed_ms;
+
+	if (pressed < 0)
+		pressed = 0;
+	return age - (pressed < age ? pressed : age) * 3 / 4;
 }
 
 static void write_all(int fd, const char *text, size_t size)
@@ -88,7 +114,8 @@ static void put(const char *text, size_t size)
 		write_all(STDOUT_FILENO, "\r\033[K", 4);
 	part.ticking = false;
 	part.midline = text[size - 1] != '\n';
-	write_all(STDOUT_FILENO, text, size);
+	if (!part.quiet)
+		write_all(STDOUT_FILENO, text, size);
 	part.waited_ms += now_ms() - from;
 	if (part.log >= 0)
 		write_all(part.log, text, size);
@@ -312,13 +339,29 @@ static int finish(int status)
 	return status;
 }
 
+/* What the part took. Orphans are ours, so their time is in it, too. */
+static void write_used(const char *path)
+{
+	struct rusage used;
+	FILE *f = fopen(path, "we");
+
+	if (!f || getrusage(RUSAGE_CHILDREN, &used) != 0)
+		err(BROKEN, "%s", path);
+	fprintf(f, "%lld %ld\n", (now_ms() - part.began_ms + 500) / 1000,
+		(long)(used.ru_utime.tv_sec + used.ru_stime.tv_sec));
+	fclose(f);
+}
+
 static int run_until(long long deadline_ms)
 {
 	long long from, grace_ms = deadline_ms < GRACE_MS ? deadline_ms : GRACE_MS,
 			left_ms = deadline_ms < LEFT_MS ? deadline_ms : LEFT_MS;
 
-	while (!part.ended && !part.told && age_ms() < deadline_ms)
-		wait_for(deadline_ms - age_ms());
+	while (!part.ended && !part.told && age_ms() < deadline_ms) {
+		long long left = deadline_ms - age_ms();
+
+		wait_for(left > LOOK_MS ? left : LOOK_MS);
+	}
 	if (!part.ended) {
 		if (!part.told)
 			say("deadline: %s was not done after %lld s and is killed, with all that it has "
@@ -407,16 +450,25 @@ static void listen_for_signals(void)
 
 int main(int argc, char **argv)
 {
-	const char *log = NULL;
+	const char *log = NULL, *used = NULL;
 	char *end = NULL;
 	long seconds;
-	int option;
+	int option, status;
 
-	while ((option = getopt(argc, argv, "+l:")) == 'l')
-		log = optarg;
+	while ((option = getopt(argc, argv, "+l:p:qu:")) != -1 && option != '?') {
+		if (option == 'l')
+			log = optarg;
+		else if (option == 'p')
+			part.pressure = optarg;
+		else if (option == 'u')
+			used = optarg;
+		else
+			part.quiet = true;
+	}
 	seconds = optind < argc ? strtol(argv[optind], &end, 10) : 0;
 	if (option != -1 || argc - optind < 3 || *end || seconds <= 0 || seconds > 1000000) {
-		fprintf(stderr, "usage: deadline [-l LOG] SECONDS NAME COMMAND...\n");
+		fprintf(stderr,
+			"usage: deadline [-l LOG] [-p PRESSURE] [-q] [-u USED] SECONDS NAME COMMAND...\n");
 		return 2;
 	}
 	if (log) {
@@ -425,12 +477,16 @@ int main(int argc, char **argv)
 			err(BROKEN, "%s", log);
 	}
 	part.name = argv[optind + 1];
-	part.terminal = isatty(STDOUT_FILENO);
+	part.terminal = !part.quiet && isatty(STDOUT_FILENO);
 	part.began_ms = now_ms();
+	part.pressed_ms = pressed_ms();
 	/* Should whoever runs the parts be killed, this one ends. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
 		err(BROKEN, "prctl");
 	listen_for_signals();
 	start(argv + optind + 2);
-	return run_until(seconds * 1000LL);
+	status = run_until(seconds * 1000LL);
+	if (used)
+		write_used(used);
+	return status;
 }

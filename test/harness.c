@@ -1,4 +1,4 @@
-#include "harness.h"
+#include "test/harness.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,10 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../shm/atomic.h"
-#include "../shm/os.h"
-#include "../shm/slot.h"
-#include "alarm.h"
+#include "shm/base/atomic.h"
+#include "shm/base/os.h"
+#include "shm/segment/slot.h"
+#include "test/alarm.h"
 
 void t_failed(void)
 {
@@ -118,9 +118,7 @@ static void kill_if_late(pid_t pid)
 	close(fd);
 	if (r != 0)
 		return;
-	fprintf(stderr,
-		"harness: child %d did not die of its alarm and is killed\n",
-		(int)pid);
+	fprintf(stderr, "harness: child %d did not die of its alarm and is killed\n", (int)pid);
 	kill(pid, SIGKILL);
 }
 

@@ -12,9 +12,9 @@
 
 #include "gpuarb/client.h"
 
-#include "../shm/config.h"
-#include "../shm/segment.h"
-#include "../shm/settings.h"
+#include "shm/base/config.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/settings.h"
 
 #define T_GPU  "GPU-test"
 #define T_SKIP 77

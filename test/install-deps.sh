@@ -37,6 +37,20 @@ apt() {
 	fi
 }
 echo "Installing ${missing[*]}"
+installed() { dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' 2>/dev/null | sed -n 's/^ii *//p' | sort -u; }
+before=$(installed)
+# Tests start what they need themselves: a service that came with a package does not start with the machine because of them.
+leave_disabled() {
+	local unit
+	command -v systemctl >/dev/null || return 0
+	comm -13 <(echo "$before") <(installed) | xargs -r dpkg -L 2>/dev/null |
+		sed -nE 's@^(/usr)?/lib/systemd/system/([^/]+\.(service|socket|timer))$@\2@p' | sort -u |
+		while read -r unit; do
+			[ "$(systemctl is-enabled "$unit" 2>/dev/null)" != enabled ] || "${sudo[@]}" systemctl disable --now --quiet "$unit" 2>/dev/null ||
+				"${sudo[@]}" systemctl disable --quiet "$unit" 2>/dev/null
+		done
+	return 0
+}
 # The lists of a machine that was made just now are empty; those of an old one name packages that are gone.
 if ! apt-get install --simulate --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
 	apt update || { echo "apt-get update failed: see above" >&2; exit 1; }
@@ -47,3 +61,4 @@ apt install -y --no-install-recommends "${missing[@]}" ||
 	echo "apt-get could not install ${missing[*]}" >&2
 	exit 1
 }
+leave_disabled

@@ -86,6 +86,17 @@ done
 [ "$commands" -ge 10 ] || say "only $commands commands were found in $blocks blocks"
 grep -q -- '-e GPUARB_CORE_LIMIT=40 ' "$work/podman" || say "the container got no limit"
 
+# What any page tells its reader to make or to run is there: targets by name, programs by the rule that builds them.
+pages=(README.md CONTRIBUTING.md CHANGELOG.md shm/README.md preload/README.md test/*/README.md tools/deploy/README.md)
+said() { (cd "$top" && cat "${pages[@]}" 2>/dev/null | grep -oE "$1" | sort -u); }
+for target in $(said '(`|^    )make [a-z][a-z0-9-]+' | sed 's/.*make //' | sort -u); do
+	(cd "$top" && find . -path ./build -prune -o \( -name '*.mk' -o -name Makefile \) -print0 | xargs -0 grep -qE "^([a-z0-9 -]+ )?$target( [a-z0-9 -]+)?:") || say "there is no 'make $target'"
+done
+programs=$(said '(`|^    )build/[a-z_]+/?' | grep -v '/$' | sed 's/.*build/build/' | sort -u)
+# shellcheck disable=SC2086
+missing=$(cd "$top" && /usr/bin/make -n BUILD=build $programs 2>&1 >/dev/null | grep 'No rule to make')
+[ -z "$missing" ] || say "the pages name what nothing builds: $missing"
+
 lines=$(wc -l <"$top/README.md")
 [ "$lines" -le 210 ] || say "it has $lines lines; 210 are enough"
 for link in $(grep -oE '\]\([^)]+\)' "$top/README.md" | sed 's/](\(.*\))/\1/'); do

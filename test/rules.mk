@@ -2,21 +2,26 @@
 
 # What `make demo` shows.
 DEMO_NEEDS = $(BUILD)/demo $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
-$(BUILD)/demo: $(BUILD)/obj/test/demo.o $(BUILD)/libgpuarb.a
+$(BUILD)/demo: $(BUILD)/obj/test/demo/demo.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
 
 # The deadline that each part of the check has, and what runs them.
 TESTS += $(BUILD)/test/deadline
 $(BUILD)/test/deadline: $(BUILD)/obj/test/deadline.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^)
 
 .PHONY: check-runner
 CHECK += check-runner
 check-runner: $(BUILD)/test/deadline ## what runs the parts: one that hangs, fails, leaves processes, is skipped, is interrupted
 	@test/runner.sh $(BUILD)
+
+.PHONY: check-mig
+CHECK += check-mig
+check-mig: $(ALL) ## instances of a GPU (MIG), by their UUID, on the simulated GPU
+	@test/preload/mig.sh $(BUILD)
 
 .PHONY: check-tree
 CHECK += check-tree
@@ -24,20 +29,18 @@ check-tree: ## headers compile alone, includes go downwards, no file has grown t
 	@CC="$(CC)" test/check-tree.sh
 
 # Each part by itself, with Criterion: tables, a clock and a futex by hand.
-UNIT_TESTS := $(patsubst test/%.c,%,$(wildcard test/unit_*.c))
+UNIT_TESTS := $(patsubst test/unit/%.c,%,$(wildcard test/unit/unit_*.c))
 CHECK      += check-unit
 TESTS      += $(UNIT_TESTS:%=$(BUILD)/test/%)
 CHECK_PACKAGES += libcriterion-dev
 
-$(patsubst %,$(BUILD)/obj/test/%.o,$(UNIT_TESTS)): CPPFLAGS += -Ishm
-
-$(BUILD)/test/unit_%: $(BUILD)/obj/test/unit_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/unit_%: $(BUILD)/obj/test/unit/unit_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
-$(BUILD)/test/unit_weight: $(BUILD)/obj/preload/weight.o
-$(BUILD)/test/unit_log: $(BUILD)/obj/preload/log.o
+$(BUILD)/test/unit_log: $(BUILD)/obj/preload/process/log.o
+$(BUILD)/test/unit_gputime $(BUILD)/test/unit_book: $(BOOK_OBJ)
 
 .PHONY: check-unit
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
@@ -48,13 +51,13 @@ STRESS_SECONDS ?= 12
 FUZZ_SECONDS   ?= 8
 SECONDS        ?= 300
 
-$(BUILD)/test/stress_%: $(BUILD)/obj/test/stress_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/stress_%: $(BUILD)/obj/test/stress/stress_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
 
-$(BUILD)/test/stress_random: $(BUILD)/obj/test/workers.o
-$(BUILD)/test/stress_fuzz: $(BUILD)/obj/test/garble.o
+$(BUILD)/test/stress_random: $(BUILD)/obj/test/stress/workers.o
+$(BUILD)/test/stress_fuzz: $(BUILD)/obj/test/stress/garble.o
 
 .PHONY: check-stress-short check-stress
 CHECK += check-stress-short
@@ -70,10 +73,10 @@ MULTI_TESTS := multi_process multi_files multi_directory
 CHECK       += check-multi
 CHECK_PACKAGES += libcriterion-dev
 
-$(BUILD)/test/multi_%: $(BUILD)/obj/test/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/multi_%: $(BUILD)/obj/test/multi/multi_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 .PHONY: check-multi
 check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## several processes and one segment
@@ -85,7 +88,7 @@ ifeq ($(shell uname -m),x86_64)
 CRASH := $(BUILD)/test/crash_kill
 CHECK += check-crash-sample
 
-$(CRASH): $(patsubst %,$(BUILD)/obj/test/%.o,crash_kill crash_ops crash_admission crash_memory crash_after crash_world crash_check stepper) $(BUILD)/libgpuarb.a
+$(CRASH): $(patsubst %,$(BUILD)/obj/test/crash/%.o,crash_kill crash_ops crash_above crash_admission crash_memory crash_after crash_world crash_check stepper) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl
@@ -105,10 +108,10 @@ endif
 ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -Wno-format-truncation
 TSAN := -O2 -g -fsanitize=thread
 
-$(BUILD)/test/threads_main: $(BUILD)/obj/test/threads_main.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/threads_main: $(BUILD)/obj/test/stress/threads_main.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
 
 .PHONY: check-threads check-tsan check-asan
 CHECK += check-tsan check-asan
@@ -146,22 +149,21 @@ check-random: $(BUILD)/test/stress_random
 	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
 
 # The command-line tools from outside.
-TOOL_TESTS := $(patsubst test/%.c,%,$(wildcard test/tools_*.c))
+TOOL_TESTS := $(patsubst test/tools/%.c,%,$(wildcard test/tools/tools_*.c))
 CHECK      += check-tools
 TESTS      += $(TOOL_TESTS:%=$(BUILD)/test/%)
 
-$(BUILD)/test/tools_set: $(BUILD)/obj/tools/conf_edit.o
-$(BUILD)/test/tools_nonclients: $(BUILD)/obj/tools/nonclients.o $(BUILD)/obj/tools/proc.o
+$(BUILD)/test/tools_set: $(BUILD)/obj/tools/common/conf_edit.o
+$(BUILD)/test/tools_nonclients: $(BUILD)/obj/tools/common/nonclients.o $(BUILD)/obj/tools/common/proc.o
 $(BUILD)/test/tools_nonclients: LDLIBS += -l:libjansson.a
-$(BUILD)/obj/test/tools_nonclients.o: CPPFLAGS += -Ishm
 
-$(BUILD)/test/tools_%: $(BUILD)/obj/test/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/tools_%: $(BUILD)/obj/test/tools/tools_%.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -l:libinih.a -lpthread -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
-$(BUILD)/obj/test/failing_nvml.o: CFLAGS += -fvisibility=default
-$(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/failing_nvml.o
+$(BUILD)/obj/test/tools/failing_nvml.o: CFLAGS += -fvisibility=default
+$(BUILD)/test/nvml/libnvidia-ml.so.1: $(BUILD)/obj/test/tools/failing_nvml.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
@@ -172,10 +174,10 @@ check-tools: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/lib
 	@for t in $(TOOL_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done
 
 # Programs that follow a limits file.
-$(BUILD)/test/follow_programs: $(BUILD)/obj/test/follow_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/follow_programs: $(BUILD)/obj/test/preload/follow_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
 
 .PHONY: check-follow
 CHECK += check-follow
@@ -183,15 +185,30 @@ check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/l
 	@$(BUILD)/test/follow_programs $(BUILD)
 
 # Programs that are killed, or end.
-$(BUILD)/test/gone_programs: $(BUILD)/obj/test/gone_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/gone_programs: $(BUILD)/obj/test/preload/gone_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -lpthread
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
 
 .PHONY: check-gone
 CHECK += check-gone
 check-gone: $(BUILD)/test/gone_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs that are killed or end: nobody is billed for being dead, nothing is held
 	@$(BUILD)/test/gone_programs $(BUILD)
+
+# What a hostile neighbour can do to a program under load.
+$(BUILD)/test/hostile: $(BUILD)/obj/test/hostile/hostile.o $(BUILD)/obj/test/hostile/hostile_attacks.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
+
+HOSTILE_NEEDS = $(BUILD)/test/hostile $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
+.PHONY: check-hostile check-hostile-short
+TESTS += $(BUILD)/test/hostile
+check-hostile: $(HOSTILE_NEEDS) ## every attack of a neighbour on a program under load: its share, its memory, its life
+	@$(BUILD)/test/hostile $(BUILD) || test/skipped.sh $$?
+
+check-hostile-short: $(HOSTILE_NEEDS) ## some of them
+	@$(BUILD)/test/hostile $(BUILD) --quick || test/skipped.sh $$?
 
 # Two containers and one GPU: plain namespaces, and podman where it is installed.
 .PHONY: check-namespaces
@@ -206,13 +223,14 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 CHECK    += check-completion
 CHECK_PACKAGES += man-db
 check-completion: $(BUILD)/arbiter.conf.5 $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
-	@test/completion.sh $(BUILD)
+	@test/tools/completion.sh $(BUILD)
 
 # The README's commands, as they stand there.
 .PHONY: check-readme
 CHECK    += check-readme
 CHECK_PACKAGES += python3
 check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## run the README's commands on the simulated GPU
+	@mkdir -p $(BUILD)/check
 	@test/readme.sh $(BUILD)
 
 # The demo on a terminal.
@@ -220,4 +238,9 @@ check-readme: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/li
 CHECK    += check-demo
 CHECK_PACKAGES += tmux
 check-demo: $(DEMO_NEEDS) ## the demo on a terminal: the live screen, the table, nothing left behind
-	@test/demo.sh $(BUILD) || test/skipped.sh $$?
+	@test/demo/demo.sh $(BUILD) || test/skipped.sh $$?
+
+# Does each test fail without what it is there for? Each in a copy of the tree, which takes a while: ONLY=pattern for some.
+.PHONY: check-mistakes
+check-mistakes: $(ALL) ## deliberate mistakes in a copy of the tree: does the test that is there for each find it?
+	@python3 test/mistakes.py $(BUILD)/mistakes '$(MAKE) --no-print-directory CC="$(CC)" BUILD=build' '$(ONLY)'

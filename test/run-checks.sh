@@ -1,10 +1,16 @@
 #!/bin/bash
-# run-checks.sh BUILD TARGET...: makes them one after the other, each with a deadline outside of itself (deadline.c), and
-# says what each of them is. One that fails does not keep the others from running; what it said is repeated at the end,
-# and kept in BUILD/check/TARGET.log. The last line is "N passed, N failed", with ", N skipped" if there are any.
+# run-checks.sh BUILD TARGET...: makes them, each with a deadline outside of itself (deadline.c), and says what each of
+# them is. One that fails does not keep the others from running; what it said is repeated at the end, and kept in
+# BUILD/check/TARGET.log. The last line is "N passed, N failed", with ", N skipped" if there are any.
 #
-#   DEADLINE=600                     seconds for each target
+# The targets of BESIDE go first, AT_ONCE at a time, the first of BESIDE first; what they say is shown when each is done.
+# The others have the machine to themselves, one after the other.
+#
+#   DEADLINE=600                     seconds for each target; while others wait for a processor they last up to four times
+#                                    as long, where the kernel says so (PRESSURE=/proc/pressure/cpu)
 #   DEADLINES="check-asan=900 ..."   more, for those that need it
+#   BESIDE="check-asan ..."          targets that may run beside one another
+#   AT_ONCE=2                        how many of those at a time; the number of CPUs, and at most 4, if it is not said
 set -u
 MAKEFLAGS=${MAKEFLAGS:-}
 cd "$(dirname "$0")/.." || exit 1
@@ -13,8 +19,19 @@ shift
 # make -n, whose first word are the options of one letter, shows what would be done.
 case "${MAKEFLAGS%% *}" in -* | *=*) ;; *n*) echo "make $*"; exit 0 ;; esac
 logs=$build/check
-mkdir -p "$logs" && rm -f "$logs"/*.log || exit 1
-export CHECK_SKIPPED="$logs/skipped"
+pressure=${PRESSURE-/proc/pressure/cpu}
+mkdir -p "$logs" && rm -f "$logs"/* || exit 1
+
+at_once=${AT_ONCE:-$(nproc)}
+[ -n "${AT_ONCE:-}" ] || [ "$at_once" -le 4 ] || at_once=4
+beside=() alone=()
+for target in ${BESIDE:-}; do
+	case " $* " in *" $target "*) beside+=("$target") ;; esac
+done
+[ "$at_once" -gt 1 ] || beside=()
+for target in "$@"; do
+	case " ${beside[*]} " in *" $target "*) ;; *) alone+=("$target") ;; esac
+done
 
 limit() { # TARGET
 	local pair
@@ -35,37 +52,81 @@ sentences() { # LOG
 	cut -c 1-300 <<<"$found" | sed 's/^/    /'
 }
 
-passed=0
-failed=()
-skipped=()
-told=0
-times=()
-n=0
-for target in "$@"; do
+passed=0 n=0 told=0
+failed=() skipped=() times=()
+all=$#
+
+title() { # TARGET
+	local what
+	what=$(grep -hE "^$1:.*## " Makefile ./*/rules.mk ./*/*/rules.mk ./*/*.mk 2>/dev/null | sed -n '1s/.*## //p')
 	n=$((n + 1))
-	what=$(grep -hE "^$target:.*## " Makefile ./*/rules.mk ./*/*/rules.mk ./*/*.mk 2>/dev/null | sed -n '1s/.*## //p')
-	echo "== $n of $#: $target${what:+: $what}"
-	began=$SECONDS
-	rm -f "$CHECK_SKIPPED"
-	"$build/test/deadline" -l "$logs/$target.log" "$(limit "$target")" "$target" ${MAKE:-make} --no-print-directory "$target"
-	status=$?
-	took=$((SECONDS - began))
-	times+=("$took $target")
-	if [ $status = 0 ] && [ -e "$CHECK_SKIPPED" ]; then
-		skipped+=("$target")
-	elif [ $status = 0 ]; then
+	echo "== $n of $all: $1${what:+: $what}"
+}
+
+run() { # TARGET [-q]
+	local target=$1
+	shift
+	CHECK_SKIPPED=$logs/$target.skipped exec "$build/test/deadline" "$@" ${pressure:+-p "$pressure"} -l "$logs/$target.log" -u "$logs/$target.used" \
+		"$(limit "$target")" "$target" ${MAKE:-make} --no-print-directory "$target"
+}
+
+ended() { # TARGET STATUS
+	local took=0 cpu=0
+	[ ! -s "$logs/$1.used" ] || read -r took cpu <"$logs/$1.used"
+	times+=("$took $cpu $1")
+	if [ "$2" = 0 ] && [ -e "$logs/$1.skipped" ]; then
+		skipped+=("$1")
+	elif [ "$2" = 0 ]; then
 		passed=$((passed + 1))
 	else
-		failed+=("$target $took $status")
-		echo "check: $target failed after $took s"
+		failed+=("$1 $took $2")
+		echo "check: $1 failed after $took s"
 	fi
+	[ "$took" -lt 5 ] || [ "$2" != 0 ] || echo "   ($took s, $cpu s of CPU)"
+}
+
+# Those that run beside one another. A child in the background ignores what a terminal sends: we pass it on.
+declare -A running=()
+tell() { # STATUS
+	told=$1
+	[ ${#running[@]} = 0 ] || kill -TERM "${!running[@]}" 2>/dev/null
+}
+if [ ${#beside[@]} -gt 0 ]; then
+	trap 'tell 130' INT
+	trap 'tell 143' TERM
+	trap 'tell 129' HUP
+	echo "== ${#beside[@]} of $all parts run beside one another, $at_once at a time; each is shown when it is done"
+	for target in "${beside[@]}" ''; do
+		while [ ${#running[@]} -ge "$at_once" ] || { [ -z "$target" ] && [ ${#running[@]} -gt 0 ]; }; do
+			pid=''
+			wait -n -p pid "${!running[@]}"
+			status=$?
+			[ -n "${pid:-}" ] || continue
+			title "${running[$pid]}"
+			cat "$logs/${running[$pid]}.log"
+			ended "${running[$pid]}" $status
+			unset "running[$pid]"
+		done
+		[ $told = 0 ] && [ -n "$target" ] || continue
+		run "$target" -q &
+		running[$!]=$target
+		[ $told = 0 ] || tell $told
+	done
+	trap - INT TERM HUP
+fi
+
+for target in "${alone[@]}"; do
+	[ $told = 0 ] || break
+	title "$target"
+	(run "$target")
+	status=$?
+	ended "$target" $status
 	# Somebody wants it to end: not only this target.
-	case $status in 129 | 130 | 131 | 143) told=$status; break ;; esac
-	[ $took -lt 5 ] || [ $status != 0 ] || echo "   ($took s)"
+	case $status in 129 | 130 | 131 | 143) told=$status ;; esac
 done
 
 echo
-echo "check: $n parts in $SECONDS s; the slowest:$(printf '%s\n' "${times[@]}" | sort -rn | head -n 5 | while read -r took target; do printf ' %s %d s,' "$target" "$took"; done | sed 's/,$//')"
+echo "check: $n parts in $SECONDS s; the slowest:$(printf '%s\n' "${times[@]}" | sort -rn | head -n 5 | while read -r took cpu target; do printf ' %s %d s,' "$target" "$took"; done | sed 's/,$//')"
 for target in "$@"; do
 	grep -aE 'skipped:|not tried' "$logs/$target.log" 2>/dev/null | sort -u | sed "s/^/check: $target: /"
 done

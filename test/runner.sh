@@ -1,7 +1,8 @@
 #!/bin/bash
 # What runs the parts of `make check`, with parts that are played: one that hangs, with children that ignore SIGTERM, have
 # stopped themselves or have left the session; one that fails; one that is skipped; one that leaves processes behind; one
-# that looks at what it was given; and somebody who interrupts it all.
+# that looks at what it was given; two that run beside one another, and one that wants to be alone; and somebody who
+# interrupts it all.
 # Usage: runner.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -51,6 +52,7 @@ fails)
 	for i in \$(seq 99); do echo "[----]   screen \$i"; done
 	echo "[FAIL] top::shows_it: (0.01s)"
 	exit 2 ;;
+takes-a-while) sleep 4 ;;
 says-little) echo "nothing that looks like a sentence"; exit 2 ;;
 is-skipped)
 	echo "is-skipped: skipped: there is nothing to try it with"
@@ -65,6 +67,21 @@ looks)
 	[ -z "\$(cat)" ] && echo "nothing to read"
 	echo "SIGINT \$(awk '/SigIgn/ { print substr(\$2, 16) }' /proc/self/status)" ;;
 dies) kill -KILL \$\$ ;;
+# Each is done when it has met the other one.
+one | other)
+	touch "$work/\$2.here"
+	echo "\$2 begins"
+	for _ in \$(seq 150); do
+		[ ! -e "$work/one.here" ] || [ ! -e "$work/other.here" ] || { sleep 0.2; echo "\$2 ends"; exit 0; }
+		sleep 0.1
+	done
+	echo "\$2: error: it is alone"
+	exit 2 ;;
+# While it runs nobody else does.
+lonely)
+	touch "$work/lonely.here"
+	sleep 0.5
+	echo "\$(pgrep -fc "^/bin/bash $work/bin/make") of us" ;;
 esac
 END
 chmod +x "$work/bin/make"
@@ -73,8 +90,23 @@ run() { # OUTPUT TARGET...: the exit status is that of run-checks.sh
 	shift
 	mkdir -p "$work/build/test"
 	ln -sf "$build/test/deadline" "$work/build/test/deadline"
-	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="hangs=4 leaves=1" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
+	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="${deadlines:-hangs=4 leaves=4}" PRESSURE="${pressure:-}" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
 }
+
+# A busy machine: the deadline is up to four times as far away, and no farther. The file says what the kernel would.
+pressure=$work/pressure
+press() { printf 'some avg10=0.00 avg60=0.00 avg300=0.00 total=%s\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n' "$1" >"$pressure.new" && mv "$pressure.new" "$pressure"; }
+press "$(date +%s%6N)"
+(while :; do press "$(date +%s%6N)"; sleep 0.1; done) &
+presser=$!
+deadlines="takes-a-while=2 hangs=1" run busy takes-a-while hangs
+kill $presser && wait $presser 2>/dev/null
+pressure=''
+has busy '^check: hangs was not done in time'
+hasnt busy '^check: takes-a-while '
+has busy '^1 passed, 1 failed$'
+deadlines="takes-a-while=2" run quiet takes-a-while
+has quiet '^check: takes-a-while was not done in time'
 
 run good passes looks && :
 [ $? = 0 ] || say "two parts that pass: not 0"
@@ -108,30 +140,48 @@ hasnt end 'all is well'
 [ "$(tail -n 1 "$work/all")" = '2 passed, 5 failed, 1 skipped' ] || say "the last line: $(tail -n 1 "$work/all")"
 grep -qx 'a line before' "$work/build/check/fails.log" || say "the log of the part that fails is not complete"
 
+# Beside one another: both at a time, each shown as a whole, then the others alone. One that hangs or fails keeps nobody.
+BESIDE="one other hangs fails" AT_ONCE=2 run beside lonely one fails hangs other passes
+[ $? = 1 ] || say "beside one another, with parts that fail: not 1"
+nobody "after parts beside one another"
+has beside '^== 4 of 6 parts run beside one another, 2 at a time'
+has beside '^== 6 of 6: passes'
+has beside '^1 of us$'
+for target in one other; do
+	grep -A 2 "^== . of 6: $target" "$work/beside" | tail -n 2 | tr '\n' ',' | grep -qx "$target begins,$target ends," || say "$target was not shown as a whole, or was alone"
+done
+has beside '^deadline: hangs was not done after 4 s'
+[ "$(tail -n 1 "$work/beside")" = '4 passed, 2 failed' ] || say "beside one another: $(tail -n 1 "$work/beside")"
+rm -f "$work/one.here" "$work/other.here"
+BESIDE="one other" AT_ONCE=1 DEADLINES="" run single passes one >/dev/null
+hasnt single 'beside one another'
+
 # Whatever its caller ignores, a part can be interrupted, and reads nothing.
 (trap '' INT QUIT TERM HUP; run ignoring looks <"$work/all") || say "with signals ignored: $?"
 has ignoring '^interrupted$'
 has ignoring '^nothing to read$'
 has ignoring '^SIGINT 0'
 
-# Interrupted: the whole group, as from a terminal, then the runner alone.
-for how in INT TERM; do
+# Interrupted: the whole group, as from a terminal, then the runner alone; and both while parts run beside one another.
+for how in INT TERM INT-beside TERM-beside; do
 	rm -f "$work/hangs"
 	(
 		# Not ignored, although it is in the background.
 		exec python3 - "$how" "$work" "$build" 3>&1 >"$work/told-$how" 2>&1 <<'PYTHON'
 import os, signal, subprocess, sys, time
 how, work, build = sys.argv[1:]
-env = dict(os.environ, MAKE=work + "/bin/make", MAKEFLAGS="", DEADLINE="60", DEADLINES="")
+env = dict(os.environ, MAKE=work + "/bin/make", MAKEFLAGS="", DEADLINE="60", DEADLINES="", AT_ONCE="2",
+           BESIDE="hangs fails" if "beside" in how else "")
 def fresh():
     os.setsid()
     for s in (signal.SIGINT, signal.SIGTERM):
         signal.signal(s, signal.SIG_DFL)
-p = subprocess.Popen(["test/run-checks.sh", work + "/build", "hangs", "passes"], env=env, preexec_fn=fresh)
+targets = ["hangs", "fails", "passes"] if "beside" in how else ["hangs", "passes"]
+p = subprocess.Popen(["test/run-checks.sh", work + "/build"] + targets, env=env, preexec_fn=fresh)
 until = time.monotonic() + 30
 while not os.path.exists(work + "/hangs") and time.monotonic() < until:
     time.sleep(0.05)
-if how == "INT":
+if "INT" in how:
     os.killpg(p.pid, signal.SIGINT)
 else:
     os.kill(p.pid, signal.SIGTERM)
@@ -143,16 +193,20 @@ PYTHON
 		sleep 0.1
 	done
 	nobody "interrupted by SIG$how"
-	hasnt "told-$how" '== 2 of 2'
+	hasnt "told-$how" 'of [23]: passes'
 done
 has told-INT '^check: hangs was interrupted after'
 has told-INT '^0 passed, 1 failed$'
 has told-INT '^ended with 130$'
 has told-TERM '^ended with -15$'
+has told-INT-beside '^check: hangs was interrupted after'
+has told-INT-beside '^0 passed, 2 failed$'
+has told-INT-beside '^ended with 130$'
+has told-TERM-beside '^ended with 143$'
 
 # Whatever its caller's environment says of gpuarb and the GPU, a test does not hear of it; nor would an installation
 # below fakeroot hear less.
-probe() { GPUARB_DIR=/nope GPUARB_ACCOUNT= GPUSIM_MODE=nope CUDA_VISIBLE_DEVICES=9 LD_PRELOAD=libm.so.6 HELLO=1 make -s --eval "$1:;@env" "$1"; }
+probe() { GPUARB_DIR=/nope GPUARB_ACCOUNT="" GPUSIM_MODE=nope CUDA_VISIBLE_DEVICES=9 LD_PRELOAD=libm.so.6 HELLO=1 make -s --eval "$1:;@env" "$1"; }
 probe check-probe >"$work/check-env" 2>&1
 has check-env '^HELLO=1$'
 hasnt check-env '^(GPUARB_|GPUSIM_|CUDA_|LD_PRELOAD)'

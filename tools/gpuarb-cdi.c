@@ -17,11 +17,11 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "control.h"
-#include "nvml.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "shm/client/control_segment.h"
+#include "tools/common/nvml.h"
 
 #define KIND "gpuarb.dev/gpu"
 /* Where things are inside the container, whatever they are called outside. */

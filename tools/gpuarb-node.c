@@ -11,18 +11,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gpuarb/control.h"
+#include "gpuarb/promise.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "control.h"
-#include "node.h"
-#include "nvml.h"
-#include "segment.h"
-#include "settings.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "shm/client/control_segment.h"
+#include "tools/node.h"
+#include "tools/common/nvml.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/settings.h"
 
 struct options {
 	const char *dir;
@@ -48,18 +50,55 @@ static bool in_use(const char *path)
 	return used;
 }
 
-/* Segments of another version than ours, once the last of their clients has ended. */
-static void make_way(const char *dir, const char *gpu, const char *why)
+/* Whatever it is; a directory that is not empty is put aside. */
+static void take_away(const char *dir, const char *path)
+{
+	char aside[PATH_MAX];
+
+	if (unlink(path) == 0 || errno == ENOENT || rmdir(path) == 0)
+		return;
+	snprintf(aside, sizeof(aside), "%s/broken-%d", dir, (int)getpid());
+	if (rename(path, aside) != 0)
+		die("cannot remove %s: %s", path, strerror(errno));
+}
+
+/* What stands in a segment's place and is no file of its own, such as a FIFO or a link: before its rights are set. */
+static void remove_foreign(const char *dir, const char *gpu)
+{
+	const char *folders[] = {"state", "control"};
+	char path[PATH_MAX];
+	struct stat st;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s/%s", dir, folders[i], gpu);
+		if (lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_nlink == 1))
+			continue;
+		take_away(dir, path);
+		printf("%s: removed, because it was no file of its own\n", path);
+	}
+}
+
+/* Nobody can use a segment that is cut short or damaged; those who had joined it go on alone. */
+static bool is_broken(int error)
+{
+	return error == -EBADMSG;
+}
+
+/* Segments of another version than ours go once the last of their clients has ended, broken ones at once. */
+static void make_way(const char *dir, const char *gpu, int error, const char *why)
 {
 	char state[PATH_MAX], control[PATH_MAX];
 
 	snprintf(state, sizeof(state), "%s/state/%s", dir, gpu);
 	snprintf(control, sizeof(control), "%s/control/%s", dir, gpu);
-	if (in_use(state))
+	if (!is_broken(error) && in_use(state))
 		die("%s; it is still in use", why);
-	if ((unlink(state) != 0 && errno != ENOENT) || (unlink(control) != 0 && errno != ENOENT))
-		die("cannot remove the segments of %s: %s", gpu, strerror(errno));
-	printf("%s: segments of another version removed, nobody used them\n", gpu);
+	take_away(dir, state);
+	take_away(dir, control);
+	if (is_broken(error))
+		printf("%s: removed segments that nobody could use\n", gpu);
+	else
+		printf("%s: segments of another version removed, nobody used them\n", gpu);
 }
 
 /* The state segment first, as clients do: who sees settings sees what they are for. */
@@ -90,6 +129,17 @@ static int make_both(const char *dir, const char *gpu, const char *name, const s
 	return r;
 }
 
+/* So that memory can be promised before the first program asks the driver. */
+static void tell_memory(const char *dir, const struct nvml_gpu *gpu)
+{
+	struct gpuarb_promiser *promiser;
+	struct gpuarb_error err;
+
+	if (gpu->memory_bytes &&
+		gpuarb_promiser_open(dir, gpu->uuid, gpu->memory_bytes, &promiser, &err) == 0)
+		gpuarb_promiser_close(promiser);
+}
+
 static void make(
 	const struct options *o, const char *dir, const struct nvml_gpu *gpu, const struct arb_config *config)
 {
@@ -99,12 +149,13 @@ static void make(
 
 	snprintf(name, sizeof(name), *gpu->index ? "%.63s (GPU %s)" : "%.63s", gpu->uuid, gpu->index);
 	r = make_both(dir, gpu->uuid, name, config, &err);
-	if (r == -EPROTO && o->replace) {
-		make_way(dir, gpu->uuid, err.text);
+	if (o->replace && (r == -EPROTO || is_broken(r))) {
+		make_way(dir, gpu->uuid, r, err.text);
 		r = make_both(dir, gpu->uuid, name, config, &err);
 	}
 	if (r < 0)
 		die("%s", err.text);
+	tell_memory(dir, gpu);
 }
 
 static const struct argp_option option_table[] = {
@@ -113,10 +164,12 @@ static const struct argp_option option_table[] = {
 		"all that NVML finds)",
 		0},
 	CLI_OPTION_DIR(0),
-	{CLI_OPTION(REPLACE), NULL, 0, "Replace segments of another version that nobody uses any more", 0},
+	{CLI_OPTION(REPLACE), NULL, 0,
+		"Replace segments that are broken, and those of another version that nobody uses any more",
+		0},
 	{CLI_OPTION(CHECK), NULL, 0,
-		"Make nothing; look whether everything is there that programs need here, and say what mends what is "
-		"missing",
+		"Make nothing; look whether everything is there that programs need here, and say what mends "
+		"what is missing",
 		0},
 	{CLI_OPTION(LIST), NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
@@ -168,10 +221,10 @@ static const char *find_gpus(struct options *o)
 int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
-		"Makes the directories and segments of this machine's GPUs, for the members of the group gpuarb (which it "
-		"makes, too) or with the rights that arbiter.conf says.\v"
-		"To be run by root, once after the machine has started, before the first client. What is there "
-		"already stays as it is; what a user has made before becomes root's and the group's.\n\n"
+		"Makes the directories and segments of this machine's GPUs, for the members of the group "
+		"gpuarb (which it makes, too) or with the rights that arbiter.conf says.\v"
+		"To be run by root, once after the machine has started, before the first client. What is "
+		"there already stays as it is; what a user has made before becomes root's and the group's.\n\n"
 		"Exit status: 0 done, 1 failed or (--check) something is missing, 2 usage.",
 		NULL, NULL, NULL};
 	static struct options o;
@@ -198,6 +251,8 @@ int main(int argc, char **argv)
 	group = node_group_find(dir, &config);
 	node_rights_directories(dir, &group, &config);
 	for (int i = 0; i < o.ngpus; i++) {
+		if (o.replace)
+			remove_foreign(dir, o.gpus[i].uuid);
 		node_rights_segments(dir, o.gpus[i].uuid, &group, &config);
 		make(&o, dir, &o.gpus[i], &config);
 	}

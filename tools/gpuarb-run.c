@@ -10,11 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
-#include "config.h"
-#include "run.h"
-#include "run_class.h"
-#include "run_place.h"
+#include "tools/common/cli.h"
+#include "shm/base/config.h"
+#include "shm/base/environment.h"
+#include "tools/run.h"
+#include "tools/run_class.h"
+#include "tools/run_place.h"
 
 /* What would be set, where nothing is to be run. */
 static FILE *printed;
@@ -51,6 +52,16 @@ void run_set(const struct run_options *o, const char *name, const char *value)
 static int print_all(void)
 {
 	return fclose(printed) == 0 && fputs(text, stdout) != EOF && fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Misspelt variables have been named: the processes of the program need not do that again, each of them. */
+static void pass_on_what_was_said(const struct run_options *o)
+{
+	char names[1024];
+
+	arb_environment_unknown(names, sizeof(names));
+	if (names[0])
+		run_set(o, "GPUARB_SAID", names);
 }
 
 /* In front of what is there already: the program's owner may preload things too. */
@@ -153,11 +164,13 @@ static void find_place(struct run_options *o, const char *name)
 		.account = name,
 		.mem = o->mem,
 		.core = o->core,
+		.request = o->request,
 		.wait_s = o->wait_s,
 		.only_look = o->dry_run || o->container_flags};
 	run_place(&place);
 	if (place.name[0] && o->verbose)
-		fprintf(stderr, "%s: --gpu auto: %s has the most room\n", program_invocation_short_name, place.name);
+		fprintf(stderr, "%s: --gpu auto: %s has the most room\n", program_invocation_short_name,
+			place.name);
 	if (place.chosen[0])
 		o->gpu = place.chosen;
 }
@@ -166,6 +179,15 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(CORE), "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
 	{CLI_OPTION(MEM), "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
 	{CLI_OPTION(PRIORITY), "N", 0, "Who goes first among those who wait, 1 to 100", 0},
+	{CLI_OPTION(REQUEST), "PERCENT", 0,
+		"Share of the GPU's time that it gets whenever it has work, 0 to 100; all requests of a GPU "
+		"add up "
+		"to at most 100",
+		0},
+	{CLI_OPTION(WEIGHT), "N", 0,
+		"How much it counts where the rest is divided among those who want more, 1 to 10000 (default "
+		"100)",
+		0},
 	{CLI_OPTION(POLICY), "NAME", 0,
 		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
 		"first "
@@ -178,7 +200,8 @@ static const struct argp_option option_table[] = {
 		"with the most room",
 		0},
 	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
-		"Wait until --mem can be promised (default: refuse; without SECONDS: for ever)", 0},
+		"Wait until --mem and --request can be promised (default: refuse; without SECONDS: for ever)",
+		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(SIM), NULL, 0,
 		"On the simulated GPU: no driver and no GPU are needed; kernels take time and compute "
@@ -206,6 +229,12 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 		return 0;
 	case OPT_PRIORITY:
 		o->priority = value;
+		return 0;
+	case OPT_REQUEST:
+		o->request = value;
+		return 0;
+	case OPT_WEIGHT:
+		o->weight = value;
 		return 0;
 	case OPT_POLICY:
 		o->policy = value;
@@ -286,6 +315,8 @@ int main(int argc, char **argv)
 	limit(&o, ARB_KEY_CORE, "--core", o.core);
 	limit(&o, ARB_KEY_MEM, "--mem", o.mem);
 	limit(&o, ARB_KEY_PRIORITY, "--priority", o.priority);
+	limit(&o, ARB_KEY_REQUEST, "--request", o.request);
+	limit(&o, ARB_KEY_WEIGHT, "--weight", o.weight);
 	limit(&o, ARB_KEY_POLICY, "--policy", o.policy);
 	name = account(&o);
 	library = cli_library("");
@@ -308,6 +339,7 @@ int main(int argc, char **argv)
 	}
 	if (o.dir)
 		run_set(&o, "GPUARB_DIR", o.dir);
+	pass_on_what_was_said(&o);
 	prepend(&o, "LD_PRELOAD", library, ':');
 	run_class(&o);
 	if (o.dry_run)

@@ -8,12 +8,12 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "conf_save.h"
-#include "config.h"
-#include "set_class.h"
-#include "set_show.h"
-#include "set_where.h"
+#include "tools/common/cli.h"
+#include "tools/common/conf_save.h"
+#include "shm/base/config.h"
+#include "tools/set_class.h"
+#include "tools/set_show.h"
+#include "tools/set_where.h"
 
 #define CHANGES_MOST 64
 
@@ -46,8 +46,8 @@ static void check(const struct options *o, const char *name, const char *value)
 		die_usage("%s is a limit of an account: say which one with --account, --pid or --all", name);
 	if (arb_keys[key].scope == ARB_SCOPE_GPU && target)
 		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, "
-			  "mem and "
-			  "priority",
+			  "mem, "
+			  "priority, request and weight",
 			name, target);
 	if (*value && arb_config_parse(key, value,
 			      o->account ? o->account
@@ -285,7 +285,8 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, "KEY=VALUE...",
 		"Changes limits and settings of gpuarb while everything runs.\v"
-		"Limits of an account: core (1 to 100 percent), mem (such as 2Gi), priority (1 to 100). An "
+		"Limits of an account: core (1 to 100 percent), mem (such as 2Gi), priority (1 to 100), "
+		"request (0 to 100 percent), weight (1 to 10000). An "
 		"empty value (core=) takes a limit back. Settings of the GPU: see --keys. Several changes "
 		"take "
 		"hold together or not at all; every client notices at once, also one that sleeps.\n\n"

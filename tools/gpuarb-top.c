@@ -11,15 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "top_draw.h"
-#include "top_out.h"
-#include "top_past.h"
-#include "top_screen.h"
-#include "top_source.h"
-#include "top_text.h"
-#include "top_words.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "tools/top/top_draw.h"
+#include "tools/top/top_out.h"
+#include "tools/top/top_past.h"
+#include "tools/top/top_screen.h"
+#include "tools/top/top_source.h"
+#include "tools/top/top_text.h"
+#include "tools/top/top_words.h"
 
 struct options {
 	const char *gpu, *dir, *explain, *filter;

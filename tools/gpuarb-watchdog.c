@@ -13,10 +13,10 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "nonclients.h"
-#include "nvml_child.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "tools/common/nonclients.h"
+#include "tools/common/nvml_child.h"
 
 #define GPUS_MOST     64
 #define FOUND_WRONG   3

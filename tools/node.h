@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "nvml.h"
+#include "tools/common/nvml.h"
 
 struct arb_config;
 

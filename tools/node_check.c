@@ -17,12 +17,12 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "node.h"
-#include "rights.h"
-#include "segment.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "tools/node.h"
+#include "shm/base/rights.h"
+#include "shm/segment/segment.h"
 
 /* Of what is only a note programs run without. */
 enum verdict { OK, NOTE, MISSING };
@@ -55,7 +55,8 @@ static void check_library(void)
 	char *whole = path ? realpath(path, NULL) : NULL;
 
 	if (!path)
-		say(MISSING, "library", "sudo make install", "there is no libgpuarb-preload.so beside this program");
+		say(MISSING, "library", "sudo make install",
+			"there is no libgpuarb-preload.so beside this program");
 	else if (stat(path, &st) == 0 && !(st.st_mode & 0004))
 		say(MISSING, "library", "make install with a umask of 022", "others may not read %s",
 			whole ? whole : path);
@@ -74,11 +75,12 @@ static void check_driver(const struct nvml_gpu *gpus, int ngpus, const char *why
 	else
 		say(OK, "driver", NULL, "libcuda.so.1 is found");
 	if (!ngpus)
-		say(MISSING, "GPUs", "nvidia-smi says what the driver thinks; without a GPU: gpuarb-run --sim", "%s",
+		say(MISSING, "GPUs",
+			"nvidia-smi says what the driver thinks; without a GPU: gpuarb-run --sim", "%s",
 			why_none ? why_none : "there is none");
 	for (int i = 0; i < ngpus; i++)
-		say(OK, "GPU", NULL, "%s%s%s%s%s", gpus[i].uuid, *gpus[i].index ? " (GPU " : "", gpus[i].index,
-			*gpus[i].index ? "), " : "", gpus[i].name);
+		say(OK, "GPU", NULL, "%s%s%s%s%s", gpus[i].uuid, *gpus[i].index ? " (GPU " : "",
+			gpus[i].index, *gpus[i].index ? "), " : "", gpus[i].name);
 }
 
 static bool in_session(gid_t group)
@@ -142,11 +144,12 @@ static void check_group(const char *dir, const struct arb_config *config, bool m
 	if (in_session(id)) {
 		say(OK, "group", NULL, "you are in the group %s", name);
 	} else if (in_database(user, id)) {
-		snprintf(mend, sizeof(mend), "log in again, or for one shell: newgrp %s", entry ? entry->gr_name : "");
+		snprintf(mend, sizeof(mend), "log in again, or for one shell: newgrp %s",
+			entry ? entry->gr_name : "");
 		say(MISSING, "group", mend, "you are in the group %s, but were not when you logged in", name);
 	} else {
-		snprintf(mend, sizeof(mend), "sudo adduser %s %s, then log in again", user ? user->pw_name : "$USER",
-			entry ? entry->gr_name : name);
+		snprintf(mend, sizeof(mend), "sudo adduser %s %s, then log in again",
+			user ? user->pw_name : "$USER", entry ? entry->gr_name : name);
 		say(may_join ? NOTE : MISSING, "group", mend, "you are not in the group %s%s", name,
 			may_join ? ", but may join all the same" : "");
 	}
@@ -165,14 +168,14 @@ static void check_directory(const char *dir, const struct arb_config *config)
 		say(MISSING, "directory", set_up, "%s: %s", path, strerror(errno));
 		return;
 	}
-	bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) + sizeof(struct arb_control);
+	bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
+		sizeof(struct arb_control);
 	if (st.st_uid != 0)
 		say(st.st_uid == geteuid() ? NOTE : MISSING, "directory", set_up,
 			"%s belongs to user %lu: the segments go when that user logs out", path,
 			(unsigned long)st.st_uid);
 	else if (!(st.st_mode & 0022))
-		say(MISSING, "directory", set_up, "%s is root's alone (mode %o)", path,
-			st.st_mode & 07777);
+		say(MISSING, "directory", set_up, "%s is root's alone (mode %o)", path, st.st_mode & 07777);
 	else
 		say(OK, "directory", NULL, "%s", dir);
 	if (statvfs(path, &fs) != 0)
@@ -199,8 +202,9 @@ static bool check_segment(const char *dir, const char *gpu)
 		return false;
 	}
 	if (r < 0) {
-		say(MISSING, "segment", r == -EPROTO ? "sudo gpuarb-node --replace, when its clients have ended" : NULL,
-			"%s", err.text);
+		say(MISSING, "segment",
+			r == -EPROTO ? "sudo gpuarb-node --replace, when its clients have ended" : NULL, "%s",
+			err.text);
 		return false;
 	}
 	r = arb_control_map_open(&control, dir, gpu, false, NULL, NULL, &err);
@@ -265,7 +269,8 @@ static void check_services(void)
 		say(OK, "watchdog", NULL, "it runs");
 	else
 		say(NOTE, "watchdog",
-			systemd ? "sudo systemctl enable --now gpuarb-watchdog" : "gpuarb-watchdog, in the background",
+			systemd ? "sudo systemctl enable --now gpuarb-watchdog"
+				: "gpuarb-watchdog, in the background",
 			"it does not run: behind a client that dies alone, the next client cleans up");
 	if (!systemd)
 		return;
@@ -295,21 +300,24 @@ static bool in_path(const char *program)
 
 static void check_containers(void)
 {
-	static const char *const engines[] = {"podman", "docker", "containerd", "crio", "singularity", "apptainer"};
-	bool described = access("/etc/cdi/gpuarb.json", R_OK) == 0 || access("/run/cdi/gpuarb.json", R_OK) == 0;
+	static const char *const engines[] = {
+		"podman", "docker", "containerd", "crio", "singularity", "apptainer"};
+	bool described =
+		access("/etc/cdi/gpuarb.json", R_OK) == 0 || access("/run/cdi/gpuarb.json", R_OK) == 0;
 	char found[128] = "";
 
 	for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++)
 		if (in_path(engines[i]))
-			snprintf(found + strlen(found), sizeof(found) - strlen(found), "%s%s", *found ? ", " : "",
-				engines[i]);
+			snprintf(found + strlen(found), sizeof(found) - strlen(found), "%s%s",
+				*found ? ", " : "", engines[i]);
 	if (!*found)
 		say(OK, "containers", NULL, "there is no engine here");
 	else if (described)
 		say(OK, "containers", NULL, "%s; --device gpuarb.dev/gpu=0-30 works by CDI", found);
 	else
 		say(NOTE, "containers", "sudo gpuarb-cdi --output /etc/cdi/gpuarb.json",
-			"%s; there is no CDI spec of gpuarb, so --device gpuarb.dev/gpu=0-30 is not known", found);
+			"%s; there is no CDI spec of gpuarb, so --device gpuarb.dev/gpu=0-30 is not known",
+			found);
 }
 
 int node_check(const char *dir, const struct nvml_gpu *gpus, int ngpus, const char *why_none)
@@ -317,8 +325,8 @@ int node_check(const char *dir, const struct nvml_gpu *gpus, int ngpus, const ch
 	struct arb_config config;
 	struct gpuarb_error err = {0};
 
-	snprintf(set_up, sizeof(set_up), "sudo gpuarb-node%s%s", strcmp(dir, ARB_DIR_DEFAULT) ? " --dir " : "",
-		strcmp(dir, ARB_DIR_DEFAULT) ? dir : "");
+	snprintf(set_up, sizeof(set_up), "sudo gpuarb-node%s%s",
+		strcmp(dir, ARB_DIR_DEFAULT) ? " --dir " : "", strcmp(dir, ARB_DIR_DEFAULT) ? dir : "");
 	if (arb_config_load(&config, NULL, false, &err) < 0)
 		say(MISSING, "settings", NULL, "%s", err.text);
 	check_library();

@@ -12,11 +12,11 @@
 
 #include "gpuarb/abi.h"
 
-#include "cli.h"
-#include "config.h"
-#include "file.h"
-#include "node.h"
-#include "rights.h"
+#include "tools/common/cli.h"
+#include "shm/base/config.h"
+#include "shm/segment/file.h"
+#include "tools/node.h"
+#include "shm/base/rights.h"
 
 #define NOBODYS ((gid_t)-1)
 
@@ -86,7 +86,8 @@ struct node_group node_group_find(const char *dir, const struct arb_config *conf
 			    "arbiter.conf (group = NAME)");
 		if (!entry) {
 			entry = getgrnam(ARB_GROUP_NAME);
-			printf("group " ARB_GROUP_NAME ": made; its members may use the GPUs through gpuarb\n");
+			printf("group " ARB_GROUP_NAME
+			       ": made; its members may use the GPUs through gpuarb\n");
 		}
 		group.id = entry->gr_gid;
 	}

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 struct run_options {
-	const char *core, *mem, *priority, *policy, *account, *gpu, *dir;
+	const char *core, *mem, *priority, *request, *weight, *policy, *account, *gpu, *dir;
 	double wait_s; /* for memory; < 0: do not */
 	bool sim, dry_run, container_flags, verbose;
 	char **program; /* NULL: none was given */

@@ -5,12 +5,12 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "control.h"
-#include "run.h"
-#include "segment.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "shm/client/control_segment.h"
+#include "tools/run.h"
+#include "shm/segment/segment.h"
 
 #define GPUS_MOST 64
 
@@ -62,8 +62,8 @@ void run_check_policy(const struct run_options *o)
 
 /* Of two programs of an account that ask differently the stricter one counts: who asks for other limits than
  * those who run is told. */
-static void compare_limit(
-	const char *account, const char *option, const char *unit, enum arb_key key, const char *text, int64_t there)
+static void compare_limit(const char *account, const char *option, const char *unit, enum arb_key key,
+	const char *text, int64_t there)
 {
 	char mine[64], theirs[64];
 	struct gpuarb_error err;
@@ -76,7 +76,8 @@ static void compare_limit(
 	fprintf(stderr,
 		"%s: account %s: a program that runs already asked for %s%s, this one asks for %s%s: the stricter "
 		"limit counts for both, %s%s\n",
-		program_invocation_short_name, account, theirs, unit, mine, unit, wanted < there ? mine : theirs, unit);
+		program_invocation_short_name, account, theirs, unit, mine, unit,
+		wanted < there ? mine : theirs, unit);
 }
 
 static void compare_account(const struct run_options *o, const char *gpu, const char *account)
@@ -99,7 +100,8 @@ static void compare_account(const struct run_options *o, const char *gpu, const 
 				compare_limit(account, "--core", " percent", ARB_KEY_CORE, o->core,
 					a->limit_ppm < 1000000 ? a->limit_ppm / 10000 : 0);
 			if (gpuarb_control_get(o->dir, gpu, account, "mem", text, sizeof(text), &err) < 0)
-				compare_limit(account, "--mem", "", ARB_KEY_MEM, o->mem, (int64_t)a->mem_limit);
+				compare_limit(
+					account, "--mem", "", ARB_KEY_MEM, o->mem, (int64_t)a->mem_limit);
 		}
 	gpuarb_view_close(view);
 }

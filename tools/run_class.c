@@ -1,4 +1,4 @@
-#include "run_class.h"
+#include "tools/run_class.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,12 +10,12 @@
 #include "gpuarb.h"
 #include "gpuarb/control.h"
 
-#include "admission.h"
-#include "cli.h"
-#include "cli_gpu.h"
-#include "client.h"
-#include "command.h"
-#include "text.h"
+#include "shm/admission/admission.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/client/client_state.h"
+#include "shm/base/command.h"
+#include "shm/base/text.h"
 
 /* Out of the way of scripts, which count from 3 on. */
 #define DESCRIPTOR 200
@@ -165,7 +165,6 @@ static void bequeath(struct gpuarb_client *c, int fd, char *const *program)
 	else if (fcntl(fd, F_SETFD, 0) != 0)
 		die("cannot pass on the lease: %s", strerror(errno));
 	name_slot(arb_client_slot(c), program);
-	arb_store32(&arb_client_slot(c)->flags, ARB_SLOT_TREE);
 }
 
 void run_class(const struct run_options *o)

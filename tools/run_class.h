@@ -4,7 +4,7 @@
 
 #include <argp.h>
 
-#include "run.h"
+#include "tools/run.h"
 
 /* Its options, for the parser of gpuarb-run. */
 extern const struct argp run_class_options;

@@ -7,10 +7,10 @@
 
 #include "gpuarb/abi.h"
 
-#include "cli.h"
-#include "control.h"
-#include "run.h"
-#include "segment.h"
+#include "tools/common/cli.h"
+#include "shm/client/control_segment.h"
+#include "tools/run.h"
+#include "shm/segment/segment.h"
 
 /* The flags are made to be put on a command line by the shell, which divides them at spaces. */
 static void mount(const char *path, const char *inside, const char *mode)

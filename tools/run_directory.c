@@ -9,12 +9,12 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "config.h"
-#include "control.h"
-#include "rights.h"
-#include "run.h"
-#include "segment.h"
+#include "tools/common/cli.h"
+#include "shm/base/config.h"
+#include "shm/client/control_segment.h"
+#include "shm/base/rights.h"
+#include "tools/run.h"
+#include "shm/segment/segment.h"
 
 /* The state segment that the program will use, where that can be told and it is there. */
 static bool there_is(

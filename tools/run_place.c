@@ -1,4 +1,4 @@
-#include "run_place.h"
+#include "tools/run_place.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,13 +10,13 @@
 #include "gpuarb/control.h"
 #include "gpuarb/promise.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "gpus.h"
-#include "nonclients.h"
-#include "nvml_child.h"
-#include "run.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "tools/common/gpus.h"
+#include "tools/common/nonclients.h"
+#include "tools/common/nvml_child.h"
+#include "tools/run.h"
 
 #define POLL_MS 100
 /* How often NVML is asked while somebody waits, in seconds; how long it may take. */
@@ -283,17 +283,20 @@ static struct gpuarb_promise wanted(const struct run_place *p)
 {
 	struct gpuarb_error err;
 	struct arb_config config;
-	int64_t mem, core;
+	int64_t mem, core, request;
 
 	if (arb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
 	mem = config.value[ARB_KEY_MEM];
 	core = config.value[ARB_KEY_CORE];
+	request = config.value[ARB_KEY_REQUEST];
 	arb_config_free(&config);
 	if ((p->mem && arb_config_parse(ARB_KEY_MEM, p->mem, "--mem", &mem, &err) < 0) ||
-		(p->core && arb_config_parse(ARB_KEY_CORE, p->core, "--core", &core, &err) < 0))
+		(p->core && arb_config_parse(ARB_KEY_CORE, p->core, "--core", &core, &err) < 0) ||
+		(p->request &&
+			arb_config_parse(ARB_KEY_REQUEST, p->request, "--request", &request, &err) < 0))
 		die("%s", err.text);
-	return (struct gpuarb_promise){p->account, (uint64_t)mem, (unsigned)core};
+	return (struct gpuarb_promise){p->account, (uint64_t)mem, (unsigned)core, (unsigned)request};
 }
 
 void run_place(struct run_place *p)
@@ -304,11 +307,12 @@ void run_place(struct run_place *p)
 	double until = now_s() + p->wait_s;
 	int r;
 
-	if (p->wait_s >= 0 && !promise.bytes)
-		die_usage("--wait waits for memory that can be promised, and none is asked for; say how much "
-			  "with --mem, "
-			  "such as --mem 4Gi");
-	if (!automatic && (!promise.bytes || p->only_look))
+	if (p->wait_s >= 0 && !promise.bytes && !promise.request_pct)
+		die_usage(
+			"--wait waits for memory or time that can be promised, and none is asked for; say how much "
+			"with --mem, "
+			"such as --mem 4Gi, or --request, such as --request 25");
+	if (!automatic && ((!promise.bytes && !promise.request_pct) || p->only_look))
 		return;
 	find_all(p, automatic);
 	/* Nobody's promises can be read: the first one is as good as any. */

@@ -11,6 +11,7 @@ struct run_place {
 	const char *account;
 	const char *mem; /* as on the command line, or NULL: as the environment or arbiter.conf says */
 	const char *core;
+	const char *request;
 	double wait_s;       /* < 0: do not */
 	bool only_look;      /* promise nothing */
 	char chosen[64];     /* out: the UUID, if it was to be chosen */

@@ -1,4 +1,4 @@
-#include "set_class.h"
+#include "tools/set_class.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,12 +6,12 @@
 
 #include "gpuarb/control.h"
 
-#include "admission.h"
-#include "classes.h"
-#include "cli.h"
-#include "conf_save.h"
-#include "control.h"
-#include "settings.h"
+#include "shm/admission/admission.h"
+#include "shm/base/classes.h"
+#include "tools/common/cli.h"
+#include "tools/common/conf_save.h"
+#include "shm/client/control_segment.h"
+#include "shm/segment/settings.h"
 
 #define FIELDS_MOST 16
 

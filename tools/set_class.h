@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "set_where.h"
+#include "tools/set_where.h"
 
 /* What is typed wrong ends the program with a sentence. */
 void set_class_check(const char *name, char *const *keys, char *const *values, size_t count);

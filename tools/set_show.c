@@ -1,4 +1,4 @@
-#include "set_show.h"
+#include "tools/set_show.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,12 +6,12 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "cli_gpu.h"
-#include "config.h"
-#include "control.h"
-#include "segment.h"
-#include "settings.h"
+#include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
+#include "shm/base/config.h"
+#include "shm/client/control_segment.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/settings.h"
 
 static unsigned show_set(const struct arb_control *control, const char *account)
 {
@@ -32,6 +32,10 @@ static unsigned show_set(const struct arb_control *control, const char *account)
 		}
 		if (limit.set & ARB_LIMIT_PRIORITY)
 			printf(" priority=%lld", (long long)limit.priority);
+		if (limit.set & ARB_LIMIT_REQUEST)
+			printf(" request=%lld", (long long)limit.request_pct);
+		if (limit.set & ARB_LIMIT_WEIGHT)
+			printf(" weight=%lld", (long long)limit.weight);
 		printf("\n");
 	}
 	return shown;
@@ -48,8 +52,8 @@ static unsigned show_in_force(const char *dir, const char *gpu, const char *acco
 
 	if (gpuarb_view_open(dir, gpu, &view, &err) < 0) {
 		if (err.code != -ENOENT)
-			fprintf(stderr, "%s: what is in force cannot be seen: %s\n", program_invocation_short_name,
-				err.text);
+			fprintf(stderr, "%s: what is in force cannot be seen: %s\n",
+				program_invocation_short_name, err.text);
 		return 0;
 	}
 	if (gpuarb_view_read(view, &picture) < 0)
@@ -67,6 +71,10 @@ static unsigned show_in_force(const char *dir, const char *gpu, const char *acco
 			arb_config_format(ARB_KEY_MEM, (int64_t)a->mem_limit, text, sizeof(text));
 			printf(" mem=%s", text);
 		}
+		if (a->request_ppm)
+			printf(" request=%u", a->request_ppm / 10000);
+		if (a->weight != ARB_SHARE_WEIGHT)
+			printf(" weight=%u", a->weight);
 		printf(" # %u %s\n", a->clients, a->clients == 1 ? "process" : "processes");
 	}
 	return shown;

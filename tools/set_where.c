@@ -1,4 +1,4 @@
-#include "set_where.h"
+#include "tools/set_where.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 #include "gpuarb/control.h"
 
-#include "cli.h"
-#include "control.h"
-#include "settings.h"
+#include "tools/common/cli.h"
+#include "shm/client/control_segment.h"
+#include "shm/segment/settings.h"
 
 static void look(const char *dir, const char *gpu, struct gpuarb_picture *picture)
 {

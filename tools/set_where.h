@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cli_gpu.h"
+#include "tools/common/cli_gpu.h"
 
 /* Whose: at most one of the three. */
 struct set_who {

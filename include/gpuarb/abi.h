@@ -23,7 +23,7 @@ typedef struct {
 
 #define ARB_STATE_MAGIC   0x6174732d62726167ull /* "garb-sta" */
 #define ARB_CONTROL_MAGIC 0x7274632d62726167ull /* "garb-ctr" */
-#define ARB_ABI_VERSION   1u
+#define ARB_ABI_VERSION   2u
 
 #define ARB_LINE           64
 #define ARB_SLOTS_MIN      2u
@@ -55,13 +55,13 @@ typedef struct {
 #define ARB_NONE             0xffffffffu
 
 /* Bytes of the state file that are locked: what each of them means. */
-#define ARB_BYTE_SLOT(i)           ((uint64_t)(i))
-#define ARB_BYTE_EVICT(nslots, i)  ((uint64_t)(nslots) + (i))
-#define ARB_BYTE_DIRECTORY(nslots) (2 * (uint64_t)(nslots))
-#define ARB_BYTE_PROMISES(nslots)  (2 * (uint64_t)(nslots) + 1) /* one who adds up, and promises */
+#define ARB_BYTE_SLOT(i)            ((uint64_t)(i))
+#define ARB_BYTE_EVICT(nslots, i)   ((uint64_t)(nslots) + (i))
+#define ARB_BYTE_DIRECTORY(nslots)  (2 * (uint64_t)(nslots))
+#define ARB_BYTE_PROMISES(nslots)   (2 * (uint64_t)(nslots) + 1) /* one who adds up, and promises */
 #define ARB_BYTE_PROMISE(nslots, i) (2 * (uint64_t)(nslots) + 2 + (i))
-#define ARB_BYTE_SAMPLER           (1ull << 32) /* far beyond those that count slots */
-#define ARB_BYTE_CONTROL_WRITER    0 /* of the control file */
+#define ARB_BYTE_SAMPLER            (1ull << 32) /* far beyond those that count slots */
+#define ARB_BYTE_CONTROL_WRITER     0            /* of the control file */
 
 /*
  * One snapshot of everything that scheduling depends on. Written by the holder of byte i into slot i's
@@ -74,14 +74,14 @@ typedef struct {
  *   t, v, busy never decrease; t grows by exactly W * (growth of v) while W > 0
  */
 struct arb_record {
-	arb_u64 t;          /* ticks: the time up to which v and busy are counted */
-	arb_u64 v;          /* the weighted clock: runs at 1/W */
-	arb_u64 busy;       /* ticks during which W > 0 */
-	arb_u64 shape;      /* ARB_SHAPE_*: W, words in use, which parts below count, the window's length */
+	arb_u64 t;     /* ticks: the time up to which v and busy are counted */
+	arb_u64 v;     /* the weighted clock: runs at 1/W */
+	arb_u64 busy;  /* ticks during which W > 0 */
+	arb_u64 shape; /* ARB_SHAPE_*: W, words in use, which parts below count, the window's length, top */
 	arb_u64 win_number;
-	arb_u64 win_start;  /* ticks */
-	arb_u64 win_v;      /* v at win_start */
-	arb_u64 win_busy;   /* busy at win_start */
+	arb_u64 win_start; /* ticks */
+	arb_u64 win_v;     /* v at win_start */
+	arb_u64 win_busy;  /* busy at win_start */
 	arb_u64 running[ARB_WORDS];
 	/* Each counts only if its flag is set: most transitions need not copy them. */
 	arb_u64 reserved;       /* slot + 1 | its generation << 32 */
@@ -95,7 +95,17 @@ struct arb_record {
 #define ARB_SHAPE_RESERVED    (1u << 25)
 #define ARB_SHAPE_WAITING     (1u << 26)
 #define ARB_SHAPE_EVICTED     (1u << 27)
-#define ARB_SHAPE_WIN_SHIFT   32 /* milliseconds */
+#define ARB_SHAPE_WIN_SHIFT   32 /* milliseconds, 24 bits */
+#define ARB_SHAPE_WIN_BITS    24
+#define ARB_SHAPE_TOP_SHIFT   56 /* the highest level of a member; 0: no member has one */
+
+/*
+ * A slot's level: twice its priority, and 1 more while its account has not used its request in this window. Who
+ * has an even level stops while somebody with a higher one runs; who has an odd one does not. 0: nobody on this
+ * GPU has asked for a priority, a request or a weight (`ranks` of the header).
+ */
+#define ARB_LEVEL_IN_REQUEST 1u
+#define ARB_LEVEL_MOST       201u
 
 /*
  * One snapshot of an account. Written into the buffer of an attached slot by the holder of its byte, or
@@ -107,19 +117,20 @@ struct arb_record {
  *   usage    = folded + sum over attached slots of (usage - base)
  */
 struct arb_account_record {
-	arb_u64 folded;     /* ticks used by slots that have left */
+	arb_u64 folded;      /* ticks used by slots that have left */
 	arb_u64 wall_folded; /* the same by the busy clock */
-	arb_u64 cap;        /* usage may grow up to here in this window (effective quota) */
-	arb_u64 hard;       /* the same by the limit alone, before scaling */
-	arb_u64 window;     /* the window that cap and hard belong to */
-	arb_u64 quota;      /* parts per million in force: effective | limit << 32 */
-	arb_u64 start;      /* usage when the window began */
-	arb_u64 wall;       /* 1: cap, hard and start are on the busy clock (billing = full) */
-	arb_u64 borrowed;   /* ticks ever used beyond the effective quota that are no debt */
-	arb_u64 mem_used;   /* bytes */
-	arb_u64 mem_peak;   /* bytes */
+	arb_u64 cap;         /* usage may grow up to here in this window (effective quota) */
+	arb_u64 hard;        /* the same by the limit alone, before scaling */
+	arb_u64 window;      /* the window that cap and hard belong to */
+	arb_u64 quota;       /* parts per million in force: effective | limit << 32 */
+	arb_u64 start;       /* usage when the window began */
+	arb_u64 wall;        /* 1: cap, hard and start are on the busy clock (billing = full) */
+	arb_u64 borrowed;    /* ticks ever used beyond the effective quota that are no debt */
+	arb_u64 mem_used;    /* bytes */
+	arb_u64 mem_peak;    /* bytes */
 	arb_u64 attached[ARB_WORDS];
 	arb_u64 parity[ARB_WORDS]; /* which of the two mem words of an attached slot is valid */
+	arb_u64 owed; /* ticks of debt that an extension of cap set aside; the next roll takes it out of cap again */
 } __attribute__((aligned(ARB_LINE)));
 
 enum arb_slot_state {
@@ -131,19 +142,24 @@ enum arb_slot_state {
 /* Why a client does not run just now. */
 enum arb_reason {
 	ARB_REASON_NONE = 0,
-	ARB_REASON_QUOTA,     /* its account has used what it may in this window */
-	ARB_REASON_QUEUE,     /* somebody else holds the GPU, or is next */
-	ARB_REASON_MEMORY,    /* its memory does not fit beside those that run */
-	ARB_REASON_PRESSURE,  /* the GPU's utilisation is above the water line */
-	ARB_REASON_EVICTED,   /* it was stopped too long and was taken out of the set */
+	ARB_REASON_QUOTA,    /* its account has used what it may in this window */
+	ARB_REASON_QUEUE,    /* somebody else holds the GPU, or is next */
+	ARB_REASON_MEMORY,   /* its memory does not fit beside those that run */
+	ARB_REASON_PRESSURE, /* the GPU's utilisation is above the water line */
+	ARB_REASON_ABOVE,    /* one of higher priority, or one that has not had its request, has work */
 	ARB_REASON_COUNT
 };
 
 /* A slot's flags. */
 #define ARB_SLOT_CLASSED 1u /* waits for a lease: ordered by its class alone */
-#define ARB_SLOT_TREE    2u /* holds a lease for a process tree, by a descriptor that the tree inherited */
+#define ARB_SLOT_OUTLASTS                                                                                    \
+	2u /* its work outlasts its turn: others need not wait for it. A stale one lets one more in */
+#define ARB_SLOT_STALLS                                                                                      \
+	4u /* its work waits for something: its account does not owe for it. A stale one costs exactness */
 
-#define ARB_COUNTERS 16
+#define ARB_COUNTERS      16
+#define ARB_UNKNOWN_WORDS 16 /* two or three names; the rest is only counted */
+#define ARB_UNKNOWN_BYTES (8 * ARB_UNKNOWN_WORDS)
 
 /* A slot's adm_want. */
 #define ARB_WANT_CLASS_BITS     8          /* index of the class + 1 */
@@ -187,7 +203,7 @@ enum arb_sample_source {
 	X(PAST_EXPORT_TABLE, past_export_table, "export tables handed out")                                  \
 	X(PAST_NAMESPACE, past_namespace, "libraries in namespaces of their own")                            \
 	X(PAST_DEEPBIND, past_deepbind, "libraries that prefer their own symbols")                           \
-	X(PAST_UNKNOWN, past_unknown, "calls newer than known")                                              \
+	X(PAST_UNKNOWN, past_unknown, "look-ups of calls that are in no table")                              \
 	X(PAST_OTHER_DRIVER, past_other_driver, "look-ups in a second driver")
 
 enum arb_counter {
@@ -215,26 +231,30 @@ struct arb_slot {
 	/* Written by the holder of byte i. Read by everybody. Kept as they are when the owner dies. */
 	arb_u64 acc;
 	arb_u64 total;
-	arb_u64 weight;       /* 1..ARB_WEIGHT_ONE; fixed from entering to leaving */
-	arb_u64 base;         /* total when the owner joined */
-	arb_u64 wall_acc;     /* the same three for time in the set, by the busy clock: billing = full */
+	arb_u64 weight;   /* 1..ARB_WEIGHT_ONE; fixed from entering to leaving */
+	arb_u64 base;     /* total when the owner joined */
+	arb_u64 wall_acc; /* the same three for time in the set, by the busy clock: billing = full */
 	arb_u64 wall_total;
 	arb_u64 wall_base;
 	arb_u64 heartbeat_ns; /* a stale value makes others look at the lock: costs them a system call */
 
 	/* Written by others as well. */
-	arb_u32 wake; /* futex; +1 by whoever wants the owner to look again (WAKE) */
-	arb_u32 gate; /* 1 open, 0 closed; opened by the owner, closed by the owner or an evictor */
-	arb_u64 evicted_v; /* by the holder of the eviction byte alone; counts while bit i is in evicted */
+	arb_u32 wake;         /* futex; +1 by whoever wants the owner to look again (WAKE) */
+	arb_u32 gate;         /* 1 open, 0 closed; opened by the owner, closed by the owner or an evictor */
+	arb_u64 evicted_v;    /* by the holder of the eviction byte alone; counts while bit i is in evicted */
 	arb_u64 evicted_busy; /* the same of the busy clock */
-	arb_u64 evictions; /* how often, same writer */
-	/* The owner's sign that it is watched over (shm/watch.h): an entry of the robust list of its tracker's
-	 * thread. The kernel writes FUTEX_OWNER_DIED into `life` and wakes a watcher when that thread dies.
-	 * `life_next` means something to the owner and its kernel alone. A wrong value costs a late discovery. */
+	arb_u64 evictions;    /* how often, same writer */
+	/* The owner's signs that it is watched over (shm/client/watch.h): two entries of the robust list of its tracker's
+	 * thread. When that thread dies the kernel writes FUTEX_OWNER_DIED into `life` and `life2`, and wakes a
+	 * watcher at each. `life_next` and `life2_next` mean something to the owner and its kernel alone. A wrong
+	 * value costs a late discovery. */
 	arb_u64 life_next; /* by the owner: the address of the next entry */
-	arb_u32 life;      /* futex; thread id by the owner (0: not watched), FUTEX_WAITERS by a watcher */
-	arb_u32 pad1;
-	arb_u64 pad3[2];
+	arb_u32 life; /* futex; thread id by the owner (0: not watched), FUTEX_WAITERS by the watcher before it */
+	arb_u32 level; /* by the holder of byte i; counts while its bit is in running or waiting. A stale one
+			    * lets the slot run, or keeps others from running, until its owner's next tick */
+	arb_u64 life2_next; /* as life_next, and as far from its word */
+	arb_u32 life2;      /* as life, for the watcher before that one: the first may be stopped */
+	arb_u32 pad3;
 
 	/* Written by the holder of byte i. state last when joining (SLOT_PUBLISH), first when cleaning. */
 	arb_u32 state;      /* enum arb_slot_state */
@@ -242,29 +262,30 @@ struct arb_slot {
 	arb_u32 account;    /* index into the accounts, checked at every use */
 	arb_u32 priority;   /* 0 (lowest) .. 100 */
 	arb_u64 wait_since_ns; /* 0: not waiting, though a place may be kept. A stale value costs a place in the queue */
-	arb_u64 rank_ppm;      /* used / quota of its account when it began to wait: orders the waiters */
-	arb_u64 mem[2];        /* bytes; the account's parity bit says which one counts */
-	arb_u64 mem_now;       /* the same for policy and viewers, stored after the CAS: a hint */
-	arb_u32 reason;        /* enum arb_reason */
+	arb_u64 rank_ppm; /* used / quota of its account when it began to wait: orders the waiters */
+	arb_u64 mem[2];   /* bytes; the account's parity bit says which one counts */
+	arb_u64 mem_now;  /* the same for policy and viewers, stored after the CAS: a hint */
+	arb_u32 reason;   /* enum arb_reason */
 	arb_u32 flags;
 	/* Limits that the owner asks for its account; 0: none. The strictest of all members counts, and an
 	 * administrator's stands above it. They go with their owner. */
 	arb_u64 asked_mem; /* bytes */
 	arb_u32 asked_ppm;
-	arb_u32 pad2;
+	arb_u32 asked_share; /* request in percent | weight << 8; of the members' the largest counts */
 
 	/* For people. Written by the holder of byte i. */
 	arb_u64 throttled_ns; /* time spent refused at the gate */
 	arb_u64 waited_ns;    /* time spent in the queue */
-	arb_u64 enters;
+	arb_u64 enters;       /* stays in the set; several in one turn count once */
 	arb_u64 joined_ns;
 	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
 	arb_u64 pid_ns;     /* inode of the PID namespace */
 	arb_u32 pid;        /* in that namespace: names somebody only together with it */
 	arb_u32 uid;
-	arb_u64 command[ARB_COMMAND_WORDS]; /* "python train.py": see shm/command.h */
-	arb_u64 container[ARB_NAME_WORDS]; /* id out of the cgroup path; empty outside a container */
-	arb_u64 counter[ARB_COUNTERS];     /* enum arb_counter; a stale value is an old count */
+	arb_u64 command[ARB_COMMAND_WORDS]; /* "python train.py": see shm/base/command.h */
+	arb_u64 container[ARB_NAME_WORDS];  /* id out of the cgroup path; empty outside a container */
+	arb_u64 counter[ARB_COUNTERS];      /* enum arb_counter; a stale value is an old count */
+	arb_u64 unknown[ARB_UNKNOWN_WORDS]; /* names behind PAST_UNKNOWN, with a blank between them */
 
 	/* Turns at the GPU's memory, by the holder of byte i. A stale value costs others a turn's length. */
 	arb_u64 turn_since_ns; /* since when its memory may be on the GPU; 0: it may not */
@@ -272,11 +293,12 @@ struct arb_slot {
 
 	/* Admission. Written by the holder of byte i; they count while its bit of adm_waiting or adm_leased
 	 * is set and its state is LIVE. */
-	arb_u32 adm_want;     /* ARB_WANT_*: the highest class that waits here */
-	arb_u32 adm_leases;   /* that its process holds: for people, the bit decides */
-	arb_u64 adm_since_ns; /* since when it waits; a wrong one costs a place in the queue */
-	arb_u64 adm_granted;  /* leases, ever */
-	arb_u64 adm_refused;  /* timeouts and skips, ever */
+	arb_u32 adm_want;      /* ARB_WANT_*: the highest class that waits here */
+	arb_u32 adm_leases;    /* that its process holds: for people, the bit decides */
+	arb_u64 adm_since_ns;  /* since when it waits; a wrong one costs a place in the queue */
+	arb_u64 adm_leased_ns; /* when it got its first lease; counts with its bit */
+	arb_u64 adm_granted;   /* leases, ever */
+	arb_u64 adm_refused;   /* timeouts and skips, ever */
 
 	/* Calls under way that may need less than they reserved; << 32: how many have settled. Written by the
 	 * holder of byte i. A wrong one makes others wait for seconds before they are refused. */
@@ -297,7 +319,9 @@ struct arb_account {
 	arb_u32 generation;    /* +1 when the entry gets another name */
 	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
-	arb_u64 pad[3];
+	arb_u32 request_ppm;   /* the request in force, for those who add up: a hint */
+	arb_u32 weight;        /* the weight in force, 0: the default: a hint */
+	arb_u64 pad[2];
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
@@ -323,9 +347,10 @@ enum arb_event_kind {
 	ARB_EVENT_PRESSURE,      /* a: hundredths of a percent; b: the line; why: 1 HIGH_PRESSURE, 0 NORMAL */
 	ARB_EVENT_LEASE_SKIPPED, /* a: class; why: enum arb_reason */
 	ARB_EVENT_LEASE_TIMEOUT, /* a: class; b: ns it had waited; why: enum arb_reason */
-	ARB_EVENT_AUTO,    /* the policy auto. a: limits added up, ppm; why: 1 one at a time, 0 all at once */
-	ARB_EVENT_WINDOW,  /* a: new length in ns; b: the old one */
-	ARB_EVENT_CORRUPT, /* somebody found garbage; a: which check */
+	ARB_EVENT_AUTO,   /* the policy auto. a: limits added up, ppm; why: 1 one at a time, 0 all at once */
+	ARB_EVENT_WINDOW, /* a: new length in ns; b: the old one */
+	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
+	ARB_EVENT_CORRUPT,    /* somebody found garbage; a: which check */
 	ARB_EVENT_COUNT
 };
 
@@ -372,7 +397,9 @@ struct arb_promise {
 	arb_u64 ticket;   /* the order of those who wait */
 	arb_u32 pid;      /* for people */
 	arb_u32 uid;
-	arb_u64 pad[3];
+	arb_u32 request_pct; /* 0..100 */
+	arb_u32 pad0;
+	arb_u64 pad[2];
 	arb_u64 name[ARB_NAME_WORDS]; /* of the account */
 } __attribute__((aligned(ARB_LINE)));
 
@@ -400,13 +427,22 @@ struct arb_state_header {
 	 * watchdog and gpuarb-run by NVML, clients by what the driver has free. Read by those who take turns at
 	 * the memory. A writer that dies leaves the old value or the new one; a wrong one costs turns. */
 	arb_u64 mem_foreign;
-	arb_u64 ticket;        /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
+	arb_u64 ticket; /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
 
 	/* What the event ring says of the GPU as a whole, so that each change is written once: by whoever
 	 * changes the word (CAS). 0: nothing yet. A wrong one costs an event, or makes one too many. */
 	arb_u32 told_window_ms;
 	arb_u32 told_auto;     /* 1: all at once; 2: one at a time */
 	arb_u64 told_pressure; /* ns, its lowest bit: 1 HIGH_PRESSURE, 0 NORMAL */
+	/* 1 as soon as anybody has a priority, a request or a weight of its own; never taken back. Written by
+	 * whoever has one. While it is 0 nobody looks at levels and shares; a wrong 1 costs only that. */
+	arb_u32 ranks;
+	arb_u32 pad1;
+
+	/* Until when it counts that the GPU serves its processes one after the other (shm/segment/alternation.h). CAS
+	 * by whoever sees it; a writer that dies leaves the old value or the new one. A wrong one makes clients
+	 * take turns, or not. */
+	arb_u64 alternates_until_ns;
 
 	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
 
@@ -423,8 +459,8 @@ struct arb_state_header {
 	 */
 	arb_u64 adm_sample __attribute__((aligned(ARB_LINE))); /* ARB_SAMPLE_* */
 	arb_u64 adm_boost_until_ns;                            /* the water lines are raised until then */
-	arb_u32 adm_wake; /* futex of those who may sample; +1 by whoever finds the sample too old */
-	arb_u32 adm_steward; /* when the watchdog last sampled, in units of 2^24 ns; clients leave it to it */
+	arb_u32 adm_wake;     /* futex of those who may sample; +1 by whoever finds the sample too old */
+	arb_u32 adm_watchdog; /* when the watchdog last sampled, in units of 2^24 ns; clients leave it to it */
 
 	/* Bit i is changed by the holder of byte i alone (CAS of the word). It means nothing unless slot i is
 	 * LIVE; cleaning a slot clears both. */
@@ -435,11 +471,13 @@ struct arb_state_header {
 /* Limits an administrator set for an account, by name: they exist before it and after it. */
 struct arb_limit {
 	arb_u64 name[ARB_NAME_WORDS];
-	arb_u64 core_pct; /* 1..100, 0: not set */
-	arb_u64 mem_bytes; /* valid if ARB_LIMIT_MEM is in set */
-	arb_u64 priority;  /* valid if ARB_LIMIT_PRIORITY is in set */
-	arb_u64 set;       /* ARB_LIMIT_* */
-	arb_u64 pad[4];
+	arb_u64 core_pct;    /* 1..100, 0: not set */
+	arb_u64 mem_bytes;   /* valid if ARB_LIMIT_MEM is in set */
+	arb_u64 priority;    /* valid if ARB_LIMIT_PRIORITY is in set */
+	arb_u64 set;         /* ARB_LIMIT_* */
+	arb_u64 request_pct; /* valid if ARB_LIMIT_REQUEST is in set */
+	arb_u64 weight;      /* valid if ARB_LIMIT_WEIGHT is in set */
+	arb_u64 pad[2];
 } __attribute__((aligned(ARB_LINE)));
 
 /* A class of tasks. Without a name the place is free; an index means the same class as long as it exists. */
@@ -457,9 +495,14 @@ struct arb_class {
 #define ARB_LIMIT_CORE     1u
 #define ARB_LIMIT_MEM      2u
 #define ARB_LIMIT_PRIORITY 4u
+#define ARB_LIMIT_REQUEST  8u
+#define ARB_LIMIT_WEIGHT   16u
+
+#define ARB_SHARE_WEIGHT      100u /* of an account that says nothing */
+#define ARB_SHARE_WEIGHT_MOST 10000u
 
 struct arb_control_copy {
-	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in shm/keys.def */
+	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in shm/base/keys.def */
 	arb_u64 nlimits;
 	arb_u64 pad[7];
 	struct arb_limit limit[ARB_CONTROL_LIMITS];

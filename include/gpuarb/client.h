@@ -41,7 +41,10 @@ struct gpuarb_options {
 	bool threads;       /* several threads use it all the time: none of them is preferred */
 	int *lock_fd; /* where to put a descriptor that holds the client's place as well, also after exec() */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
-	uint64_t physical; /* bytes of the GPU as the driver says, what quotas are promised of; 0: not known */
+	uint64_t
+		physical; /* bytes of the GPU as the driver says, what quotas are promised of; 0: not known */
+	unsigned request_pct; /* 0..100: of the GPU's time, whenever the account has work */
+	unsigned weight;      /* 1..10000: how what is left is divided */
 };
 
 /* -EDQUOT: its quota does not fit into what the GPU may promise (oversub_ratio); the sentence says who has
@@ -134,6 +137,28 @@ struct gpuarb_stay {
 };
 GPUARB_API struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *client);
 
+/*
+ * This client has measured that the GPU serves its processes one after the other (time slices, one queue): it had
+ * work on an idle stream, and others ran before it. Where the policy lets clients run together they take turns
+ * from now on, for a minute (setting `alternation`).
+ */
+GPUARB_API void gpuarb_client_alternates(struct gpuarb_client *client);
+
+/*
+ * Where turns are taken: what this client has on the GPU outlasts its turn, and nothing of it has ended for long. A
+ * long kernel is one reason; another is a kernel that waits for a partner on another GPU, which may wait for its own
+ * turn. So others need not wait for it any longer, and its own turn does not end, until it says that work has ended
+ * again.
+ */
+GPUARB_API void gpuarb_client_outlasts(struct gpuarb_client *client, bool outlasts);
+
+/*
+ * The oldest work of this client has taken far longer than it usually does, while the client may not launch: it waits
+ * for a partner, perhaps on another GPU, perhaps for one without quota. While that lasts its account does not run into
+ * debt: two ranks that each pay for the time in which they waited for the other would wait ever longer.
+ */
+GPUARB_API void gpuarb_client_stalls(struct gpuarb_client *client, bool stalls);
+
 /* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
 GPUARB_API void gpuarb_client_cancel(struct gpuarb_client *client);
 
@@ -209,8 +234,14 @@ GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *us
 GPUARB_API int gpuarb_client_set_limits(
 	struct gpuarb_client *client, unsigned core_pct, uint64_t mem_bytes, unsigned priority);
 
+/* The same for the account's request (0..100) and weight (1..10000; 0: as it is). -EDQUOT: all requests of the
+ * GPU add up to more than 100; nothing has changed. */
+GPUARB_API int gpuarb_client_set_share(struct gpuarb_client *client, unsigned request_pct, unsigned weight);
+
 /* Shows the first `n` of enum arb_counter to viewers. Nothing is decided by them. */
 GPUARB_API int gpuarb_client_counters(struct gpuarb_client *client, const uint64_t *counters, unsigned n);
+/* And the names that ARB_COUNTER_PAST_UNKNOWN counts, as far as there is room. */
+GPUARB_API int gpuarb_client_unknown(struct gpuarb_client *client, const char *names);
 
 /*
  * Follows the limits file, if there is one: lines gpuarb.dev/core-limit="40", gpuarb.dev/memory-limit="4Gi"
@@ -223,13 +254,20 @@ GPUARB_API int gpuarb_client_follow(
 	struct gpuarb_client *client, uint64_t *next_ns, struct gpuarb_error *err);
 
 struct gpuarb_client_memory {
-	uint64_t used, quota; /* of the account; 0: no quota */
-	uint64_t mine;        /* of it: this process's */
-	uint64_t limit, left; /* what a program is told that there is, and is left; 0: as the driver says */
-	uint64_t physical;    /* 0: not known */
-	uint64_t context;     /* what a context counts */
+	uint64_t used, quota;  /* of the account; 0: no quota */
+	uint64_t mine;         /* of it: this process's */
+	uint64_t limit, left;  /* what a program is told that there is, and is left; 0: as the driver says */
+	uint64_t physical;     /* 0: not known */
+	uint64_t context;      /* what a context counts */
+	bool context_measured; /* it counts what it is found to take */
 	bool oversubscribe, prefetch;
 };
+
+/*
+ * What all clients of the GPU have by their books, and others as they were last found: `used` of the device less
+ * that is nobody's yet. False: this process is no client of a segment.
+ */
+GPUARB_API bool gpuarb_client_mem_explained(struct gpuarb_client *client, uint64_t *bytes);
 
 /* Is device memory to be managed? Costs nothing. */
 GPUARB_API bool gpuarb_client_oversubscribes(const struct gpuarb_client *client);
@@ -255,7 +293,20 @@ struct gpuarb_client_status {
 	uint64_t look_ns;   /* how often to look at the bill; 0: as often as it matters */
 	unsigned reason;    /* enum arb_reason: why not */
 	unsigned core_pct;  /* the limit in force */
-	unsigned quota_ppm; /* effective, after scaling */
+	unsigned quota_ppm; /* effective: after scaling, or by requests and weights */
+	bool shares; /* by requests and weights: the quota may be below 100 although the limit is not */
+	unsigned request_pct;
+	bool in_request; /* its account has not used its request in this window: it stops for nobody */
+	/* Somebody whom this client stops for has work: it must not launch. Its gate is closed. */
+	bool below;
+	/* One of a higher priority was active in the last second: keep little work queued. */
+	bool above_present;
+	/* The same of another account that has a request: keep less queued than beside others. */
+	bool request_present;
+	/* Others may close this client's gate: look at it before a launch (gpuarb_client_may_launch). */
+	bool gated;
+	/* How long its turn lasts while others wait for theirs; UINT64_MAX: nobody does. */
+	uint64_t turn_left_ns;
 	uint64_t window_ns; /* length */
 	uint64_t window_end_ns;
 	uint64_t used_ns;      /* by the account in this window */
@@ -268,7 +319,18 @@ struct gpuarb_client_status {
 	uint64_t mem_limit;    /* 0: none */
 };
 
+/*
+ * The client's gate: true while it is in the running set and stops for nobody. Whoever comes above it closes the gate
+ * from one moment to the next, without a wake-up; gpuarb_client_tick says why, and opens it again when the reason is
+ * gone. Costs one load.
+ */
+GPUARB_API bool gpuarb_client_may_launch(struct gpuarb_client *client);
+
 GPUARB_API int gpuarb_client_status(struct gpuarb_client *client, struct gpuarb_client_status *status);
+/* A tick and the status right after it, for little more than the tick. Returns what gpuarb_client_tick does; *told is what
+ * gpuarb_client_status would have returned. */
+GPUARB_API int gpuarb_client_tick_status(
+	struct gpuarb_client *client, struct gpuarb_client_status *status, int *told);
 /* Its account and the limits in force, as the segment has them: "account web may use 30 percent of ...". */
 GPUARB_API int gpuarb_client_terms(struct gpuarb_client *client, char *text, size_t size);
 

@@ -94,8 +94,8 @@ GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gp
  * What NVML says of a GPU's memory, for those who take turns at it: bytes in use, and those of processes that
  * are no clients; NULL: they cannot be told apart, and have what of it is more than the clients'.
  */
-GPUARB_API int gpuarb_control_foreign(const char *dir, const char *gpu, uint64_t used, const uint64_t *foreign,
-	struct gpuarb_error *err);
+GPUARB_API int gpuarb_control_foreign(
+	const char *dir, const char *gpu, uint64_t used, const uint64_t *foreign, struct gpuarb_error *err);
 
 /* An observer. Maps both segments read-only; any number of observers costs the clients nothing. */
 struct gpuarb_view;
@@ -117,7 +117,8 @@ struct gpuarb_view_client {
 	uint64_t enters, evictions;
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
-	unsigned queue_place; /* 1: next; 0: not waiting */
+	char unknown[ARB_UNKNOWN_BYTES]; /* names behind ARB_COUNTER_PAST_UNKNOWN; not to be trusted */
+	unsigned queue_place;            /* 1: next; 0: not waiting */
 	/* Admission: does it wait for it, with which class, since when; leases that it holds, got, was
 	 * refused. */
 	bool adm_waiting;
@@ -144,6 +145,7 @@ struct gpuarb_view_account {
 	unsigned clients;
 	bool active;
 	unsigned limit_ppm, quota_ppm;
+	unsigned request_ppm, weight;
 	uint64_t used_ns;   /* since the account exists, up to the last transition: never decreases */
 	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;

@@ -1,6 +1,7 @@
 /*
- * Promises of memory: whoever starts a program says how much of the GPU's memory its account may have, before
- * it starts. All quotas together may be `oversub_ratio` times what the GPU has. A promise lives as long as
+ * Promises: whoever starts a program says how much of the GPU's memory its account may have, and how much of
+ * its time it gets whenever it has work, before it starts. All quotas together may be `oversub_ratio` times what
+ * the GPU has, all requests together 100 percent. A promise lives as long as
  * anybody has the descriptor that holds it, however it was inherited.
  */
 #ifndef GPUARB_PROMISE_H
@@ -37,8 +38,9 @@ GPUARB_API void gpuarb_promiser_unlock(struct gpuarb_promiser *promiser);
 
 struct gpuarb_promise {
 	const char *account;
-	uint64_t bytes;    /* 0: no quota, so that nothing is promised; the entry is for whoever places */
-	unsigned core_pct; /* 0: 100 */
+	uint64_t bytes;       /* 0: no quota, so that nothing is promised; the entry is for whoever places */
+	unsigned core_pct;    /* 0: 100 */
+	unsigned request_pct; /* of the GPU's time, whenever it has work; 0: none */
 };
 
 /* What there is, as somebody who asks for `promise` sees it. With the lock. */
@@ -49,8 +51,11 @@ struct gpuarb_room {
 	uint64_t bytes; /* what this account would have: what was asked, or what was set or promised before */
 	uint64_t free;  /* most - promised, or 0 */
 	uint64_t loose; /* used by accounts that have no quota: not promised, but not there either */
-	unsigned core_used; /* percent that other accounts have, by their limits; 100 each without one */
-	bool fits;
+	unsigned core_used;   /* percent that other accounts have, by their limits; 100 each without one */
+	unsigned request_pct; /* as bytes and promised, of the GPU's time */
+	unsigned request_promised;
+	bool request_fits;
+	bool fits; /* both do */
 };
 
 GPUARB_API int gpuarb_promiser_room(

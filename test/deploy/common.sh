@@ -57,6 +57,23 @@ near() { # HUNDREDTHS LIMIT-IN-PERCENT
 	[ "$1" -le $(($2 * 100 + 300)) ] && [ "$1" -ge $(($2 * 35)) ]
 }
 
+within() { # HUNDREDTHS LIMIT-IN-PERCENT: within one point
+	[ "$1" -le $(($2 * 100 + 100)) ] && [ "$1" -ge $(($2 * 100 - 100)) ]
+}
+
+# holds NAME LIMIT COMMAND...: the command says after a while what was attained, in hundredths of a percent. More than the
+# limit and a point is never the machine's fault. Less is, where the load gets no processor: that is measured again.
+holds() {
+	local name=$1 limit=$2 attained tries=6
+	shift 2
+	while attained=$("$@") && echo "${what:?}: $name: limit $limit, attained $(percent "$attained")" && ! within "$attained" "$limit"; do
+		if [ "$attained" -gt $((limit * 100)) ] || [ "$attained" = 0 ] || [ $((tries -= 1)) = 0 ]; then
+			say "$name: limit $limit, got $(percent "$attained"), which is not within one point"
+			return 1
+		fi
+	done
+}
+
 percent() { # HUNDREDTHS
 	printf '%d.%02d %%' $(($1 / 100)) $(($1 % 100))
 }

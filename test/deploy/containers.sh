@@ -73,7 +73,7 @@ node gpuarb-cdi >"$work/said" 2>&1 && say "gpuarb-cdi writes a spec though there
 grep -q "gpuarb-node makes the directories" "$work/said" || say "gpuarb-cdi says: $(cat "$work/said")"
 node gpuarb-node >"$work/said" || say "gpuarb-node failed"
 uuid=$(node gpuarb-node --list | cut -f2)
-grep -q "^$uuid: ready" "$work/said" || say "gpuarb-node says: $(cat "$work/said")"
+grep -q "^$uuid (GPU 0): ready" "$work/said" || say "gpuarb-node says: $(cat "$work/said")"
 node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"
 for name in 0 0-1 0-30 0-100 "$uuid" "$uuid-30" all all-50; do
 	jq -e --arg name "$name" '.devices | any(.name == $name)' /run/cdi/gpuarb.json >/dev/null || say "there is no device $name"

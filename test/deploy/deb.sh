@@ -15,7 +15,7 @@ lintian --allow-root --fail-on error "$build"/deb/*.changes >"$build/deb/lintian
 work=$(mktemp -d /tmp/gpuarb-deb-XXXXXX) || exit 1
 trap 'rm -rf "$work" "$work.copy"' EXIT
 for package in "${packages[@]}"; do dpkg -x "$package" "$work/files"; done
-test/preload_loads.sh "$work/files/usr/lib/gpuarb/libgpuarb-preload.so" >/dev/null || say "the packaged library does not load everywhere"
+test/preload/preload_loads.sh "$work/files/usr/lib/gpuarb/libgpuarb-preload.so" >/dev/null || say "the packaged library does not load everywhere"
 
 # inside: in the copy, as root. Prints a sentence for everything that is wrong.
 inside() {
@@ -25,7 +25,9 @@ dpkg -i /packages/*.deb >/packages/log.first 2>&1 || { echo "they cannot be inst
 getent group gpuarb >/dev/null || echo "there is no group gpuarb"
 [ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)" = "3775 root:gpuarb" ] || echo "/dev/shm/gpuarb/state is $(stat -c '%a %U:%G' /dev/shm/gpuarb/state 2>&1)"
 [ "$(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)" = "755 root:root" ] || echo "/dev/shm/gpuarb/control is $(stat -c '%a %U:%G' /dev/shm/gpuarb/control 2>&1)"
-for tool in run set top watchdog node cdi; do
+[ -x /usr/share/gpuarb/kubernetes/setup-nodes ] || echo "setup-nodes cannot be run"
+[ "$(dpkg -L gpuarb | grep -c /_gpuarb)" = 1 ] || echo "zsh's completion is there $(dpkg -L gpuarb | grep -c /_gpuarb) times"
+for tool in run set top watchdog node cdi runtime; do
 	gpuarb-$tool --version >/dev/null || echo "gpuarb-$tool does not run"
 	[ -s /usr/share/man/man1/gpuarb-$tool.1.gz ] || echo "gpuarb-$tool has no man page"
 	[ -s /usr/share/bash-completion/completions/gpuarb-$tool ] || echo "gpuarb-$tool has no completion"

@@ -32,6 +32,23 @@ for package in build-essential debhelper dh-python fakeroot; do
 done
 packages deps-check | grep -qx libcriterion-dev || say "make check does not install what the tests need"
 
+# What a test installs does not start with the machine because of it: a service that came with a package is disabled, one
+# that was there stays.
+if [ "$(id -u)" = 0 ]; then
+	mkdir "$work/fake"
+	# shellcheck disable=SC2016
+	for fake in 'dpkg-query:case "$*" in *newthing) [ -e $S/in ] && echo install ok installed ;; *) echo "ii  old"; [ ! -e $S/in ] || echo "ii  newthing" ;; esac' \
+		'apt-get:case "$*" in *simulate*) ;; *install*) : >$S/in ;; esac' \
+		'dpkg:[ "$2" = newthing ] && printf "%s\n" /lib/systemd/system/newthing.service /usr/lib/systemd/system/fixed.service /usr/bin/newthing' \
+		'systemctl:case "$1 $2" in "is-enabled newthing.service") echo enabled ;; is-enabled*) echo static ;; disable*) echo "$@" >>$S/disabled ;; esac'; do
+		printf '#!/bin/sh\nS=%s\n%s\n' "$work/fake" "${fake#*:}" >"$work/fake/${fake%%:*}"
+		chmod 755 "$work/fake/${fake%%:*}"
+	done
+	PATH="$work/fake:$PATH" test/install-deps.sh newthing >"$work/log" 2>&1 || say "install-deps.sh fails: $(cat "$work/log")"
+	[ "$(cat "$work/fake/disabled" 2>/dev/null)" = "disable --now --quiet newthing.service" ] || say "of services that came along it disables: $(cat "$work/fake/disabled" 2>&1)"
+	tried=$((tried + 1))
+fi
+
 # A library that is missing: one sentence that names the command, and nothing is compiled.
 said=$(make_it BUILD="$work/none" HEADERS="stdio.h gpuarb_no_such_library.h") && say "make goes on without a header"
 [ "$(echo "$said" | grep -c .)" -le 2 ] || say "a missing header is said in $(echo "$said" | grep -c .) lines: $said"

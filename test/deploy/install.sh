@@ -20,7 +20,7 @@ mkdir -p "$root/opt/g/bin" && echo other >"$root/opt/g/bin/other"
 make_it install || say "make install failed"
 prefix=$root/opt/g
 
-for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi \
+for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi bin/gpuarb-runtime \
 	lib/gpuarb/libgpuarb-preload.so lib/some/libgpuarb.so.1 lib/some/libgpuarb.so lib/some/libgpuarb.a \
 	lib/some/pkgconfig/gpuarb.pc lib/systemd/system/gpuarb-watchdog.service \
 	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/man/man3/gpuarb.3 \
@@ -33,7 +33,8 @@ for tool in "$prefix"/bin/gpuarb-*; do
 	[ -s "$prefix/share/bash-completion/completions/$(basename "$tool")" ] || say "$(basename "$tool") has no completion"
 	"$tool" --help >/dev/null || say "$(basename "$tool") --help fails"
 done
-[ -x "$prefix/share/doc/gpuarb/kubernetes/setup-nodes" ] || say "setup-nodes cannot be run"
+[ -x "$prefix/share/gpuarb/kubernetes/setup-nodes" ] || say "setup-nodes cannot be run"
+[ "$(find "$root" -name _gpuarb | wc -l)" = 1 ] || say "zsh's completion is there $(find "$root" -name _gpuarb | wc -l) times"
 left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"
 wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build got into: $wrong"
 
@@ -92,6 +93,9 @@ if ! $CC $(pc --cflags) -o "$arb/static" "$arb/program.c" -L"$prefix/lib/some" -
 	! LD_LIBRARY_PATH="$build/sim" "$arb/static"; then
 	say "a program with the static library fails"
 fi
+
+# arbiter.conf(5) is there, with every setting.
+man -l "$prefix/share/man/man5/arbiter.conf.5" 2>"$arb/err" | grep -q carryover_percent || say "there is no arbiter.conf.5 that names the settings: $(cat "$arb/err")"
 
 # The example of gpuarb(3), without a warning: a task, and one of a class that skips.
 man -l "$prefix/share/man/man3/gpuarb.3" >/dev/null 2>"$arb/err" || say "gpuarb.3 cannot be formatted: $(cat "$arb/err")"

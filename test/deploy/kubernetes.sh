@@ -22,22 +22,25 @@ for path in open(sys.argv[1]).read().split():
             sys.exit("%s: a document without apiVersion and kind" % path)
 END
 
-# The set-up job's own script, with a node in a directory and an API server that writes down what it is told.
-python3 - "$files/setup/job.yaml" >"$work/script" <<'END'
-import sys, yaml
-job = yaml.safe_load(open(sys.argv[1]))
-print(job["spec"]["template"]["spec"]["containers"][0]["args"][0])
-END
-mkdir -p "$work/bin" "$work/host/lib" "$work/host/shm" "$work/secrets"
-echo secret >"$work/secrets/token"
+python3 test/deploy/policy.py "$files" || say "the policies are not right"
+python3 test/deploy/adapters.py tools/deploy/adapters || say "the adapters are not right"
+
+# The set-up's own script, with a node in a directory and an API server that writes down what it is told.
+mkdir -p "$work/bin" "$work/host/lib" "$work/host/shm" "$work/var/run/secrets/kubernetes.io/serviceaccount" "$work/usr/lib/gpuarb"
+echo secret >"$work/var/run/secrets/kubernetes.io/serviceaccount/token"
 # shellcheck disable=SC2016
 printf '#!/bin/sh\nprintf "%%s\\n" "$@" >"$CURL_SAID"\n' >"$work/bin/curl"
 chmod 755 "$work/bin/curl"
-sed -i -e "s|/host/|$work/host/|g; s|/usr/lib/gpuarb/|$build/|g; s|/var/run/secrets/kubernetes.io/serviceaccount|$work/secrets|; s|/tmp/ready|$work/ready|g" "$work/script"
+cp "$build/libgpuarb-preload.so" "$files/pod-of" "$work/usr/lib/gpuarb/"
+mkdir -p "$work/usr/share/gpuarb"
+cp -r tools/deploy/runtime "$work/usr/share/gpuarb/"
 gpus="GPU-aaaaaaaa-0000-0000-0000-000000000000 GPU-bbbbbbbb-0000-0000-0000-000000000000"
-said=$(PATH="$work/bin:$build:$PATH" CURL_SAID="$work/curl" GPUARB_CONF=/dev/null GPUARB_GPUS="$gpus" GPUARB_GID="$(id -g)" NODE_NAME=n1 \
-	KUBERNETES_SERVICE_HOST=10.0.0.1 KUBERNETES_SERVICE_PORT=443 sh -eu -c "$(cat "$work/script")" 2>&1) || say "the set-up fails: $said"
-grep -q '^n1: 200 shares$' <<<"$said" || say "the set-up says: $said"
+set_up() {
+	env PATH="$work/bin:$build:$PATH" ROOT="$work" CURL_SAID="$work/curl" GPUARB_CONF=/dev/null GPUARB_GPUS="$gpus" GPUARB_GID="$(id -g)" NODE_NAME=n1 \
+		GPUARB_PHYSICAL_MEMORY_MB=16384 KUBERNETES_SERVICE_HOST=10.0.0.1 KUBERNETES_SERVICE_PORT=443 "$files/setup/set-up" 2>&1
+}
+said=$(set_up) || say "the set-up fails: $said"
+grep -q '^n1: 200 shares, 32 GiB$' <<<"$said" || say "the set-up says: $said"
 cmp -s "$build/libgpuarb-preload.so" "$work/host/lib/libgpuarb-preload.so" || say "the set-up does not bring the library"
 for gpu in $gpus; do
 	for part in state control; do
@@ -45,12 +48,81 @@ for gpu in $gpus; do
 	done
 done
 [ "$(stat -c %a "$work/host/shm/state")$(stat -c %a "$work/host/shm/control")" = 3775755 ] || say "the set-up gives other rights"
+for program in gpuarb-runtime pod-of; do
+	[ -x "$work/host/lib/$program" ] || say "the set-up does not bring $program"
+done
+grep -q '^pod_command = /var/lib/gpuarb/pod-of$' "$work/host/lib/runtime.conf" || say "the set-up writes another runtime.conf: $(cat "$work/host/lib/runtime.conf")"
+python3 - "$work/host/lib/containerd.toml" <<'END' || say "the set-up writes another containerd.toml: $(cat "$work/host/lib/containerd.toml")"
+import sys, tomllib
+# As it is used: behind what the node has.
+has = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]\nruntime_type = "io.containerd.runc.v2"\n'
+made = tomllib.loads(has + open(sys.argv[1]).read())["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+assert made["gpuarb"]["options"]["BinaryName"] == "/var/lib/gpuarb/gpuarb-runtime" and "runc" in made, made
+END
+grep -q '^runtime_path = "/var/lib/gpuarb/gpuarb-runtime"$' "$work/host/lib/crio.conf" || say "the set-up writes another crio.conf"
 python3 - "$work/curl" <<'END' || say "the set-up tells the API: $(cat "$work/curl")"
 import json, sys
 lines = open(sys.argv[1]).read().split("\n")
 assert any(l.endswith("/api/v1/nodes/n1/status") for l in lines)
 patch = json.loads(lines[lines.index("-d") + 1])
-assert patch == [{"op": "add", "path": "/status/capacity/gpuarb.dev~1share", "value": "200"}], patch
+assert patch == [{"op": "add", "path": "/status/capacity/gpuarb.dev~1share", "value": "200"},
+                 {"op": "add", "path": "/status/capacity/gpuarb.dev~1memory-gib", "value": "32"}], patch
+END
+# Again, as after an upgrade: what an administrator has written stays. Where segments of another layout are in use, the
+# library stays as well, and nobody is told of shares.
+echo '# mine' >>"$work/host/lib/runtime.conf"
+inode=$(stat -c %i "$work/host/lib/libgpuarb-preload.so")
+set_up >/dev/null || say "the set-up fails a second time"
+grep -q '# mine' "$work/host/lib/runtime.conf" || say "the set-up writes over runtime.conf"
+[ "$(stat -c %i "$work/host/lib/libgpuarb-preload.so")" != "$inode" ] || say "the library was written into, and not replaced"
+printf '#!/bin/sh\necho "another layout, in use" >&2\nexit 1\n' >"$work/bin/gpuarb-node"
+chmod 755 "$work/bin/gpuarb-node"
+echo old >"$work/host/lib/libgpuarb-preload.so"
+rm "$work/curl"
+said=$(set_up) && say "the set-up is content while old clients run: $said"
+grep -q 'n1 is not set up: another layout, in use' <<<"$said" || say "the set-up says: $said"
+[ "$(cat "$work/host/lib/libgpuarb-preload.so")" = old ] || say "the library was replaced under clients of another layout"
+[ ! -e "$work/curl" ] || say "shares were told of a node that is not set up"
+rm "$work/bin/gpuarb-node"
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+	for case in lib:noexec:'mounted noexec' lib:ro:'read-only or full' shm:ro:'read-only or full'; do
+		IFS=: read -r place option sentence <<<"$case"
+		rm -rf "${work:?}/host/shm/state"
+		# shellcheck disable=SC2016
+		said=$(export -f set_up && export work build files gpus && unshare --mount bash -c 'mount --bind "$1" "$1" && mount -o "remount,bind,$2" "$1" && set_up' sh "$work/host/$place" "$option") &&
+			say "the set-up is content with a directory that is $option"
+		grep -q "n1 is not set up: .*$sentence" <<<"$said" || say "of a directory that is $option it says: $said"
+	done
+fi
+# What the component puts before the workload: where a directory of the node is mounted noexec or read-only, the pod does
+# not start. Its script, with that node.
+python3 - "$files/component" "$work" >"$work/check.sh" <<'END' || say "the component's two files differ, or do not look at the node"
+import sys, yaml
+pod = yaml.safe_load(open(sys.argv[1] + "/pod.yaml"))["spec"]
+workload = yaml.safe_load(open(sys.argv[1] + "/workload.yaml"))["spec"]["template"]["spec"]
+assert pod == workload
+check, = pod["initContainers"]
+assert {m["name"] for m in check["volumeMounts"]} <= {v["name"] for v in pod["volumes"]}
+print(check["args"][0].replace("/usr/lib/gpuarb/", sys.argv[2] + "/host/lib/").replace("[ -w /dev/shm/gpuarb/", "[ -w " + sys.argv[2] + "/host/shm/"))
+END
+set_up >/dev/null || say "the set-up fails a third time"
+said=$(sh "$work/check.sh" 2>&1) || say "a node that is set up is refused: $said"
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+	for case in lib:noexec:'/var/lib/gpuarb of the node is mounted noexec' shm:ro:'/dev/shm/gpuarb/state of the node cannot be written to'; do
+		IFS=: read -r place option sentence <<<"$case"
+		# shellcheck disable=SC2016
+		said=$(unshare --mount sh -c 'mount --bind "$1" "$1" && mount -o "remount,bind,$2" "$1" && sh "$3"' sh "$work/host/$place" "$option" "$work/check.sh" 2>&1) &&
+			say "a pod of the component starts on a directory that is $option"
+		grep -q "gpuarb: $sentence" <<<"$said" || say "of a directory that is $option a pod says: $said"
+	done
+fi
+# job.yaml and daemonset.yaml run the same.
+python3 - "$files/setup" <<'END' || say "the job and the DaemonSet differ"
+import sys, yaml
+job = yaml.safe_load(open(sys.argv[1] + "/job.yaml"))["spec"]["template"]["spec"]
+daemon = yaml.safe_load(open(sys.argv[1] + "/daemonset.yaml"))["spec"]["template"]["spec"]
+assert job["containers"][0] == daemon["initContainers"][0]
+assert job["volumes"] == daemon["volumes"] and job["serviceAccountName"] == daemon["serviceAccountName"]
 END
 
 # kustomize, as kubectl has it.

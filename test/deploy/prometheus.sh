@@ -19,7 +19,7 @@ finish() {
 trap finish EXIT
 mkdir "$work/textfile" "$work/data"
 make --no-print-directory -s BUILD="$build" DESTDIR= PREFIX="$work/usr" SYSCONFDIR="$work/etc" install || exit 1
-doc=$work/usr/share/doc/gpuarb/prometheus
+doc=$work/usr/share/gpuarb/prometheus
 
 # The files that people copy.
 cp "$doc/gpuarb.rules.yml" "$work/"
@@ -89,8 +89,15 @@ is 'sum(gpuarb_account_billed_seconds_total) - sum(gpuarb_gpu_busy_seconds_total
 is 'sum(rate(gpuarb_process_throttled_seconds_total{account="web"}[10s])) > bool 0.1' 1
 is 'sum(rate(gpuarb_process_calls_total{class="launches"}[10s])) > bool 100' 1
 
-# Every query of the dashboard, as Grafana would send it.
+# Every query of the dashboard, as Grafana would send it. Panels have names of their own, and lines say which GPU they are of.
 dashboard=$doc/grafana-dashboard.json
+twice=$(jq -c '[.panels[].title] | group_by(.) | map(select(length > 1)[0])' "$dashboard")
+[ "$twice" = "[]" ] || say "panels of the dashboard have one name: $twice"
+nameless=$(jq -c '[.panels[] | select(.type != "table") | .targets[].legendFormat | select(contains("{{gpu}}") | not)]' "$dashboard")
+[ "$nameless" = "[]" ] || say "legends of the dashboard do not name the GPU: $nameless"
+for metric in gpuarb_gpu_memory_promised_bytes gpuarb_gpu_memory_physical_bytes gpuarb_process_refused_total; do
+	grep -q "$metric" "$dashboard" || say "the dashboard does not show $metric"
+done
 queries=0
 while IFS= read -r query; do
 	queries=$((queries + 1))

@@ -72,12 +72,12 @@ MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
 KillWait=5
-$(grep -E '^(GresTypes|SelectType|SelectTypeParameters|TaskProlog|TaskEpilog|Prolog|Epilog|PrologFlags)=' "$work/usr/share/doc/gpuarb/slurm/slurm.conf")
+$(grep -E '^(GresTypes|SelectType|SelectTypeParameters|TaskProlog|TaskEpilog|Prolog|Epilog|PrologFlags)=' "$work/usr/share/gpuarb/slurm/slurm.conf")
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:1,shard:10
 PartitionName=all Nodes=node1 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
 # Any character device will do where there is no GPU.
-sed 's|/dev/nvidia0|/dev/zero|' "$work/usr/share/doc/gpuarb/slurm/gres.conf" >"$work/gres.conf"
+sed 's|/dev/nvidia0|/dev/zero|' "$work/usr/share/gpuarb/slurm/gres.conf" >"$work/gres.conf"
 dd if=/dev/urandom of="$work/munge.key" bs=1024 count=1 2>/dev/null && chmod 400 "$work/munge.key"
 munged --foreground --force --key-file="$work/munge.key" --socket="$work/munge.socket" --pid-file="$work/munge.pid" \
 	--seed-file="$work/munge.seed" --log-file="$work/munge.log" >/dev/null 2>&1 &

@@ -41,6 +41,13 @@ for asked in ProtectSystem=strict CapabilityBoundingSet= NoNewPrivileges=yes Rem
 	grep -qx "$asked" "$units/gpuarb-watchdog.service" || say "the watchdog's unit does not say $asked"
 done
 
+# Engines start when there are segments; a driver whose device comes late is waited for.
+for engine in containerd crio docker podman kubelet slurmd; do
+	grep '^Before=' "$units/gpuarb-node.service" | grep -qw "$engine.service" || say "gpuarb-node is not ordered before $engine"
+done
+grep -q '^ConditionPathExists=/dev/nvidiactl' "$units/gpuarb-node.service" && say "gpuarb-node does not run where the device comes late"
+grep -q '^Restart=on-failure' "$units/gpuarb-node.service" || say "gpuarb-node is not tried again"
+
 # The user, its group and the directories.
 mkdir -p "$root/etc" "$root/dev/shm"
 printf 'root:x:0:0::/root:/bin/sh\n' >"$root/etc/passwd"

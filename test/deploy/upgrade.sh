@@ -24,7 +24,7 @@ load() { # VERSION'S-DIRECTORY LIMIT ARGUMENT...
 	shift 2
 	LD_LIBRARY_PATH="$old/sim" GPUARB_CORE_LIMIT=$limit LD_PRELOAD="$from/libgpuarb-preload.so" "$old/simload" --kernel-us=50 "$@"
 }
-other="has layout version 1, this gpuarb has version 2"
+other="has layout version 2, this gpuarb has version 1000"
 
 # A client of this version runs; what is installed is replaced by the next one.
 # Not by the function: the process itself has to be killed below.
@@ -85,8 +85,8 @@ GPUARB_ON_ERROR=closed GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm
 cmp -s "$shm/control" "$GPUARB_DIR/control/$gpu" || say "the next version has written into the control segment"
 "$old/gpuarb-watchdog" --once >"$shm/said" 2>&1 || say "the segment is not in order any more: $(cat "$shm/said")"
 [ ! -s "$shm/said" ] || say "the watchdog had to clean up: $(cat "$shm/said")"
-after=$(used running)
-[ "${after:-0}" -gt "${before:-0}" ] || say "the running client stands still ($before ns, $after ns)"
+goes_on() { [ "$(used running)" -gt "$1" ]; }
+until_true 20 goes_on "$before" || say "the running client stands still ($before ns, $(used running) ns)"
 [ ! -s "$shm/err" ] || say "the running client is told: $(cat "$shm/err")"
 
 # It ends: the next version takes over.
@@ -97,13 +97,30 @@ GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>"$shm/err" || 
 [ ! -s "$shm/err" ] || say "a program of the next version on its own segment is told: $(cat "$shm/err")"
 
 # And the other way round: an old library in a container meets the next version's segment.
-other="has layout version 2, this gpuarb has version 1"
+other="has layout version 1000, this gpuarb has version 2"
 cp "$GPUARB_DIR/state/$gpu" "$shm/state"
 refuses "gpuarb-set of the old version" "$old/gpuarb-set" --gpu $gpu --account newer core=90
 refuses "gpuarb-watchdog of the old version" "$old/gpuarb-watchdog" --once
 GPUARB_ACCOUNT=older load "$old" 30 --launches=200 >"$shm/said" 2>&1 || say "a program of the old version fails: $(cat "$shm/said")"
 grep -q "$other" "$shm/said" || say "a program of the old version is told: $(cat "$shm/said")"
 cmp -s "$shm/state" "$GPUARB_DIR/state/$gpu" || say "the old version has written into the next one's segment"
+
+# What nobody can use goes, whatever it is, and programs join what is there then.
+for kind in cut fifo link folder full; do
+	rm -rf "$GPUARB_DIR/state/$gpu" "$GPUARB_DIR/control/$gpu"
+	"$old/gpuarb-node" --gpu $gpu >/dev/null 2>&1 || say "gpuarb-node fails"
+	[ $kind = cut ] || rm "$GPUARB_DIR/state/$gpu"
+	case $kind in
+	cut) truncate -s 100 "$GPUARB_DIR/state/$gpu" ;;
+	fifo) mkfifo "$GPUARB_DIR/state/$gpu" ;;
+	link) ln -s /dev/null "$GPUARB_DIR/state/$gpu" ;;
+	folder) mkdir "$GPUARB_DIR/state/$gpu" ;;
+	full) mkdir -p "$GPUARB_DIR/state/$gpu/full" ;;
+	esac
+	"$old/gpuarb-node" --gpu $gpu --replace >"$shm/said" 2>&1 || say "--replace does not mend '$kind': $(cat "$shm/said")"
+	GPUARB_ACCOUNT=mended load "$old" 30 --launches=20 >/dev/null 2>"$shm/err" || say "after '$kind' a program fails: $(cat "$shm/err")"
+	[ ! -s "$shm/err" ] || say "after '$kind' a program is told: $(cat "$shm/err")"
+done
 
 [ "$bad" = 0 ] || exit 1
 echo "upgrade: clients go on, one layout is shared, of two each version refuses the other's segments and leaves them as they are"

@@ -117,13 +117,15 @@ settings() {
 	return 0
 }
 
-# Does as NVIDIA's container runtime: who has asked by NVIDIA_VISIBLE_DEVICES gets the driver and the GPU.
+# Does as NVIDIA's container runtime: who has asked by NVIDIA_VISIBLE_DEVICES gets the driver and the GPUs, as many as a
+# file says.
 nvidia_runtime() {
 	mkdir -p /dev/shm/gpusim
+	echo 1 >"$work/gpus"
 	cat >"$work/gpu.jq" <<-END
 		def bind(from; to): {type: "bind", source: from, destination: to, options: ["rbind", "rw"]};
-		if .process.env | any(startswith("NVIDIA_VISIBLE_DEVICES=")) then
-		  .process.env += ["GPUSIM_DIR=/run/gpusim", "GPUSIM_MODE=share"] |
+		if .process.env | any(startswith("NVIDIA_VISIBLE_DEVICES=") and . != "NVIDIA_VISIBLE_DEVICES=void") then
+		  .process.env += ["GPUSIM_DIR=/run/gpusim", "GPUSIM_MODE=share", "GPUSIM_DEVICES=" + \$gpus] |
 		  .mounts += [bind("/dev/shm/gpusim"; "/run/gpusim")] + ["libcuda.so.1", "libnvidia-ml.so.1" | bind("$driver/" + .; "/usr/lib/" + .)]
 		else . end
 	END
@@ -134,10 +136,13 @@ nvidia_runtime() {
 		    [ "\$before" != --bundle ] || bundle=\$argument
 		    before=\$argument
 		done
-		[ -z "\$bundle" ] || { jq -f "$work/gpu.jq" "\$bundle/config.json" >"\$bundle/new" && mv "\$bundle/new" "\$bundle/config.json"; } || exit 1
+		[ -z "\$bundle" ] || { jq --arg gpus "\$(cat "$work/gpus")" -f "$work/gpu.jq" "\$bundle/config.json" >"\$bundle/new" && mv "\$bundle/new" "\$bundle/config.json"; } || exit 1
 		exec runc "\$@"
 	END
 	chmod 755 "$work/nvidia-runtime"
+	# gpuarb-runtime looks for it by its name.
+	mkdir -p "$work/bin"
+	ln -s "$work/nvidia-runtime" "$work/bin/nvidia-container-runtime"
 }
 
 start() { # NAME COMMAND...
@@ -147,13 +152,16 @@ start() { # NAME COMMAND...
 }
 start_all() {
 	start etcd etcd --data-dir "$work/etcd"
-	start containerd containerd --config "$work/containerd.toml"
+	# Whatever it starts asks the API server in the kubelet's name.
+	start containerd env PATH="$work/bin:$PATH" KUBECONFIG="$work/pki/kubelet.conf" containerd --config "$work/containerd.toml"
 	start api "$programs/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --secure-port=443 --advertise-address=$api \
 		--service-cluster-ip-range=10.96.0.0/24 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
 		--client-ca-file="$work/pki/ca.crt" --tls-cert-file="$work/pki/api.crt" --tls-private-key-file="$work/pki/api.key" \
 		--kubelet-client-certificate="$work/pki/to-kubelet.crt" --kubelet-client-key="$work/pki/to-kubelet.key" \
 		--kubelet-preferred-address-types=InternalIP --service-account-issuer=https://kubernetes.default.svc \
 		--service-account-key-file="$work/pki/accounts.key" --service-account-signing-key-file="$work/pki/accounts.key"
+	# Controllers that find no server give up after ten seconds, and nobody here would start them again.
+	until_true 180 answers || return 1
 	start scheduler "$programs/kube-scheduler" --kubeconfig="$work/pki/scheduler.conf" --leader-elect=false
 	start controllers "$programs/kube-controller-manager" --kubeconfig="$work/pki/controllers.conf" --leader-elect=false \
 		--use-service-account-credentials --root-ca-file="$work/pki/ca.crt" --service-account-private-key-file="$work/pki/accounts.key"
@@ -162,6 +170,7 @@ start_all() {
 		--node-ip=$address --cert-dir="$work/pki" --volume-plugin-dir="$work/plugins" --container-runtime=remote \
 		--container-runtime-endpoint=unix:///run/containerd/containerd.sock
 }
+answers() { kubectl get --raw /readyz >/dev/null 2>&1; }
 import() {
 	local archive
 	for archive in "$images"/*.tar; do

@@ -23,3 +23,14 @@ expect() { # WHAT LIMIT...: what each gets
 		near "${got[i]:-0}" "${limits[i]}" || say "$text: limit ${limits[i]} got $(percent "${got[i]:-0}")"
 	done
 }
+
+# start_anew NAME: ends a program of the node, and starts it with the same words and the same environment
+start_anew() {
+	local pid command environment
+	pid=$(pgrep -x "$1")
+	mapfile -d '' -t command <"/proc/$pid/cmdline"
+	mapfile -d '' -t environment <"/proc/$pid/environ"
+	kill "$pid"
+	until_true 10 sh -c "! kill -0 $pid 2>/dev/null" || say "$1 does not end"
+	env -i "${environment[@]}" "${command[@]}" >>"${CLUSTER_WORK:?}/daemons/$1" 2>&1 &
+}

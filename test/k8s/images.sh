@@ -18,6 +18,11 @@ fi
 printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n' >"$work/containers.conf"
 export CONTAINERS_CONF="$work/containers.conf"
 pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime runc --cgroup-manager cgroupfs "$@"; }
+# How long the image of the page took: runtime.sh adds it to its stopwatch.
+timed() { # COMMAND...
+	local begin=$SECONDS
+	"$@" && echo $((SECONDS - begin)) >"$dir/seconds"
+}
 image() { # NAME DOCKERFILE CONTEXT
 	pod build --network host --layers=false -t "docker.io/library/$1" -f "$2" "$3" >>"$dir/log" 2>&1
 }
@@ -29,7 +34,7 @@ printf 'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n' >"$work/pause/
 if ! {
 	pod import "$dir/base" docker.io/library/debian:bookworm-slim >"$dir/log" 2>&1 &&
 		image pause:test "$work/pause/Dockerfile" "$work/pause" &&
-		image gpuarb:0.1 tools/deploy/kubernetes/Dockerfile "$build/deb" &&
+		timed image gpuarb:0.1 tools/deploy/kubernetes/Dockerfile "$build/deb" &&
 		image gpuarb-k8s:test test/k8s/Dockerfile "$build" &&
 		pod save --format docker-archive --multi-image-archive --output "$work/images.tar" \
 			docker.io/library/{pause:test,gpuarb:0.1,gpuarb-k8s:test} >>"$dir/log" 2>&1

@@ -88,11 +88,7 @@ echo "node: ms from kubectl annotate to the kubelet's swap, and from there to th
 expect "annotated" 20 50
 
 # The kubelet starts anew: the shares stay, the pods run on, annotations go on reaching them.
-kubelet=$(pgrep -x kubelet)
-mapfile -d '' -t command <"/proc/$kubelet/cmdline"
-kill "$kubelet"
-until_true 10 sh -c "! kill -0 $kubelet 2>/dev/null" || say "the kubelet does not end"
-"${command[@]}" >"$work/kubelet" 2>&1 &
+start_anew kubelet
 sleep 15
 annotate "$training" 25
 echo "node: after the kubelet has started anew: $(shares) shares, an annotation in ms: ${times##* }"

@@ -45,7 +45,7 @@ finish() {
 	[ ! -e "$work/pods" ] || clean_node
 	kubectl delete namespace gpuarb "$namespace" --ignore-not-found >/dev/null
 	kubectl delete clusterrole,clusterrolebinding gpuarb-setup --ignore-not-found >/dev/null
-	kubectl get --raw "/api/v1/nodes/$node/status" | jq 'del(.metadata.resourceVersion, .status.capacity["gpuarb.dev/share"], .status.allocatable["gpuarb.dev/share"])' |
+	kubectl get --raw "/api/v1/nodes/$node/status" | jq 'del(.metadata.resourceVersion, .status.capacity["gpuarb.dev/share", "gpuarb.dev/memory-gib"], .status.allocatable["gpuarb.dev/share", "gpuarb.dev/memory-gib"])' |
 		kubectl replace --raw "/api/v1/nodes/$node/status" -f - >/dev/null || say "$node still has shares"
 	rm -rf "$work"
 	[ "$bad" = 0 ] || status=1
@@ -61,6 +61,7 @@ kubectl label namespace "$namespace" pod-security.kubernetes.io/enforce=privileg
 has_account() { k get serviceaccount default >/dev/null 2>&1; }
 until_true 30 has_account || say "the namespace gets no service account"
 cp -r tools/deploy/kubernetes/component "$work/component"
+sed -i "s|gpuarb:0.1|$IMAGE|" "$work/component"/*.yaml
 mkdir "$work/pods"
 # The first container runs as root, others need not: the group that the node was set up for may join.
 pod() { # NAME KEY LIMIT SHARES [USER]
@@ -72,7 +73,7 @@ pod() { # NAME KEY LIMIT SHARES [USER]
 in_pod() { # NAME COMMAND...
 	local name=$1
 	shift
-	k exec "$name" -- env -u LD_PRELOAD "$@"
+	k exec "$name" -c main -- env -u LD_PRELOAD "$@"
 }
 books() { in_pod one gpusim-report --json; }
 wait_for() { k wait --for=condition=Ready --timeout=180s "$@" >/dev/null || say "pods do not start: $(k get pods -o wide)"; }

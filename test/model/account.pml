@@ -1,5 +1,5 @@
 /*
- * An account's record, as in shm/account.c: published from the buffers of an attached slot, or, when a slot
+ * An account's record, as in shm/segment/account.c: published from the buffers of an attached slot, or, when a slot
  * is attached or detached, from the account's home buffers under the directory's lock. Which of a slot's two
  * memory words counts is the record's parity bit.
  *

@@ -1,5 +1,5 @@
 /*
- * Billing by two words, as in shm/running.c: which of acc, total and evicted_v counts is decided by the CAS.
+ * Billing by two words, as in shm/segment/running.c: which of acc, total and evicted_v counts is decided by the CAS.
  * The law, asserted with every store that could break it: the bills add up to the busy clock.
  *
  * -DNC=c    clients; they enter and leave in any order, also twice in a row

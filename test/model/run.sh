@@ -35,6 +35,15 @@ jobs() {
 	mutation|leave settles nothing and calls it left|billing|$torn -DOPS=1 -DMUT_SETTLE_NOTHING|$safe|
 	mutation|reclaim believes a torn record|billing|$torn -DOPS=0 -DCRASHES=1 -DMUT_DROP_TORN|$safe|
 	holds|memory adds up: 2 members, a crash|account|-DOPS=1 -DCRASHES=1|$safe|
+	holds|those below stop, and are woken: 1 below|above|-DROUNDS=3|$safe|
+	holds|those below stop, and are woken: 2 below|above|-DLOWS=2 -DROUNDS=1|$safe|
+	mutation|gates are closed before the CAS|above|-DMUT_CLOSE_FIRST|$safe|
+	mutation|those below are woken before the CAS|above|-DMUT_RELEASE_FIRST|$safe|
+	mutation|who has entered does not look at itself|above|-DMUT_NO_LOOK|$safe|
+	mutation|a tick opens the gate and does not look|above|-DMUT_TICK_BLIND|$safe|
+	mutation|a lease is shown after the look at the set|above|-DMUT_LEASE_LATE|$safe|
+	mutation|the futex word is loaded after the decision|above|-DMUT_WORD_LATE|$safe|
+	mutation|who registers does not look at leases again|above|-DMUT_LEASE_UNSEEN|$safe|
 	mutation|the valid memory word is overwritten|account|-DMUT_SAME_WORD|$safe|
 	mutation|detaching publishes from the slot's buffer|account|-DMUT_DETACH_FROM_SLOT|$safe|
 	mutation|home is written without the directory's lock|account|-DMUT_NO_DIRECTORY|$safe|

@@ -43,7 +43,13 @@ cat >"$out/real.h" <<'EOF'
 #include <cudaVDPAUTypedefs.h>
 EOF
 
-perl "$here/abi-tables.pl" '#include ABI_HEADER' "$top"/include/cuda_abi/*.h >"$out/tables.c"
+# What is newer than that header cannot be compared with it.
+older() {
+	find "$top/include/cuda_abi" -name "*.$1" ! -name 'newer.*' | sort
+}
+awk '!/^DRIVER_CALL/ || $3 + 0 <= 13000' "$here/driver/driver.def" >"$out/driver.def"
+# shellcheck disable=SC2046
+perl "$here/abi-tables.pl" '#include ABI_HEADER' $(older h) >"$out/tables.c"
 $cc -std=gnu11 -w -DABI_HEADER='"cuda_abi.h"' -I"$top/include" -o "$out/ours" "$out/tables.c"
 $cc -std=gnu11 -w -DABI_HEADER='"real.h"' -I"$out" -I"$real" -o "$out/theirs" "$out/tables.c"
 "$out/ours" >"$out/ours.txt"
@@ -66,12 +72,13 @@ cat >"$out/calls.c" <<'EOF'
 #include "driver.def"
 #include "interop.def"
 EOF
-$cc -std=gnu11 -fsyntax-only -I"$out" -I"$top/include" -I"$here" -I"$real" "$out/calls.c"
+$cc -std=gnu11 -fsyntax-only -I"$out" -I"$top/include" -I"$here/driver" -I"$here/runtime" -I"$top" -I"$real" "$out/calls.c"
 
 # And nothing is missing: each call that the real header declares is in our lists.
 $cc -E -P -I"$out" -I"$real" "$out/real.h" |
 	perl -0777 -ne 'print "$_\n" for /\bCUresult\s+(cu[A-Z]\w*)\s*\(/g' | sort -u >"$out/declared"
-perl -ne 'print "$1\n" if /^CU_CALL\((\w+)/' "$top"/include/cuda_abi/*.def | sort -u >"$out/listed"
+# shellcheck disable=SC2046
+perl -ne 'print "$1\n" if /^CU_CALL\((\w+)/' $(older def) | sort -u >"$out/listed"
 if ! diff "$out/declared" "$out/listed" >"$out/diff"; then
 	echo "abi: names that only one of the two declares:" >&2
 	cat "$out/diff" >&2
@@ -86,17 +93,17 @@ if [ -f "$real/cuda_runtime_api.h" ]; then
 #include <cuda_runtime_api.h>
 #include <cuda_profiler_api.h>
 EOF
-	perl "$here/abi-tables.pl" '#include ABI_HEADER' "$here/cudart_abi.h" >"$out/tables_rt.c"
-	sed -n 's/^CUDART_ERROR(\(.*\),.*/printf("\1 %d\\n", (int)\1);/p' "$here/cudart_errors.def" >"$out/errors.h"
+	perl "$here/abi-tables.pl" '#include ABI_HEADER' "$here/runtime/cudart_abi.h" >"$out/tables_rt.c"
+	sed -n 's/^CUDART_ERROR(\(.*\),.*/printf("\1 %d\\n", (int)\1);/p' "$here/runtime/cudart_errors.def" >"$out/errors.h"
 	printf 'static void errors(void)\n{\n#include "errors.h"\n}\nint main(void) { errors(); return tables(); }\n' >"$out/main_rt.h"
 	sed -i 's/^int main(void)/static int tables(void)/' "$out/tables_rt.c"
 	echo '#include "main_rt.h"' >>"$out/tables_rt.c"
-	$cc -std=gnu11 -w -DABI_HEADER='"cudart_abi.h"' -I"$out" -I"$here" -I"$top/include" -o "$out/ours_rt" "$out/tables_rt.c"
+	$cc -std=gnu11 -w -DABI_HEADER='"cudart_abi.h"' -I"$out" -I"$here/driver" -I"$here/runtime" -I"$top" -I"$top/include" -o "$out/ours_rt" "$out/tables_rt.c"
 	$cc -std=gnu11 -w -DABI_HEADER='"real_rt.h"' -I"$out" -I"$real" -o "$out/theirs_rt" "$out/tables_rt.c"
 	"$out/ours_rt" >"$out/ours_rt.txt"
 	"$out/theirs_rt" >"$out/theirs_rt.txt"
 	if ! diff -u "$out/theirs_rt.txt" "$out/ours_rt.txt" >"$out/diff"; then
-		echo "abi: test/sim/cudart_abi.h differs from $real/cuda_runtime_api.h:" >&2
+		echo "abi: test/sim/runtime/cudart_abi.h differs from $real/cuda_runtime_api.h:" >&2
 		head -n 40 "$out/diff" >&2
 		exit 1
 	fi
@@ -106,7 +113,7 @@ EOF
 	_Static_assert(__builtin_types_compatible_p(__typeof__(name), cudaError_t params), #name);
 #include "cudart.def"
 EOF
-	$cc -std=gnu11 -fsyntax-only -Wno-deprecated-declarations -I"$out" -I"$here" -I"$real" "$out/calls_rt.c"
-	runtime=", and $(grep -c '^CUDART_CALL' "$here/cudart.def") of the runtime"
+	$cc -std=gnu11 -fsyntax-only -Wno-deprecated-declarations -I"$out" -I"$here/driver" -I"$here/runtime" -I"$top" -I"$real" "$out/calls_rt.c"
+	runtime=", and $(grep -c '^CUDART_CALL' "$here/runtime/cudart.def") of the runtime"
 fi
 echo "abi: $(wc -l <"$out/ours.txt") values and layouts, $(wc -l <"$out/listed") prototypes agree with $real/cuda.h$runtime"

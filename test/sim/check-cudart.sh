@@ -22,7 +22,7 @@ fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 for stream in legacy per-thread; do
-	"$nvcc" -cudart shared -default-stream $stream -Wno-deprecated-gpu-targets -o "$dir/client" "$here/cudart_client.cu"
+	"$nvcc" -cudart shared -default-stream $stream -Wno-deprecated-gpu-targets -o "$dir/client" "$here/runtime/cudart_client.cu"
 	mkdir "$dir/$stream"
 	out=$(LD_LIBRARY_PATH=$sim GPUSIM_DIR=$dir/$stream timeout 60 "$dir/client")
 	launches=$(GPUSIM_DIR=$dir/$stream "$sim/gpusim-report" --json | sed 's/.*"processes":\[[^]]*"launches":\([0-9]*\).*/\1/')

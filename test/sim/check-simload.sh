@@ -29,7 +29,7 @@ check() {
 	fi
 }
 
-for variant in plain ex coop ptsz; do
+for variant in plain ex coop ptsz dependent; do
 	check --kernel-us=50 --variant="$variant" --pattern=sync
 done
 for wait in sync event poll callback; do
@@ -38,6 +38,7 @@ done
 check --kernel-us=20
 check --kernel-us=200 --pattern=burst --burst=20:20
 check --kernel-us=50 --pattern=random --random-us=300
+check --kernel-us=50 --pattern=open --rate=2000
 check --kernel-us=50 --streams=4 --threads=2 --processes=3
 check --kernel-us=30 --graph=10 --streams=2 --pattern=sync
 check --kernel-us=50 --copy=65536 --copy-every=2 --pattern=sync --wait=event
@@ -46,6 +47,13 @@ check --kernel-us=50 --default-stream --pattern=sync
 check --launches=100 --kernel-us=10
 check --kernel-us=20 --functions=7 --threads=2
 check --kernel-us=2 --host-us=4
+check --kernel-us=50 --streams=4 --priorities
+CUDA_DEVICE_MAX_CONNECTIONS=1 check --kernel-us=50 --streams=4 --pattern=sync
+check --kernel-us=100 --width=40 --processes=2
+check --kernel-us=100 --ranks=3
+check --kernel-us=500 --ranks=2 --pattern=sync
+check --kernel-us=50 --held=host:100
+check --kernel-us=50 --held=value:100 --pattern=sync
 
 # Each function once, whose loading takes at least 20 x 10 ms, and which is not seen on the device.
 "$build/sim/gpusim-report" --reset >/dev/null

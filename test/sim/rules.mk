@@ -3,15 +3,15 @@ SIM     := $(BUILD)/sim
 SIM_OBJ := $(BUILD)/obj/test/sim
 
 # The device model: one shared file, advanced by whoever looks. Also what NVML and the report read.
-SIM_MODEL := shm engine compute predict account settings
+SIM_MODEL := shm engine steady compute residency held predict account settings
 # libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
 SIM_CUDA := defaults procaddr
-SIM_CUDA += driver device context errors
+SIM_CUDA += driver device context errors checkpoint
 SIM_CUDA += stream event submit hostfn memop green
 SIM_CUDA += module library kernels launch occupancy
 SIM_CUDA += memory pool array managed vmm texture ipc
 SIM_CUDA += copy copycalls
-SIM_CUDA += graph graphmem graphparams graphexec capture userobject
+SIM_CUDA += graph graphmem graphparams graphexec capture userobject newer
 
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
@@ -27,58 +27,58 @@ CHECK_PACKAGES += libcriterion-dev
 CHECK    += check-sim
 
 # The real one calls itself directly, whoever else defines its names.
-$(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
+$(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/driver/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 	@ln -sf libcuda.so.1 $(SIM)/libcuda.so
 
-$(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
+$(SIM)/libnvidia-ml.so.1: $(SIM_NVML:%=$(SIM_OBJ)/nvml/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ -lpthread
 	@ln -sf libnvidia-ml.so.1 $(SIM)/libnvidia-ml.so
 
-$(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/%.o) test/sim/cudart.map
+$(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/runtime/%.o) test/sim/runtime/cudart.map
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/cudart.map $(LDFLAGS) -o $@ \
+	$(Q)$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/runtime/cudart.map $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -lpthread -ldl
 
-$(SIM)/gpusim-report: $(SIM_OBJ)/report.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o)
+$(SIM)/gpusim-report: $(SIM_OBJ)/device/report.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
 # The load generator finds the driver by dlopen; simload-linked is the same, bound at link time.
 ALL += $(BUILD)/simload $(BUILD)/simload-linked
-SIMLOAD_OBJ := $(patsubst %,$(BUILD)/obj/test/%.o,simload simload_options simload_work)
+SIMLOAD_OBJ := $(patsubst %,$(BUILD)/obj/test/load/%.o,simload simload_latency simload_lease simload_options simload_work)
 
 $(BUILD)/simload: $(SIMLOAD_OBJ)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl -lm
 
 $(BUILD)/simload-linked: $(SIMLOAD_OBJ) | $(SIM)/libcuda.so.1
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl -lm
 
 # Our own header against NVIDIA's, where a toolkit is installed.
-$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver.def test/sim/interop.def $(wildcard test/sim/cudart*.def) test/sim/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
+$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver/driver.def test/sim/driver/interop.def $(wildcard test/sim/runtime/cudart*.def) test/sim/runtime/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
 
 SIM_TESTS := procaddr nvml nvml_load zeros
 
-$(SIM)/test_%: $(SIM_OBJ)/test_%.o
+$(SIM)/test_%: $(SIM_OBJ)/test/test_%.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
 
 # Tests that are linked with the driver, and read the ground truth by a reader of their own.
-SIM_MODEL_TESTS := order share slices fifo host memory graph errors ipc module
+SIM_MODEL_TESTS := order share slices fifo spatial held queues clock checkpoint host memory graph errors ipc module
 SIM_TESTS       += $(SIM_MODEL_TESTS)
 TESTS           += $(SIM_TESTS:%=$(SIM)/test_%)
-$(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test_%.o $(SIM_OBJ)/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/%.o) | $(SIM)/libcuda.so.1
+$(SIM_MODEL_TESTS:%=$(SIM)/test_%): $(SIM)/test_%: $(SIM_OBJ)/test/test_%.o $(SIM_OBJ)/test/simtest.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lcriterion -lpthread -lm

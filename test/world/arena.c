@@ -2,7 +2,7 @@
  * The memory of the simulated processes: at the same addresses in every run, because some decisions depend on
  * them (a hash of a handle), and gone with the world, because nobody frees what a killed process had.
  */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 #define CLASSES 40
 
 struct block {
-	uint64_t size_class;
+	uint32_t size_class;
+	uint32_t owner;     /* number of the process that allocated it, + 1; 0: the world itself */
 	struct block *next; /* while it is unused */
 };
 _Static_assert(sizeof(struct block) == 16, "what comes behind it is aligned as malloc's");
@@ -24,6 +25,11 @@ static struct {
 	uint64_t used;
 	struct block *unused[CLASSES];
 } arena;
+
+static uint32_t current(void)
+{
+	return world.current ? world.current->process->number + 1 : 0;
+}
 
 static void reserve(void)
 {
@@ -66,6 +72,7 @@ void *world_alloc(size_t size)
 	else
 		b = take(1ull << k);
 	b->size_class = k;
+	b->owner = current();
 	return b + 1;
 }
 
@@ -80,14 +87,19 @@ void *world_alloc_aligned(size_t alignment, size_t size)
 	skip = -(BASE + arena.used + sizeof(*b)) & (alignment - 1);
 	b = (struct block *)((char *)take(skip + sizeof(*b) + ((size + 15) & ~15ull)) + skip);
 	b->size_class = 0;
+	b->owner = current();
 	return b + 1;
 }
 
+/*
+ * A forked child has a copy of its parent's memory, which is the same memory here: what the child frees of it is still
+ * the parent's.
+ */
 void world_free(void *p)
 {
 	struct block *b = (struct block *)p - 1;
 
-	if (!p || !b->size_class)
+	if (!p || !b->size_class || (world.current && b->owner && b->owner != current()))
 		return;
 	b->next = arena.unused[b->size_class];
 	arena.unused[b->size_class] = b;

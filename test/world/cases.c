@@ -1,4 +1,4 @@
-#include "cases.h"
+#include "test/world/cases.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -8,43 +8,38 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../bench/limits_cases.h"
-#include "../sim/model.h"
-#include "faults.h"
-#include "gpu.h"
+#include "bench/devices.h"
+#include "bench/limits_cases.h"
+#include "bench/share_cases.h"
+#include "test/sim/device/model.h"
+#include "test/world/ends.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
 #include "gpuarb/control.h"
-#include "judge.h"
-#include "program.h"
+#include "test/world/jobs.h"
+#include "test/world/judge.h"
+#include "test/world/latency.h"
+#include "test/world/lending.h"
+#include "test/world/program.h"
+#include "test/world/rows.h"
+#include "test/world/turns.h"
 
 #define WARM_NS WORLD_S
-/* gpuarb's busy time may be so far from the GPU's own, in percent. */
+/* gpuarb's busy time may be so far from the GPU's own, in percent; switches, which it cannot see, are in it. */
 #define LAW_PERCENT 1.0
+/* What is let into the queue of one client beside others, twice. */
+#define QUEUED_NS (10 * WORLD_MS)
+/* As far as threads of different processes may be apart: less than a wake-up takes. Programs in random worlds
+ * keep to the order of their times. */
+#define AHEAD_NS (20 * WORLD_US)
 
-int __real_clock_gettime(clockid_t clock, struct timespec *ts);
-
-struct mode {
-	const char *suffix, *mode, *slice_us;
-	double allowance;
-	const char *events, *switch_us; /* only of the unkind modes, which must be asked for by name */
-};
-
-static const struct mode modes[] = {
-	{"", "share", "2000", 1, NULL, NULL},
-	{"-slices", "timeslice", "2000", 3, NULL, NULL},
-	{"-slices1930", "timeslice", "1930", 3, NULL, NULL},
-	{"-slices10", "timeslice", "10000", 3, "engine", "0"},
-	{"-slices30", "timeslice", "30000", 3, "engine", "0"},
-	{"-slices2-unkind", "timeslice", "2000", 3, "slice", "100"},
-	{"-slices10-unkind", "timeslice", "10000", 3, "slice", "100"},
-	{"-slices30-unkind", "timeslice", "30000", 3, "slice", "100"},
-	{"-fifo", "fifo", "2000", 3, "engine", "0"},
-};
-
-static bool wanted(const char *pattern, const char *name, const struct mode *mode)
+static bool wanted(const char *pattern, const char *name, const struct device *device)
 {
 	if (!strcmp(pattern, "all"))
-		return !mode->events;
-	return !fnmatch(pattern, name, 0) && (!mode->events || strstr(pattern, mode->suffix));
+		return !device->by_name;
+	if (!strcmp(pattern, "shared"))
+		return !device->by_name && !device->suffix[0];
+	return !fnmatch(pattern, name, 0) && (!device->by_name || strstr(pattern, device->suffix));
 }
 
 struct run {
@@ -54,23 +49,19 @@ struct run {
 	struct program programs[CLIENTS];
 	struct gpuarb_picture before, after;
 	double got[CLIENTS], busy_s, elapsed_s;
+	double least[CLIENTS]; /* percent of a second, of those that have a request */
 };
 
 static double worst_error;
 static char worst_case[64];
 
-static double real_s(void)
-{
-	struct timespec ts;
-
-	__real_clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 void world_quiet(void)
 {
-	world.weather = (struct world_weather){
-		.late_ns = 30 * WORLD_US, .very_late_in = 0, .clock_ns = 25, .call_ns = 300};
+	world.weather = (struct world_weather){.late_ns = 30 * WORLD_US,
+		.very_late_in = 0,
+		.clock_ns = 25,
+		.call_ns = 300,
+		.ahead_ns = AHEAD_NS};
 }
 
 /* A virtual machine whose host takes its time away: late wake-ups, some by 5 ms, and pauses anywhere. */
@@ -83,7 +74,8 @@ void world_robbed(void)
 		.late_ns = 60 * WORLD_US,
 		.very_late_in = 3000,
 		.clock_ns = 35,
-		.call_ns = 600};
+		.call_ns = 600,
+		.ahead_ns = AHEAD_NS};
 }
 
 static void look(struct run *r, struct gpuarb_picture *picture)
@@ -127,10 +119,53 @@ static void set_limit(struct run *r, unsigned percent)
 		world_fail("the limit cannot be changed: %s", err.text);
 }
 
+/* What a client was promised in every second, and is to get; 0: nothing. */
+static double promised(const struct client *client)
+{
+	const char *request = client->more ? strstr(client->more, "GPUARB_REQUEST=") : NULL;
+	double percent = request ? atof(request + strlen("GPUARB_REQUEST=")) : 0;
+
+	return client->target >= percent ? percent : 0;
+}
+
+static void attained(struct run *r, uint64_t from_ns);
+
+/* The least of each second. */
+static void pass_seconds(struct run *r, double seconds)
+{
+	double had[CLIENTS] = {0};
+	uint64_t from = world.now_ns;
+
+	for (unsigned i = 0; i < r->n; i++)
+		r->least[i] = 100;
+	for (unsigned s = 1; s <= seconds && !world.failed; s++) {
+		world_run(from + s * WORLD_S, judge_step);
+		attained(r, from);
+		for (unsigned i = 0; i < r->n; i++) {
+			double got = r->got[i] * s;
+
+			r->least[i] = fmin(r->least[i], got - had[i]);
+			had[i] = got;
+		}
+	}
+}
+
+static bool promises(const struct limits_case *c)
+{
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (c->clients[i].kernel_us > 0 && promised(&c->clients[i]))
+			return true;
+	return false;
+}
+
 static void pass_time(struct run *r, double seconds)
 {
 	const struct limits_case *c = r->what;
 
+	if (promises(c)) {
+		pass_seconds(r, seconds);
+		return;
+	}
 	if (!c->other) {
 		world_run(world.now_ns + (uint64_t)(seconds * 1e9), judge_step);
 		return;
@@ -157,8 +192,7 @@ static void attained(struct run *r, uint64_t from_ns)
 		for (unsigned k = 0; k < p->load.processes; k++)
 			for (int j = 0; j < n; j++)
 				if (list[j].pid == (int)(1000 + p->process[k]->number))
-					r->got[i] +=
-						100 * (double)list[j].device_ns / 1e9 / r->elapsed_s;
+					r->got[i] += 100 * (double)list[j].device_ns / 1e9 / r->elapsed_s;
 	}
 }
 
@@ -181,26 +215,27 @@ static void start(struct run *r, const struct case_options *o)
 	}
 }
 
-static bool judge(struct run *r, const struct mode *mode, const struct case_options *o, double took_s)
+static bool judge(struct run *r, const struct device *device, const struct case_options *o, double took_s)
 {
 	const struct limits_case *c = r->what;
 	double busy = (double)(r->after.busy_now_ns - r->before.busy_now_ns) / 1e9;
 	double law = r->busy_s > 0 ? 100 * (busy / r->busy_s - 1) : 0, worst = 0, apart = 0;
 	double utilisation = 100 * r->busy_s / r->elapsed_s;
+	double lost = device_lost_pct(device->settings);
 	json_t *clients = json_array();
-	bool bad;
+	bool bad, broken = false;
 
 	for (unsigned i = 0; i < r->n; i++) {
-		double target = c->clients[i].target, error = fabs(r->got[i] - target);
+		double target = c->clients[i].target;
+		double error = device_error(device->settings, r->got[i], target);
 		double bill = fabs(r->got[i] - billed(r, i));
 
 		if (target != WHATEVER && !(error <= worst))
 			worst = error;
 		if (!(bill <= apart))
 			apart = bill;
-		json_array_append_new(clients,
-			json_pack("{s:f,s:f,s:f}", "target", target, "attained", r->got[i], "billed",
-				billed(r, i)));
+		json_array_append_new(clients, json_pack("{s:f,s:f,s:f}", "target", target, "attained",
+						       r->got[i], "billed", billed(r, i)));
 		if (!o->json && !o->brief)
 			printf("#   %-22s client %u: target %6.2f, attained %6.2f, billed %6.2f\n", r->name,
 				i, target, r->got[i], billed(r, i));
@@ -209,19 +244,26 @@ static bool judge(struct run *r, const struct mode *mode, const struct case_opti
 		worst_error = worst;
 		snprintf(worst_case, sizeof(worst_case), "%s", r->name);
 	}
-	bad = world.failed || worst > mode->allowance * c->allowed ||
-	      fabs(law) > mode->allowance * LAW_PERCENT ||
-	      (c->utilisation > 0 && 100 - utilisation > mode->allowance * (100 - c->utilisation)) ||
-	      (c->bill > 0 && apart > mode->allowance * c->bill);
+	for (unsigned i = 0; i < r->n; i++)
+		if (promised(&c->clients[i]) &&
+			r->least[i] < promised(&c->clients[i]) - device->allowance * c->allowed) {
+			printf("#   %s: client %u was promised %g percent, and got %.2f of one second\n",
+				r->name, i, promised(&c->clients[i]), r->least[i]);
+			broken = true;
+		}
+	bad = world.failed || broken || worst > device->allowance * c->allowed ||
+	      -law > device->allowance * LAW_PERCENT || law > device->allowance * LAW_PERCENT + lost ||
+	      (c->utilisation > 0 && 100 - lost - utilisation > device->allowance * (100 - c->utilisation)) ||
+	      (c->bill > 0 && apart > device->allowance * c->bill);
 	if (o->json)
-		json_array_append_new(o->json,
-			json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:o}", "case", r->name, "error", worst,
-				"allowed", mode->allowance * c->allowed, "law", law, "bill", apart,
-				"utilisation", utilisation, "speed", r->elapsed_s / took_s, "failed", bad,
-				"clients", clients));
+		json_array_append_new(
+			o->json, json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:o}", "case", r->name, "error",
+					 worst, "allowed", device->allowance * c->allowed, "law", law, "bill",
+					 apart, "utilisation", utilisation, "speed", r->elapsed_s / took_s,
+					 "failed", bad, "clients", clients));
 	else if (!o->brief || bad)
 		printf("%-24s error %6.3f (%.1f)  bills %6.3f  busy %+6.3f %%  used %6.2f %%  x%-6.0f %s\n",
-			r->name, worst, mode->allowance * c->allowed, apart, law, utilisation,
+			r->name, worst, device->allowance * c->allowed, apart, law, utilisation,
 			r->elapsed_s / took_s, bad ? "FAILED" : "ok");
 	if (!o->json)
 		json_decref(clients);
@@ -229,23 +271,29 @@ static bool judge(struct run *r, const struct mode *mode, const struct case_opti
 	return bad;
 }
 
-static bool run_case(const struct limits_case *c, const struct mode *mode, const struct case_options *o)
+/* Several kernels, or what is queued of short ones, may be under way when a quota is used up. */
+static uint64_t over_ns(const struct limits_case *c)
+{
+	double longest_us = 0;
+
+	for (unsigned i = 0; i < CLIENTS; i++)
+		longest_us = c->clients[i].kernel_us > longest_us ? c->clients[i].kernel_us : longest_us;
+	return c->other ? 0 : QUEUED_NS + (uint64_t)(3e3 * longest_us);
+}
+
+static bool run_case(const struct limits_case *c, const struct device *device, const struct case_options *o)
 {
 	static struct run r;
+	struct device_environment before;
 	struct sim_device_info info;
 	uint64_t from;
-	double began = real_s();
+	double began = world_cpu_s();
 	bool bad;
 
 	memset(&r, 0, sizeof(r));
 	r.what = c;
-	snprintf(r.name, sizeof(r.name), "%s%s", c->name, mode->suffix);
-	setenv("GPUSIM_MODE", mode->mode, 1);
-	setenv("GPUSIM_SLICE_US", mode->slice_us, 1);
-	if (mode->events) {
-		setenv("GPUSIM_EVENTS", mode->events, 1);
-		setenv("GPUSIM_SWITCH_US", mode->switch_us, 1);
-	}
+	snprintf(r.name, sizeof(r.name), "%s%s", c->name, device->suffix);
+	device_settings_apply(&before, device->settings);
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
 	world_begin(o->seed);
 	faults = (struct faults){0};
@@ -255,6 +303,7 @@ static bool run_case(const struct limits_case *c, const struct mode *mode, const
 		world_quiet();
 	world_gpu_begin();
 	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
+	world_terms.over_ns = over_ns(c);
 	judge_begin();
 	sim_device_info(0, &info);
 	snprintf(r.uuid, sizeof(r.uuid), "%s", info.uuid);
@@ -270,29 +319,41 @@ static bool run_case(const struct limits_case *c, const struct mode *mode, const
 	attained(&r, from);
 	if (world.failed)
 		world_tell();
-	bad = judge(&r, mode, o, real_s() - began);
+	bad = judge(&r, device, o, world_cpu_s() - began);
 	judge_end();
 	world_end();
+	device_settings_restore(&before);
 	return bad;
 }
 
 int cases_run(const struct case_options *o)
 {
-	int bad = 0, n = 0;
+	const size_t ncases = sizeof(cases) / sizeof(cases[0]),
+		     nshares = sizeof(share_cases) / sizeof(share_cases[0]);
+	int rows = 0, bad = device_rows_run(o, &rows), n = 0;
 
-	for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++)
-		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	bad += ends_run(o, &rows);
+	bad += turns_run(o, &rows);
+	bad += latency_run(o, &rows);
+	bad += lending_run(o, &rows);
+	bad += jobs_run(o, &rows);
+
+	for (size_t m = 0; m < sizeof(devices) / sizeof(devices[0]); m++)
+		for (size_t i = 0; i < ncases + nshares; i++) {
+			const struct limits_case *c = i < ncases ? &cases[i] : &share_cases[i - ncases];
 			char name[80];
 
-			snprintf(name, sizeof(name), "%s%s", cases[i].name, modes[m].suffix);
-			if (!wanted(o->pattern, name, &modes[m]))
+			snprintf(name, sizeof(name), "%s%s", c->name, devices[m].suffix);
+			/* Requests and weights are asked for by their names. */
+			if (!wanted(o->pattern, name, &devices[m]) ||
+				(i >= ncases && strncmp(o->pattern, "request", 7)))
 				continue;
 			n++;
-			bad += run_case(&cases[i], &modes[m], o);
+			bad += run_case(c, &devices[m], o);
 		}
 	if (!o->json && n)
 		printf("world: %d cases, %g virtual seconds each, %s machine: the largest error is %.3f points (%s), "
 		       "%d failed\n",
 			n, o->seconds, o->robbed ? "robbed" : "quiet", worst_error, worst_case, bad);
-	return n ? bad : -1;
+	return n || rows ? bad : -1;
 }

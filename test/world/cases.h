@@ -11,7 +11,7 @@ struct case_options {
 	double seconds;
 	uint64_t seed;
 	bool robbed;  /* a machine that is robbed of its time, not a quiet one */
-	bool brief;  /* only what failed, and a line at the end */
+	bool brief;   /* only what failed, and a line at the end */
 	json_t *json; /* an array, or NULL */
 };
 

@@ -1,5 +1,5 @@
 /* Chance by a seed: xoshiro256**, the same on every machine. */
-#include "world.h"
+#include "test/world/world.h"
 
 static uint64_t splitmix(uint64_t *x)
 {

@@ -14,11 +14,12 @@ build() {
 	}
 	hashes "$dir/$1/world" >"$dir/$1.hashes"
 }
-build gcc gcc -O2
+build gcc "${GCC:-gcc}" -O2
 hashes "$dir/gcc/world" >"$dir/again.hashes"
-build gcc-O0 gcc -O0
+build gcc-O0 "${GCC:-gcc}" -O0
 if command -v clang >/dev/null; then
-	build clang clang -O2
+	build clang "${CLANG:-clang}" -O2
+	build clang-O0 "${CLANG:-clang}" -O0
 fi
 for f in "$dir"/*.hashes; do
 	cmp -s "$dir/gcc.hashes" "$f" || {

@@ -1,4 +1,4 @@
-#include "coro.h"
+#include "test/world/coro.h"
 
 #include <stdint.h>
 #include <stdio.h>

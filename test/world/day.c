@@ -3,7 +3,7 @@
  * again, are killed, and whose limits are exchanged now and then. At the end the law must hold to the tick, and
  * each must have had what its limits allowed over the day, to a tenth of a point.
  */
-#include "day.h"
+#include "test/world/day.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +11,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "../sim/model.h"
-#include "faults.h"
-#include "gpu.h"
+#include "test/sim/device/model.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
 #include "gpuarb/control.h"
-#include "judge.h"
-#include "program.h"
+#include "test/world/judge.h"
+#include "test/world/program.h"
 
 #define TENANTS      8
 #define CHANGE_NS    (300 * WORLD_S) /* between two changes of limits, on average */
@@ -24,8 +24,6 @@
 #define OFF_POINTS   0.1
 #define LIFE_S       120 /* of a program, on average */
 #define AWAY_MOST_MS 200
-
-int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 
 static struct {
 	struct program programs[TENANTS];
@@ -132,14 +130,6 @@ static void *administrator(void *argument)
 	}
 }
 
-static double real_s(void)
-{
-	struct timespec ts;
-
-	__real_clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 static int judge_day(double began)
 {
 	double elapsed = (double)(world.now_ns - world.start_ns), billed = 0;
@@ -161,9 +151,9 @@ static int judge_day(double began)
 		printf("%-8s allowed %8.4f  got %8.4f  off by %+.4f points%s\n", name, allowed, got,
 			got - allowed, fabs(got - allowed) > OFF_POINTS ? "  FAILED" : "");
 	}
-	printf("day: %.1f h in %.0f s (x%.0f), %u starts, %llu kills, %u changes of limits; the GPU was busy for "
+	printf("day: %.1f h in %.0f s of processor time (x%.0f), %u starts, %llu kills, %u changes of limits; the GPU was busy for "
 	       "%.3f s, bills are %.3f s\n",
-		elapsed / 3.6e12, real_s() - began, elapsed / 1e9 / (real_s() - began), day.starts,
+		elapsed / 3.6e12, world_cpu_s() - began, elapsed / 1e9 / (world_cpu_s() - began), day.starts,
 		(unsigned long long)world.kills, day.changes, (double)state.busy_ns / 1e9, billed / 1e9);
 	return bad;
 }
@@ -171,7 +161,7 @@ static int judge_day(double began)
 int day_run(uint64_t seed, double hours)
 {
 	struct world_process *others;
-	double began = real_s();
+	double began = world_cpu_s();
 	int bad = 0;
 
 	memset(&day, 0, sizeof(day));

@@ -1,13 +1,14 @@
 /* How the preload and the load find the driver: by name, among the functions of the simulated one. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "../../preload/elf.h"
-#include "../../preload/hooks.h"
-#include "../../preload/symbols.h"
-#include "faults.h"
-#include "world.h"
+#include "preload/hooks/elf.h"
+#include "preload/hooks/hooks.h"
+#include "preload/hooks/symbols.h"
+#include "test/world/faults.h"
+#include "test/world/world.h"
 
 /* Its functions are linked in under names with this in front of them. */
 #define PREFIX "sim_"
@@ -110,14 +111,18 @@ arb_dlsym_fn *arb_libc_dlsym(void)
 	return NULL;
 }
 
-/* As a program's look-up goes with the preload: what it hooks is its own. */
+/* As a program's look-up goes with the preload: what it hooks is its own. Not for one that is run without it. */
 void *__wrap_dlsym(void *handle, const char *name)
 {
 	const struct hook *hook;
 
 	if (!world.current)
 		return __real_dlsym(handle, name);
-	hook = arb_hook_find(name);
+	if (!strcmp(name, "gpuarb_acquire"))
+		return (void *)world_acquire;
+	if (!strcmp(name, "gpuarb_release"))
+		return (void *)world_release;
+	hook = getenv("WORLD_WITHOUT_PRELOAD") ? NULL : arb_hook_find(name);
 	return hook ? hook->wrapper : driver_function(name);
 }
 

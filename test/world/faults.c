@@ -1,10 +1,11 @@
-#include "faults.h"
+#include "test/world/faults.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "gpuarb/control.h"
-#include "judge.h"
+#include "test/world/judge.h"
+#include "test/world/smaller.h"
 
 struct faults faults;
 
@@ -32,6 +33,18 @@ void faults_draw(bool polite)
 		faults.garbles = 1 + world_chance_below(&world.programs, 30);
 	if (!polite && world_chance_below(&world.programs, 6) == 0)
 		faults.fails = 2 + world_chance_below(&world.programs, 1000);
+	if (world_chance_below(&world.programs, 6) == 0)
+		faults.forks = 5 + world_chance_below(&world.programs, 60);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.swaps = 2 + world_chance_below(&world.programs, 60);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.abandons = 1 + world_chance_below(&world.programs, 2);
+	smaller_faults();
+}
+
+bool faults_limits_move(void)
+{
+	return faults.changes || faults.swaps;
 }
 
 uint64_t faults_patience_ns(void)
@@ -83,6 +96,56 @@ static void *stopper(void *argument)
 		p = victim();
 		if (p && !p->stopped)
 			world_stop(p, world_chance_exp(&world.programs, 50 * WORLD_MS));
+	}
+}
+
+/* A child that does nothing with the GPU, and may outlive its parent: what is open stays so, what is locked must not. */
+static void *bystander(void *argument)
+{
+	world_sleep((uint64_t)(uintptr_t)argument);
+	return NULL;
+}
+
+static void *forker(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		struct world_process *p;
+		uint64_t life = world_chance_exp(&world.programs, 60 * WORLD_MS);
+
+		world_sleep(world_chance_exp(&world.programs, faults.forks * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		p = victim();
+		if (!p || p->stopped)
+			continue;
+		world_does("forks", p->number, life);
+		world_fork(p, "child", bystander, (void *)(uintptr_t)(life < WORLD_S ? life : WORLD_S));
+	}
+}
+
+/* What the kubelet does with an annotation, and what else may become of such a file. */
+static void *swapper(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		char path[64], text[64];
+		unsigned account = (unsigned)world_chance_below(&world.programs, 4);
+		unsigned kind = (unsigned)world_chance_below(&world.programs, 8);
+		unsigned percent = 1 + (unsigned)world_chance_below(&world.programs, 100);
+
+		world_sleep(world_chance_exp(&world.programs, faults.swaps * WORLD_MS));
+		if (world.now_ns >= plan.end_ns)
+			return NULL;
+		snprintf(path, sizeof(path), FAULTS_LIMITS, account);
+		/* As annotations are written, as a bare number, and with a quote that does not end. */
+		if (kind < 4)
+			snprintf(text, sizeof(text), "gpuarb.dev/core-limit=\"%u\"\n", percent);
+		else
+			snprintf(text, sizeof(text), "%s%u", kind < 6 ? "" : "gpuarb.dev/core-limit=\"",
+				percent);
+		world_does("replaces a limits file", account, kind == 7 ? 0 : percent);
+		world_text(path, kind == 7 ? NULL : text);
 	}
 }
 
@@ -147,7 +210,9 @@ static void *changer(void *argument)
 		snprintf(account, sizeof(account), "account%u",
 			(unsigned)world_chance_below(&world.programs, 4));
 		snprintf(value, sizeof(value), "%llu",
-			(unsigned long long)(k == 1 ? n * 20000 : k == 3 || k == 5 ? 10 + n : n));
+			(unsigned long long)(k == 1             ? n * 20000
+					     : k == 3 || k == 5 ? 10 + n
+								: n));
 		if (k == 6)
 			snprintf(value, sizeof(value), "%s", policies[n % 4]);
 		if (k == 7)
@@ -191,6 +256,10 @@ void faults_start(uint64_t end_ns, void (*followed)(struct world_process *dead))
 		world_thread_new(p, "stopper", world.now_ns, stopper, NULL);
 	if (faults.replaces)
 		world_thread_new(p, "remover", world.now_ns, remover, NULL);
+	if (faults.forks)
+		world_thread_new(p, "forker", world.now_ns, forker, NULL);
+	if (faults.swaps)
+		world_thread_new(p, "swapper", world.now_ns, swapper, NULL);
 	if (faults.garbles)
 		world_thread_new(p, "garbler", world.now_ns, garbler, NULL);
 	if (faults.changes)

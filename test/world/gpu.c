@@ -5,7 +5,7 @@
  * What the simulated driver has one of in each process, and what is left of such words in the preload, lies in
  * one section of this program (world_state). Before a process runs, its own copy is brought there.
  */
-#include "gpu.h"
+#include "test/world/gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../preload/device.h"
-#include "../../preload/memory_table.h"
-#include "../../preload/track.h"
-#include "../sim/engine.h"
-#include "../sim/shm.h"
+#include "preload/process/device.h"
+#include "preload/memory/memory_table.h"
+#include "preload/track/track.h"
+#include "test/sim/device/engine.h"
+#include "test/sim/device/shm.h"
 
 #define FIRST_BYTES (((sizeof(struct sim_file) + 4095) / 4096) * 4096)
 #define FILE_BYTES  (FIRST_BYTES + (uint64_t)SIM_MAX_RINGS * SIM_RING_OPS * sizeof(struct sim_op))
@@ -102,6 +102,11 @@ void world_gpu_begin(void)
 	memcpy(__start_world_tls, gpu.fresh_tls, tls_bytes());
 }
 
+bool world_gpu_used(void)
+{
+	return gpu.used;
+}
+
 void world_gpu_end(void)
 {
 	gpu.loaded = NULL;
@@ -156,6 +161,14 @@ void world_gpu_enter(struct world_thread *t)
 	}
 }
 
+void world_gpu_thread_gone(struct world_thread *t)
+{
+	if (gpu.loaded_tls == t)
+		gpu.loaded_tls = NULL;
+	if (gpu.spinner == t)
+		gpu.spinner = NULL;
+}
+
 /* The kernel takes everything from one that has ended. */
 void world_gpu_ended(struct world_process *p)
 {
@@ -186,6 +199,14 @@ uint64_t sim_clock_ns(void)
 	return world.now_ns;
 }
 
+uint64_t sim_stamp_ns(void)
+{
+	if (world.current && !gpu.locked)
+		world_spend(world.weather.clock_ns);
+	gpu.spins = 0;
+	return world.now_ns;
+}
+
 void sim_futex_wait(uint32_t *word, uint32_t value, uint64_t until_ns)
 {
 	gpu.spins = 0;
@@ -209,6 +230,7 @@ void sim_wake_later(uint32_t *word)
 
 void sim_lock(void)
 {
+	world_meet();
 	if (gpu.locked)
 		world_fail("the GPU's lock is taken twice");
 	gpu.locked = true;

@@ -2,14 +2,18 @@
 #ifndef WORLD_GPU_H
 #define WORLD_GPU_H
 
-#include "world.h"
+#include "test/world/world.h"
 
 /* From here on this world has a GPU: what it is like is read from the environment of `world`. */
 void world_gpu_begin(void);
 void world_gpu_process(struct world_process *p);
 void world_gpu_thread(struct world_thread *t);
+void world_gpu_thread_gone(struct world_thread *t);
 void world_gpu_enter(struct world_thread *t);
 void world_gpu_ended(struct world_process *p);
 void world_gpu_end(void);
+
+/* Whether there is a GPU in this world at all. */
+bool world_gpu_used(void);
 
 #endif

@@ -1,28 +1,39 @@
-#include "judge.h"
+#include "test/world/judge.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "../../shm/account.h"
-#include "../../shm/atomic.h"
-#include "../../shm/check.h"
-#include "../../shm/client.h"
-#include "../../shm/running.h"
-#include "../../shm/text.h"
-#include "faults.h"
+#include "shm/segment/account.h"
+#include "shm/base/atomic.h"
+#include "shm/segment/check.h"
+#include "shm/client/client_state.h"
+#include "shm/segment/running.h"
+#include "shm/base/text.h"
+#include "test/world/debts.h"
+#include "test/sim/device/model.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
-#include "records.h"
+#include "test/world/records.h"
+#include "test/world/windows.h"
 
 /* Who has been woken, or let in, is seen to move within this time, unless it was held up. */
 #define LOST_NS (2 * WORLD_MS)
+/* Sleepers are looked at so often. */
+#define SLEEPERS_NS (50 * WORLD_US)
+/* The rest of the record is looked at after so many steps also where nothing in it has changed: time has passed. */
+#define SAME_STEPS 8
 
 struct world_terms world_terms;
 
 static struct {
 	struct arb_segment seg;
 	bool open;
+	uint64_t files; /* names of files that were given or taken away when it was opened */
 	uint64_t steps, head;
+	uint64_t sleepers_ns;           /* when sleepers were looked at */
 	uint64_t reserved, reserved_at; /* the reservation that was last seen, and since when */
 	uint64_t t, v, busy;            /* which never go back */
 } judge;
@@ -36,20 +47,43 @@ static void say(void *argument, const char *sentence)
 struct arb_segment *judge_segment(void)
 {
 	/* It may have been removed, and made anew. */
-	if (judge.open && world_file(WORLD_STATE, NULL) != (void *)judge.seg.header) {
+	if (judge.open && judge.files != world_files() &&
+		world_file(WORLD_STATE, NULL) != (void *)judge.seg.header) {
 		arb_segment_close(&judge.seg);
 		judge.open = false;
 		judge.t = judge.v = judge.busy = judge.head = judge.reserved = 0;
 	}
+	judge.files = world_files();
 	if (!judge.open)
 		judge.open = arb_segment_open(&judge.seg, WORLD_DIR, WORLD_GPU, false, NULL, NULL) == 0;
 	return judge.open ? &judge.seg : NULL;
+}
+
+/* Of the other GPUs, where there are several: the law and the invariants. */
+static void check_others(void)
+{
+	for (int i = 1; world_gpu_used() && i < sim_device_count(); i++) {
+		struct sim_device_info info;
+		struct arb_segment seg;
+		char path[160];
+
+		sim_device_info(i, &info);
+		snprintf(path, sizeof(path), "%s/state/%s", WORLD_DIR, info.uuid);
+		if (!world_file(path, NULL) ||
+			arb_segment_open(&seg, WORLD_DIR, info.uuid, false, NULL, NULL) != 0)
+			continue;
+		if (arb_check(&seg, say, NULL) == -EBUSY)
+			world_fail("the segment of %s never stands still, although nobody runs", info.uuid);
+		arb_segment_close(&seg);
+	}
 }
 
 void judge_begin(void)
 {
 	memset(&judge, 0, sizeof(judge));
 	records_begin();
+	windows_begin();
+	debts_begin();
 }
 
 void judge_end(void)
@@ -81,6 +115,9 @@ static bool anybody_held_up(void)
 /* Who sleeps although the word on which it sleeps has changed was not woken by whoever changed it. */
 static void check_sleepers(void)
 {
+	if (world.now_ns < judge.sleepers_ns + SLEEPERS_NS)
+		return;
+	judge.sleepers_ns = world.now_ns;
 	for (unsigned i = 0; i < world.nthreads; i++) {
 		struct world_thread *t = world.threads[i];
 
@@ -122,8 +159,10 @@ static void check_reservation(const struct arb_snap *s)
 		/* Where nobody runs it may enter: it did not see the reservation before it slept, or was not
 		 * woken for it. */
 		if (t->state == THREAD_WAITING && t->word == &judge.seg.slots[slot].wake.v &&
-			(t->since_ns < judge.reserved_at || (!s->weight && world.now_ns > t->since_ns + LOST_NS)))
-			world_fail("lost wake-up: slot %u sleeps, and its place has been kept for it for %.3f ms",
+			(t->since_ns < judge.reserved_at ||
+				(!s->weight && world.now_ns > t->since_ns + LOST_NS)))
+			world_fail(
+				"lost wake-up: slot %u sleeps, and its place has been kept for it for %.3f ms",
 				slot, (double)(world.now_ns - judge.reserved_at) / 1e6);
 	}
 }
@@ -156,17 +195,24 @@ void judge_step(void)
 	struct arb_snap s;
 	int r;
 
-	if (world.failed || !judge_segment() || world_terms.garbage)
+	if (world.failed || world_terms.garbage)
 		return;
-	if (++judge.steps % world_terms.every == 0) {
+	/* Nothing that others see has changed. */
+	if (++judge.steps % SAME_STEPS && judge.steps % world_terms.every && !world.touched)
+		return;
+	if (!judge_segment())
+		return;
+	if (judge.steps % world_terms.every == 0) {
 		r = arb_check(&judge.seg, say, NULL);
 		if (r == -EBUSY)
 			world_fail("the segment never stands still, although nobody runs");
+		check_others();
 	}
-	if (faults.changes)
+	if (faults_limits_move())
 		records_accounts(&judge.seg);
+	debts_step(&judge.seg);
 	/* The rest depends on the record alone, and holds until that is another. */
-	if (world.failed || (judge.head == arb_load64(&judge.seg.header->head) && judge.steps % 8))
+	if (world.failed || (judge.head == arb_load64(&judge.seg.header->head) && judge.steps % SAME_STEPS))
 		return;
 	if (arb_running_read(&judge.seg, &s) < 0)
 		return;
@@ -179,6 +225,7 @@ void judge_step(void)
 	check_sleepers();
 	check_reservation(&s);
 	records_step(&judge.seg, &s);
+	windows_step(&judge.seg, &s);
 }
 
 bool judge_used(const char *account, uint64_t *used_ns)
@@ -227,8 +274,9 @@ void judge_rest(void)
 			(long long)(sum - s.busy));
 	if (s.weight || s.reserved || members(s.running, s.words) || members(s.waiting, s.words) ||
 		members(s.evicted, s.words))
-		world_fail("nobody is left, and somebody is in the set: W %u, running %u, waiting %u, evicted "
-			   "%u, reservation %llx",
+		world_fail(
+			"nobody is left, and somebody is in the set: W %u, running %u, waiting %u, evicted "
+			"%u, reservation %llx",
 			s.weight, members(s.running, s.words), members(s.waiting, s.words),
 			members(s.evicted, s.words), (unsigned long long)s.reserved);
 	for (uint32_t i = 0; i < judge.seg.nslots; i++)
@@ -246,10 +294,8 @@ static void say_nothing(void *argument, const char *sentence)
 /* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
 static void *last_one(void *argument)
 {
-	struct gpuarb_options o = {.gpu = WORLD_GPU,
-		.dir = WORLD_DIR,
-		.conf = "/dev/null",
-		.account = "late"};
+	struct gpuarb_options o = {
+		.gpu = WORLD_GPU, .dir = WORLD_DIR, .conf = "/dev/null", .account = "late"};
 	struct gpuarb_client *client;
 	struct gpuarb_error err = {0};
 	int r;
@@ -258,7 +304,8 @@ static void *last_one(void *argument)
 	world_does("cleans up behind everybody", 0, 0);
 	if (world_terms.garbage)
 		gpuarb_control_repair(WORLD_DIR, WORLD_GPU, say_nothing, NULL, &err);
-	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0; i++)
+	for (int i = 0; i < 2000 && (r = gpuarb_control_reap(WORLD_DIR, WORLD_GPU, NULL, NULL, &err)) < 0;
+		i++)
 		world_sleep(WORLD_MS);
 	if (r < 0 && r != -ENOENT && !world_terms.garbage)
 		world_fail("the dead cannot be cleaned up behind: %s", err.text);
@@ -280,8 +327,8 @@ void judge_aftermath(const char *const *environment)
 {
 	for (unsigned i = 0; i < world.nthreads && !world.failed; i++)
 		if (world.threads[i]->state != THREAD_GONE)
-			world_fail("thread %u (%s) of process %u never ends", i, world.threads[i]->name,
-				world.threads[i]->process->number);
+			world_fail("thread %u (%s) of process %u never ends", world.threads[i]->number,
+				world.threads[i]->name, world.threads[i]->process->number);
 	if (world.failed)
 		return;
 	world_thread_new(world_process_new(environment), "newcomer", world.now_ns, last_one, NULL);

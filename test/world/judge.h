@@ -2,23 +2,27 @@
 #ifndef WORLD_JUDGE_H
 #define WORLD_JUDGE_H
 
-#include "world.h"
+#include "test/world/world.h"
 
-#include "../../shm/segment.h"
+#include "shm/segment/segment.h"
 
-#define WORLD_DIR "/world"
-#define WORLD_GPU "GPU-00000000-0000-0000-0000-000000000001"
+#define WORLD_DIR   "/world"
+#define WORLD_GPU   "GPU-00000000-0000-0000-0000-000000000001"
 #define WORLD_STATE WORLD_DIR "/state/" WORLD_GPU
 
 /* What this world promises, so that it can be held to it. */
 struct world_terms {
-	bool exclusive;      /* never two in the set */
-	bool quotas_fixed;   /* no account is ever above its memory quota */
-	bool quiet;          /* nobody is killed, stopped or writes garbage: what is late was lost */
-	bool polite;         /* everybody who waits enters when it may, and leaves when told to */
-	bool prompt;         /* and nobody is stopped, or held up for long */
-	bool garbage;        /* somebody writes it: what is read may be anything, for a while */
-	unsigned every;      /* steps between two looks at everything */
+	bool exclusive;    /* never two in the set */
+	bool quotas_fixed; /* no account is ever above its memory quota */
+	bool quiet;        /* nobody is killed, stopped or writes garbage: what is late was lost */
+	bool polite;       /* everybody who waits enters when it may, and leaves when told to */
+	bool prompt;       /* and nobody is stopped, or held up for long */
+	bool garbage;      /* somebody writes it: what is read may be anything, for a while */
+	uint64_t
+		work_ns; /* nobody is held up, and a piece of work takes at most so long; 0: that is not known */
+	uint64_t
+		over_ns; /* limits are judged over every window, and so much may be under way; 0: they are not */
+	unsigned every; /* steps between two looks at everything */
 };
 extern struct world_terms world_terms;
 

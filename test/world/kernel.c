@@ -1,5 +1,5 @@
 /* The kernel, as far as a client asks for it: files in memory, byte locks of open files, futexes, time. */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../shm/os.h"
+#include "shm/base/os.h"
 
 #define FILES        256 /* also those that were removed: somebody may have them mapped */
 #define DESCRIPTIONS 8192
@@ -28,11 +28,11 @@ struct file {
 	struct description *holder[BYTES];
 };
 
-/* An open file: locks belong to it, and go with the last who has it, a descriptor or a mapping. */
+/* An open file: locks belong to it, and go with the last who has it, a descriptor, a mapping or a child's descriptor. */
 struct description {
-	struct file *file; /* NULL: unused */
-	struct world_process *owner;
-	unsigned refs;
+	struct file *file;                  /* NULL: unused */
+	struct world_process *owner, *heir; /* heir: a forked child that has the descriptor, too */
+	bool open, mapped;                  /* by its owner; a mapping is no child's */
 	uint64_t held[HELD];
 	unsigned nheld;
 };
@@ -40,7 +40,7 @@ struct description {
 static struct file files[FILES];
 static struct description descriptions[DESCRIPTIONS];
 static unsigned ndescriptions; /* those behind were never used */
-static uint64_t inodes;
+static uint64_t inodes, renames;
 
 static struct file *find(const char *path)
 {
@@ -61,7 +61,7 @@ static int describe(struct file *file)
 	if (i == ndescriptions)
 		ndescriptions++;
 	descriptions[i] = (struct description){
-		.file = file, .owner = world.current ? world.current->process : NULL, .refs = 1};
+		.file = file, .owner = world.current ? world.current->process : NULL, .open = true};
 	return (int)i + FIRST_FD;
 }
 
@@ -88,16 +88,23 @@ static void close_description(struct description *d)
 	d->file = NULL;
 }
 
-static void drop(struct description *d)
+static void look_after(struct description *d)
 {
-	if (--d->refs == 0)
+	if (!d->open && !d->mapped && !d->heir)
 		close_description(d);
+}
+
+static bool is_heir(const struct description *d)
+{
+	return d->heir && world.current && d->heir == world.current->process;
 }
 
 static void call(void)
 {
-	if (world.current)
+	if (world.current) {
 		world_spend(world.weather.call_ns);
+		world_meet();
+	}
 }
 
 static int k_open(const char *path, int flags)
@@ -112,7 +119,16 @@ static int k_open(const char *path, int flags)
 
 static void k_close(int fd)
 {
-	drop(of(fd));
+	struct description *d;
+
+	if (world_text_close(fd))
+		return;
+	d = of(fd);
+	if (is_heir(d))
+		d->heir = NULL;
+	else
+		d->open = false;
+	look_after(d);
 	call();
 }
 
@@ -164,7 +180,7 @@ static void *k_lock_page(int fd, int *error)
 {
 	struct description *d = of(fd);
 
-	d->refs++;
+	d->mapped = true;
 	*error = 0;
 	call();
 	return d;
@@ -184,11 +200,13 @@ static void k_unmap(void *address, size_t size)
 	struct description *d = address;
 
 	if (d >= descriptions && d < descriptions + DESCRIPTIONS) {
-		if (d->file)
-			drop(d);
+		/* In a forked child there is nothing at that address. */
+		if (d->file && (!world.current || d->owner == world.current->process)) {
+			d->mapped = false;
+			look_after(d);
+		}
 		call();
-	} else if (!world_owns(address) &&
-		   (uint64_t)(uintptr_t)address - FILE_BASE >= FILES * FILE_SPACE) {
+	} else if (!world_owns(address) && (uint64_t)(uintptr_t)address - FILE_BASE >= FILES * FILE_SPACE) {
 		munmap(address, size ? size : 4096);
 	}
 }
@@ -271,6 +289,7 @@ static int k_name(int fd, const char *path)
 		return -EEXIST;
 	snprintf(of(fd)->file->path, sizeof(of(fd)->file->path), "%s", path);
 	of(fd)->file->named = true;
+	renames++;
 	return 0;
 }
 
@@ -287,6 +306,7 @@ int world_unlink(const char *path)
 	if (!f)
 		return -ENOENT;
 	f->named = false;
+	renames++;
 	return 0;
 }
 
@@ -356,8 +376,7 @@ static int k_barrier(bool announce)
 static int k_thread(void *(*body)(void *argument), void *argument)
 {
 	world_spend(20 * WORLD_US);
-	world_thread_new(
-		world.current->process, "tracker", world.now_ns + world_lateness(), body, argument);
+	world_thread_new(world.current->process, "tracker", world.now_ns + world_lateness(), body, argument);
 	return 0;
 }
 
@@ -404,6 +423,11 @@ static const struct arb_os_hooks hooks = {
 	.identify = k_identify,
 };
 
+uint64_t world_files(void)
+{
+	return renames;
+}
+
 void world_kernel_begin(void)
 {
 	arb_os_hooks = &hooks;
@@ -420,11 +444,27 @@ void world_kernel_end(void)
 	for (unsigned i = 0; i < ndescriptions; i++)
 		descriptions[i].file = NULL;
 	ndescriptions = 0;
+	world_texts_end();
 }
 
 void world_kernel_ended(struct world_process *p)
 {
+	for (unsigned i = 0; i < ndescriptions; i++) {
+		struct description *d = &descriptions[i];
+
+		if (!d->file || (d->owner != p && d->heir != p))
+			continue;
+		if (d->heir == p)
+			d->heir = NULL;
+		else
+			d->open = d->mapped = false;
+		look_after(d);
+	}
+}
+
+void world_kernel_forked(struct world_process *parent, struct world_process *child)
+{
 	for (unsigned i = 0; i < ndescriptions; i++)
-		if (descriptions[i].file && descriptions[i].owner == p)
-			close_description(&descriptions[i]);
+		if (descriptions[i].file && descriptions[i].owner == parent && descriptions[i].open)
+			descriptions[i].heir = child;
 }

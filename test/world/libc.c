@@ -2,7 +2,7 @@
  * What the simulated driver, the load and the preload ask of the C library, for the thread that runs: the
  * linker leads these calls here (--wrap). Outside of all threads the real ones answer.
  */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -72,6 +72,8 @@ int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 {
+	static uint64_t second_ns;
+	static time_t second;
 	uint64_t ns;
 
 	if (!world.current && clock != CLOCK_REALTIME)
@@ -79,8 +81,19 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 	if (world.current)
 		world_spend(world.weather.clock_ns);
 	ns = clock == CLOCK_THREAD_CPUTIME_ID ? world.current->cpu_ns : world.now_ns;
-	*ts = (struct timespec){(time_t)(ns / WORLD_S), (long)(ns % WORLD_S)};
+	/* Mostly of the second that the last one was of: a division takes longer than all the rest. */
+	if (ns - second_ns >= WORLD_S)
+		second_ns = ns - ns % WORLD_S, second = (time_t)(ns / WORLD_S);
+	*ts = (struct timespec){second, (long)(ns - second_ns)};
 	return 0;
+}
+
+double world_cpu_s(void)
+{
+	struct timespec ts;
+
+	__real_clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
 int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
@@ -89,6 +102,19 @@ int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
 	if (left)
 		*left = (struct timespec){0, 0};
 	return 0;
+}
+
+/* At a mutex a thread may be interrupted; nobody but its own process can see it there. */
+static void own_point(void)
+{
+	if (world_ahead) {
+		if (--world_points_kept)
+			return;
+		world_points_kept = 1;
+		world_interrupt();
+	} else if (--world_points == 0) {
+		world_interrupt();
+	}
 }
 
 /* A mutex is one word, of which zero is free; who waits for it waits on the word. */
@@ -112,7 +138,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 	if (!world.current)
 		return 0;
 	me = world.current->number + 1;
-	arb_self_point();
+	own_point();
 	while (m->word) {
 		m->word |= WAITED;
 		world_wait(&m->word, m->word, NEVER);
@@ -132,7 +158,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 	/* All of them look again: who is first has it. */
 	if (waited)
 		world_wake(&m->word, 0);
-	arb_self_point();
+	own_point();
 	return 0;
 }
 
@@ -148,7 +174,8 @@ int __wrap_pthread_create(
 
 	(void)attr;
 	world_spend(20 * WORLD_US);
-	t = world_thread_new(world.current->process, "thread", world.now_ns + world_lateness(), body, argument);
+	t = world_thread_new(
+		world.current->process, "thread", world.now_ns + world_lateness(), body, argument);
 	*thread = (pthread_t)t;
 	return 0;
 }
@@ -223,12 +250,58 @@ void *__wrap_pthread_getspecific(pthread_key_t key)
 	return world.current ? world.current->keys[key % 16] : NULL;
 }
 
+/*
+ * Of those who want to know of a fork, the library alone has something to do before it. The preload's child has a
+ * driver that answers nothing, as a real one's; it would begin anew in memory that is its parent's here.
+ */
+static struct {
+	void (*prepare)(void), (*parent)(void), (*child)(void);
+} at_fork;
+
 int __wrap_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-	(void)prepare;
-	(void)parent;
-	(void)child;
+	if (prepare) {
+		at_fork.prepare = prepare;
+		at_fork.parent = parent;
+		at_fork.child = child;
+	}
 	return 0;
+}
+
+struct forked {
+	void *(*body)(void *);
+	void *argument;
+};
+
+static void *child(void *argument)
+{
+	struct forked f = *(struct forked *)argument;
+
+	if (at_fork.child)
+		at_fork.child();
+	f.body(f.argument);
+	world_process_exit();
+}
+
+struct world_process *world_fork(
+	struct world_process *parent, const char *name, void *(*body)(void *), void *argument)
+{
+	bool mine = world.current->process == parent;
+	struct forked *f = world_alloc(sizeof(*f));
+	struct world_process *p;
+
+	if (mine && at_fork.prepare)
+		at_fork.prepare();
+	world_spend(50 * WORLD_US);
+	world_meet();
+	p = world_process_new(parent->environment);
+	p->self = parent->self;
+	*f = (struct forked){body, argument};
+	world_kernel_forked(parent, p);
+	world_thread_new(p, name, world.now_ns + world_lateness(), child, f);
+	if (mine && at_fork.parent)
+		at_fork.parent();
+	return p;
 }
 
 int __real_atexit(void (*function)(void));
@@ -353,5 +426,9 @@ long __wrap_syscall(long number, ...)
 		return world.current == world.current->process->first
 			       ? 1000 + (long)world.current->process->number
 			       : 1000000 + (long)world.current->number;
+	if (number == SYS_openat && world.current)
+		return world_text_open((const char *)(uintptr_t)a[1]);
+	if (number == SYS_read && world.current)
+		return world_text_read((int)a[0], (void *)(uintptr_t)a[1], (size_t)a[2]);
 	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

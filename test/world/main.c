@@ -1,5 +1,5 @@
 /* build/world: runs worlds, says what was found. */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <argp.h>
 #include <signal.h>
@@ -9,11 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cases.h"
-#include "day.h"
-#include "random.h"
-#include "script.h"
-#include "segment.h"
+#include "test/world/cases.h"
+#include "test/world/day.h"
+#include "test/world/random.h"
+#include "test/world/script.h"
+#include "test/world/segment.h"
+#include "test/world/smaller.h"
+#include "test/world/thresholds.h"
 
 #define PROGRESS_S 5
 
@@ -39,6 +41,7 @@ enum {
 	OPT_CASE,
 	OPT_SECONDS,
 	OPT_ROBBED,
+	OPT_THRESHOLD,
 	OPT_JSON,
 	OPT_SEGMENTS,
 	OPT_PROGRAMS,
@@ -47,28 +50,45 @@ enum {
 	OPT_DAY,
 	OPT_HOURS,
 	OPT_BRIEF,
-	OPT_PROGRAM
+	OPT_PROGRAM,
+	OPT_KEEP,
+	OPT_PERCENT,
+	OPT_WITHOUT
 };
 
 static const struct argp_option options[] = {
 	{NULL, 0, NULL, 0, "Random worlds:", 1},
 	{"seed", OPT_SEED, "N", 0, "run the world of this seed", 1},
-	{"seeds", OPT_SEEDS, "A..B", 0, "run those of all these, until one fails", 1},
+	{"seeds", OPT_SEEDS, "A..B", 0, "run those of all these, until one fails (a case: with each)", 1},
 	{"minutes", OPT_MINUTES, "M", 0, "stop after so long", 1},
 	{"segments", OPT_SEGMENTS, NULL, 0, "only worlds of bare clients", 1},
 	{"programs", OPT_PROGRAMS, NULL, 0, "only worlds of programs on a GPU", 1},
 	{"random", OPT_PROGRAMS, NULL, OPTION_ALIAS, NULL, 1},
-	{"clients", OPT_CLIENTS, "N", 0, "so many, up to 1024, or 250 programs (default: as the seed says)", 1},
-	{"shrink", OPT_SHRINK, NULL, 0, "of a seed that fails: the fewest clients with which it still does", 1},
+	{"clients", OPT_CLIENTS, "N", 0, "so many, up to 1024, or 250 programs (default: as the seed says)",
+		1},
+	{"shrink", OPT_SHRINK, NULL, 0, "of a seed that fails: as little of its world as still does", 1},
+	{"keep", OPT_KEEP, "N", 0, "of the clients that the seed draws only the first N", 1},
+	{"percent", OPT_PERCENT, "P", 0, "for so much of its time only", 1},
+	{"without", OPT_WITHOUT, "LIST", 0,
+		"leave out faults (kills,stops,changes,replaces,garbles,fails,forks,swaps,abandons), interruptions, "
+		"lateness, or options of programs (streams,threads,graph,copy,memory,variant,every)",
+		1},
 	{NULL, 0, NULL, 0, "Cases of bench_limits, and programs of your own:", 2},
-	{"case", OPT_CASE, "NAME", 0, "run these (a pattern; all)", 2},
+	{"case", OPT_CASE, "NAME", 0,
+		"run these (a pattern; all; shared: those on a GPU that processes share; tracker; memory)",
+		2},
 	{"cases", OPT_CASE, NULL, OPTION_ALIAS, NULL, 2},
 	{"program", OPT_PROGRAM, "LINE", 0,
-		"run this program: its limit in percent (0: none), then options of simload; up to 64 times", 2},
+		"run this program: its limit in percent (0: none), then options of simload; up to 64 times",
+		2},
 	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 2},
 	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 2},
+	{"threshold", OPT_THRESHOLD, "NAME=F", 0,
+		"multiply a threshold of the tracking core (preload/book/thresholds.def); list: print them",
+		2},
 	{NULL, 0, NULL, 0, "A long time:", 3},
-	{"day", OPT_DAY, NULL, 0, "eight tenants that come, go, are killed and get other limits, for a day", 3},
+	{"day", OPT_DAY, NULL, 0, "eight tenants that come, go, are killed and get other limits, for a day",
+		3},
 	{"hours", OPT_HOURS, "H", 0, "for so many hours instead (default 24)", 3},
 	{NULL, 0, NULL, 0, "What is told:", 4},
 	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 4},
@@ -93,7 +113,8 @@ static uint64_t number(struct argp_state *state, const char *what, const char *t
 	uint64_t n = strtoull(text, &end, 10);
 
 	if (*end || *text < '0' || *text > '9' || n > most)
-		argp_error(state, "%s is a number up to %llu, not '%s'", what, (unsigned long long)most, text);
+		argp_error(
+			state, "%s is a number up to %llu, not '%s'", what, (unsigned long long)most, text);
 	return n;
 }
 
@@ -137,8 +158,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (opt.nlines == SCRIPT_PROGRAMS)
 			argp_error(state, "there can be %d programs", SCRIPT_PROGRAMS);
 		if (*arg < '0' || *arg > '9')
-			argp_error(state, "a program begins with its limit in percent, as in '25 --kernel-us=100', "
-					  "not '%s'", arg);
+			argp_error(state,
+				"a program begins with its limit in percent, as in '25 --kernel-us=100', "
+				"not '%s'",
+				arg);
 		opt.lines[opt.nlines++] = arg;
 		break;
 	case OPT_SECONDS:
@@ -146,6 +169,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_HOURS:
 		opt.hours = amount(state, "hours", arg);
+		break;
+	case OPT_THRESHOLD:
+		if (!world_threshold(arg))
+			argp_error(state, "there is no threshold '%s'", arg);
 		break;
 	case OPT_ROBBED:
 		opt.cases.robbed = true;
@@ -161,6 +188,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_PROGRAMS:
 		opt.programs = true;
+		break;
+	case OPT_KEEP:
+		smaller.keep = (unsigned)number(state, "the number of clients", arg, 1024);
+		break;
+	case OPT_PERCENT:
+		smaller.percent = (unsigned)number(state, "a percentage", arg, 100);
+		break;
+	case OPT_WITHOUT:
+		if (!smaller_parse(arg))
+			argp_error(state, "one of '%s' cannot be left out", arg);
 		break;
 	case OPT_SHRINK:
 		opt.shrink = true;
@@ -182,12 +219,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int run_cases(void)
 {
-	int bad;
+	int bad = 0;
 
-	opt.cases.seed = opt.first;
 	if (opt.json)
 		opt.cases.json = json_array();
-	bad = cases_run(&opt.cases);
+	for (opt.cases.seed = opt.first; opt.cases.seed <= opt.last && bad >= 0; opt.cases.seed++) {
+		int found = cases_run(&opt.cases);
+
+		bad = found < 0 ? found : bad + found;
+	}
 	if (opt.json) {
 		json_dumpf(opt.cases.json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
 		printf("\n");
@@ -219,33 +259,28 @@ static void progress(double began, uint64_t seed)
 	part = (double)(seed - opt.first + 1) / (double)(opt.last - opt.first + 1);
 	if (opt.minutes > 0 && gone / (opt.minutes * 60) > part)
 		part = gone / (opt.minutes * 60);
-	fprintf(stderr, "world: seed %llu, %.0f s so far, about %.0f s left\n", (unsigned long long)seed, gone,
-		gone / part - gone);
+	fprintf(stderr, "world: seed %llu, %.0f s so far, about %.0f s left\n", (unsigned long long)seed,
+		gone, gone / part - gone);
 }
 
-/* With fewer clients the same seed is another world; if that fails too, it is easier to read. */
-static int shrink(void)
+static void run_again(uint64_t seed)
 {
-	unsigned best = 0;
-	uint64_t steps = 0;
+	run_seed(seed, opt.clients, false);
+}
 
-	for (unsigned clients = 1; clients <= 8 && !best; clients++)
-		for (uint64_t seed = opt.first; seed < opt.first + 500 && !best; seed++) {
-			run_seed(seed, clients, false);
-			if (world.failed) {
-				best = clients;
-				opt.first = opt.last = seed;
-				steps = world.step;
-			}
-			world_end();
-		}
-	if (!best) {
-		fprintf(stderr, "world: no smaller world fails\n");
-		return 1;
-	}
-	printf("world: --seed %llu --clients %u fails after %llu steps\n", (unsigned long long)opt.first, best,
-		(unsigned long long)steps);
-	run_seed(opt.first, best, true);
+/* The last run of this seed has failed after so many steps. */
+static int shrink(uint64_t seed, uint64_t steps)
+{
+	uint64_t left = smaller_search(seed, run_again, steps);
+	char text[512];
+
+	smaller_say(text, sizeof(text));
+	if (left)
+		printf("world: --seed %llu%s fails after %llu steps instead of %llu\n",
+			(unsigned long long)seed, text, (unsigned long long)left, (unsigned long long)steps);
+	else
+		printf("world: no smaller world of seed %llu fails\n", (unsigned long long)seed);
+	run_seed(seed, opt.clients, true);
 	world_tell();
 	return 1;
 }
@@ -260,9 +295,9 @@ static void tell_seeds(uint64_t n, uint64_t steps, double took)
 				(unsigned long long)n, (unsigned long long)steps, took);
 		return;
 	}
-	object = json_pack("{s:I,s:I,s:f,s:b,s:I,s:s,s:s}", "seeds", (json_int_t)n, "steps", (json_int_t)steps,
-		"seconds", took, "failed", world.failed, "seed", (json_int_t)world.seed, "failure",
-		world.failure, "hash", "");
+	object = json_pack("{s:I,s:I,s:f,s:b,s:I,s:s,s:s}", "seeds", (json_int_t)n, "steps",
+		(json_int_t)steps, "seconds", took, "failed", world.failed, "seed", (json_int_t)world.seed,
+		"failure", world.failure, "hash", "");
 	json_dumpf(object, stdout, JSON_INDENT(1));
 	printf("\n");
 	json_decref(object);
@@ -285,9 +320,9 @@ static int run_seeds(void)
 			world_tell();
 			if (!opt.shrink)
 				return 1;
+			steps = world.step;
 			world_end();
-			opt.first = opt.last = seed;
-			return shrink();
+			return shrink(seed, steps);
 		}
 		if (opt.until_step)
 			world_tell();
@@ -322,8 +357,8 @@ static void catch_crashes(void)
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {options, parse, NULL, "The arbiter in virtual time, by seed.", NULL,
-		NULL, NULL};
+	static const struct argp argp = {
+		options, parse, NULL, "The arbiter in virtual time, by seed.", NULL, NULL, NULL};
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	/* Who reads it from a pipe knows how far it was, if it never ends. */

@@ -1,8 +1,8 @@
-/* In place of preload/own.h, before which it is included: each simulated process and thread has its own. */
+/* In place of preload/process/own.h, before which it is included: each simulated process and thread has its own. */
 #ifndef PRELOAD_OWN_H
 #define PRELOAD_OWN_H
 
-#include "../../preload/process.h"
+#include "preload/process/process.h"
 
 extern struct arb_process *world_own;
 extern struct arb_thread *world_mine;

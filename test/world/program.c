@@ -1,13 +1,15 @@
-#include "program.h"
+#include "test/world/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "judge.h"
+#include "test/world/judge.h"
 
 /* Of the GPU's settings, those that each process reads for itself: as the world itself was started with. */
-static const char *const host_settings[] = {"GPUSIM_LAZY_US", "GPUSIM_CALLBACK_US", "GPUSIM_COST_LAUNCH_NS"};
+static const char *const host_settings[] = {"GPUSIM_LAZY_US", "GPUSIM_CALLBACK_US", "GPUSIM_COST_LAUNCH_NS",
+	"GPUSIM_COST_QUERY_NS", "GPUSIM_START_US", "CUDA_DEVICE_MAX_CONNECTIONS", "GPUSIM_WIDTH",
+	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
 
 void program_set(struct program *p, const char *name, const char *value)
 {
@@ -18,27 +20,48 @@ void program_set(struct program *p, const char *name, const char *value)
 
 void program_prepare(struct program *p, const char *account, unsigned core_pct, const char *line)
 {
-	char *argv[40], copy[256], *rest;
-	int argc = 0;
+	char *argv[40], copy[256], *rest, *words[4];
+	int argc = 0, nwords = 0;
 
 	memset(p, 0, sizeof(*p));
 	snprintf(p->line, sizeof(p->line), "%s", line);
 	snprintf(p->account, sizeof(p->account), "%s", account);
 	snprintf(copy, sizeof(copy), "simload %s", line);
+	/* GPUARB_NAME=VALUE among the options is a line of its environment. */
 	for (char *word = strtok_r(copy, " ", &rest); word && argc < 39; word = strtok_r(NULL, " ", &rest))
-		argv[argc++] = word;
+		if (!strncmp(word, "GPUARB_", 7) && strchr(word, '=') && nwords < 4)
+			words[nwords++] = word;
+		else
+			argv[argc++] = word;
 	argv[argc] = NULL;
 	simload_parse(&p->load, argc, argv);
 	p->load.library = "libcuda.so.1";
 	p->load.kernel = NULL;
+	if (p->load.lease) {
+		snprintf(p->lease, sizeof(p->lease), "%s", p->load.lease);
+		p->load.lease = p->lease;
+	}
 	if (p->load.processes > PROGRAM_PROCESSES)
 		p->load.processes = PROGRAM_PROCESSES;
+	if (p->load.ranks > p->load.processes)
+		p->load.ranks = p->load.processes;
+	if (!p->load.group)
+		p->load.group = world.nprocesses + 1;
+	p->load.pace = &p->pace;
 	p->core_pct = core_pct;
 	program_set(p, "GPUARB_DIR", WORLD_DIR);
 	program_set(p, "GPUARB_CONF", "/dev/null");
 	program_set(p, "GPUARB_ACCOUNT", p->account);
 	program_set(p, "GPUARB_LOG", "off");
 	program_set(p, "GPUSIM_SEED", "1");
+	for (int i = 0; i < nwords; i++) {
+		char *equals = strchr(words[i], '=');
+
+		*equals = '\0';
+		snprintf(p->words[i], sizeof(p->words[i]), "%s", words[i]);
+		snprintf(p->values[i], sizeof(p->values[i]), "%s", equals + 1);
+		program_set(p, p->words[i], p->values[i]);
+	}
 	for (size_t i = 0; i < sizeof(host_settings) / sizeof(host_settings[0]); i++)
 		if (getenv(host_settings[i]))
 			program_set(p, host_settings[i], getenv(host_settings[i]));

@@ -2,20 +2,21 @@
 #ifndef WORLD_PROGRAM_H
 #define WORLD_PROGRAM_H
 
-#include "../simload.h"
-#include "world.h"
+#include "test/load/simload.h"
+#include "test/world/world.h"
 
 #define PROGRAM_PROCESSES 8
 
 struct program {
-	char line[256], account[32], limit[16];
+	char line[256], account[32], limit[16], lease[32];
 	struct load load;
 	unsigned core_pct;
 	const char *environment[64];
 	unsigned n;
+	char words[4][32], values[4][32];
 	struct world_process *process[PROGRAM_PROCESSES];
 	struct result result[PROGRAM_PROCESSES];
-	uint64_t started_ns;
+	uint64_t started_ns, pace;
 };
 
 /* `line`: options, separated by blanks. False: they make no sense. */

@@ -3,20 +3,36 @@
  * changed: whatever they do, the law holds, nobody is billed for what the GPU did not do for it, nobody gets more
  * than its limit, and at the end nothing is left.
  */
-#include "random.h"
+#include "test/world/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../sim/model.h"
-#include "faults.h"
-#include "gpu.h"
+#include "test/sim/device/model.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
 #include "gpuarb/control.h"
-#include "judge.h"
-#include "program.h"
+#include "test/world/judge.h"
+#include "test/world/program.h"
+#include "test/world/smaller.h"
 
 #define PROGRAMS 250
+/* What is let into the queue of one program beside others, twice. */
+#define QUEUED_NS (10 * WORLD_MS)
+
+/*
+ * By how much bills may be above the GPU's own books where nothing goes wrong: 1 percent of the work for ends that are
+ * dated by the return of a wait, and 4 ms for the first and the last stretch of work of each program. Pauses of some
+ * 20 us between kernels of 5 us that arrive by themselves cannot be told from work: 1/25 of the run. One without a
+ * limit, or that takes turns, is looked at less often: 12 ms, and not judged where it pauses between short kernels or
+ * waits by callbacks.
+ */
+#define OVER_RATIO  1.01
+#define OVER_NS     4e6
+#define OVER_LOOSE  12e6
+#define OVER_OF_RUN (1 / 25.0)
+#define SHORT_US    100
 
 #define PICK(...)                                                                                            \
 	world_chance_pick(&world.programs, (const uint64_t[]){__VA_ARGS__},                                  \
@@ -27,6 +43,8 @@ static struct {
 	unsigned n;
 	uint64_t end_ns;
 	bool robbed, slices, concurrent;
+	const char *policy;
+	unsigned window_ms;
 	char settings[2 * PROGRAMS][24];
 	unsigned nsettings;
 	unsigned account_pct[8];
@@ -42,24 +60,27 @@ static bool maybe(unsigned in)
 /* One line, as somebody might type it. */
 static void draw_line(char *line, size_t size, double seconds)
 {
-	static const char *const patterns[] = {"back", "back", "sync", "burst", "random"};
+	static const char *const patterns[] = {"back", "back", "sync", "burst", "random", "open"};
 	static const char *const waits[] = {"sync", "event", "callback", "none"};
 	static const char *const variants[] = {"plain", "ex", "coop", "ptsz"};
 	/* Each drawn by itself: the order in which a call's arguments are evaluated is the compiler's. */
 	unsigned work = (unsigned)PICK(1, 5, 20), pause = (unsigned)PICK(1, 4, 20);
 	unsigned copy = (unsigned)PICK(4096, 1 << 20), copy_every = (unsigned)PICK(1, 8);
 	unsigned graph = (unsigned)PICK(3, 20), us = (unsigned)PICK(5, 20, 100, 300, 1000, 5000, 20000);
-	const char *pattern = patterns[world_chance_below(&world.programs, 5)];
+	const char *pattern = patterns[world_chance_below(&world.programs, 6)];
 	int n = snprintf(line, size, "--kernel-us=%u --duration=%.3f --pattern=%s", us, seconds, pattern);
 
 	/* What it queues ends some time. */
 	n += snprintf(line + n, size - (size_t)n, " --launches=%u", us < 1000 ? 0 : 1000000 / us);
-	n += snprintf(line + n, size - (size_t)n, " --wait=%s",
-		waits[world_chance_below(&world.programs, 4)]);
+	n += snprintf(
+		line + n, size - (size_t)n, " --wait=%s", waits[world_chance_below(&world.programs, 4)]);
 	if (maybe(2))
 		n += snprintf(line + n, size - (size_t)n, " --every=%u", (unsigned)PICK(1, 2, 4, 16));
 	if (!strcmp(pattern, "burst"))
 		n += snprintf(line + n, size - (size_t)n, " --burst=%u:%u", work, pause);
+	if (!strcmp(pattern, "open"))
+		n += snprintf(
+			line + n, size - (size_t)n, " --rate=%u", work * 200000 / (us < 100 ? 100 : us));
 	if (maybe(3))
 		n += snprintf(line + n, size - (size_t)n, " --streams=%u", (unsigned)PICK(2, 3, 8));
 	if (maybe(4))
@@ -67,8 +88,7 @@ static void draw_line(char *line, size_t size, double seconds)
 	if (maybe(6) && us <= 1000) {
 		n += snprintf(line + n, size - (size_t)n, " --graph=%u", graph);
 		us *= graph;
-	}
-	else if (maybe(3))
+	} else if (maybe(3))
 		n += snprintf(line + n, size - (size_t)n, " --variant=%s",
 			variants[world_chance_below(&world.programs, 4)]);
 	if (maybe(6))
@@ -101,6 +121,25 @@ static void draw_weather(void)
 		world.weather.point_mean = (uint32_t)PICK(20, 100, 1000);
 		world.weather.interrupt_ns = 200;
 	}
+	world.weather.ahead_ns = 0;
+	smaller_weather();
+}
+
+/* Who follows a limits file, and who ends without waiting for its work. */
+static void draw_ends(void)
+{
+	static const char *const files[] = {WORLD_LIMITS "account0", WORLD_LIMITS "account1",
+		WORLD_LIMITS "account2", WORLD_LIMITS "account3"};
+
+	for (unsigned i = 0; faults.swaps && i < 4; i++)
+		world_text(files[i], "50");
+	for (unsigned i = 0; i < plan.n; i++) {
+		unsigned a = (unsigned)(plan.programs[i].account[7] - '0');
+
+		if (faults.swaps && a < 4)
+			program_set(&plan.programs[i], "GPUARB_LIMITS_FILE", files[a]);
+		plan.programs[i].load.abandon = maybe((unsigned)faults.abandons);
+	}
 }
 
 static void draw_plan(unsigned programs)
@@ -108,7 +147,7 @@ static void draw_plan(unsigned programs)
 	static const char *const policies[] = {"concurrent", "concurrent", "exclusive", "auto", "fair"};
 	const char *policy = policies[world_chance_below(&world.programs, 5)];
 	unsigned window_ms = (unsigned)PICK(20, 50, 100, 100);
-	double seconds = 0.4;
+	double seconds = 0.4 * (smaller.percent ? smaller.percent : 100) / 100;
 
 	memset(&plan, 0, sizeof(plan));
 	draw_weather();
@@ -117,6 +156,8 @@ static void draw_plan(unsigned programs)
 		plan.n = PROGRAMS;
 	plan.slices = maybe(2);
 	plan.concurrent = !strcmp(policy, "concurrent");
+	plan.policy = policy;
+	plan.window_ms = window_ms;
 	for (unsigned i = 0; i < 8; i++) {
 		plan.account_pct[i] = (unsigned)PICK(0, 0, 10, 25, 50, 80);
 		plan.account_mem_mb[i] = PICK(0, 0, 50, 150, 2000);
@@ -127,16 +168,29 @@ static void draw_plan(unsigned programs)
 		unsigned a = (unsigned)world_chance_below(&world.programs, 8);
 
 		draw_line(line, sizeof(line), seconds);
+		smaller_line(line);
 		snprintf(account, sizeof(account), "account%u", a);
 		program_prepare(&plan.programs[i], account, plan.account_pct[a], line);
 		program_set(&plan.programs[i], "GPUARB_POLICY", policy);
+		/* Not drawn, so that other worlds stay as they are. */
+		program_set(&plan.programs[i], "GPUARB_BILLING", world.seed % 8 == 3 ? "full" : "weighted");
 		setting(&plan.programs[i], "GPUARB_WINDOW_MS", window_ms, "");
 		if (plan.account_mem_mb[a])
 			setting(&plan.programs[i], "GPUARB_MEM_LIMIT", plan.account_mem_mb[a], "Mi");
 	}
 	faults_draw(false);
-	world_terms = (struct world_terms){
-		.garbage = faults.garbles, .quotas_fixed = !faults.changes && !faults.replaces, .every = plan.n > 8 ? 1024 : 64};
+	plan.n = smaller_clients(plan.n);
+	draw_ends();
+	world_terms = (struct world_terms){.garbage = faults.garbles,
+		.quotas_fixed = !faults.changes && !faults.replaces,
+		.every = plan.n > 8 ? 1024 : 64};
+	/* Beside others a kernel takes so much longer. */
+	if (!plan.robbed && !faults.stops && !faults.fails && !faults_limits_move())
+		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n;
+	/* Over every window: what each had queued when its quota was used up. */
+	if (!plan.robbed && !faults.kills && !faults.stops && !faults.fails && !faults.replaces &&
+		!faults.garbles && !faults.abandons && !faults_limits_move())
+		world_terms.over_ns = (QUEUED_NS + (uint64_t)(plan.longest_kernel_ms * 4e6)) * plan.n;
 }
 
 static void respawn(struct world_process *dead)
@@ -153,6 +207,24 @@ static uint64_t most_memory(uint64_t most, uint64_t peak)
 	return peak > most ? peak : most;
 }
 
+/* By how much bills may be above the GPU's books, in ns, besides a part of the work; negative: that is not judged. */
+static double over_allowed(double elapsed_ns)
+{
+	bool limited = plan.concurrent, arrives = false, loose = false;
+
+	for (unsigned i = 0; i < plan.n; i++) {
+		const struct program *p = &plan.programs[i];
+		bool is_short = p->load.kernel_us < SHORT_US;
+
+		limited &= p->core_pct != 0;
+		arrives |= is_short && p->load.pattern == PATTERN_OPEN;
+		loose |= (is_short && p->load.pattern != PATTERN_BACK) || p->load.wait == WAIT_CALLBACK;
+	}
+	if (limited)
+		return OVER_NS + (arrives ? elapsed_ns * OVER_OF_RUN : 0);
+	return loose ? -1 : OVER_LOOSE;
+}
+
 /* Attained by the GPU's books and billed, by account; both in ns. */
 static void check_books(void)
 {
@@ -161,12 +233,11 @@ static void check_books(void)
 	struct sim_device_state state;
 	struct gpuarb_error err = {0};
 	struct gpuarb_view *view;
-	double elapsed, slack, busy, copying;
+	double elapsed, slack, busy, copying, over;
 	uint64_t end = world.start_ns;
-	bool limited = true;
 	int n;
 
-	if (world.failed || faults.garbles || faults.replaces || gpuarb_view_open(WORLD_DIR, WORLD_GPU, &view, &err) < 0)
+	if (world.failed || faults.garbles || gpuarb_view_open(WORLD_DIR, WORLD_GPU, &view, &err) < 0)
 		return;
 	gpuarb_view_read(view, &picture);
 	gpuarb_view_close(view);
@@ -180,14 +251,12 @@ static void check_books(void)
 	busy = (double)picture.busy_ns;
 	/* Copies are work of the GPU, too, but not the compute engine's. */
 	copying = (double)(state.copy_ns[0] + state.copy_ns[1]);
-	/* What a killed process had on the GPU is billed until somebody notices. One without a limit and alone,
-	 * or that takes turns, may be billed for its pauses; of kernels of a few us that nobody waits for, one
-	 * point of the GPU may be the pauses between them. */
-	for (unsigned i = 0; i < plan.n; i++)
-		limited &= plan.programs[i].core_pct && plan.concurrent;
-	if (!faults.kills && !faults.stops && !faults.fails && !plan.robbed &&
+	over = over_allowed(elapsed);
+	/* What a killed process had on the GPU is billed until somebody notices. */
+	if (!faults.kills && !faults.stops && !faults.fails && !faults.replaces && !faults.abandons &&
+		!plan.robbed &&
 		(busy < (double)state.busy_ns * 0.98 - 3e6 ||
-			(limited && busy > (double)state.busy_ns * 1.015 + copying + 2e6 + elapsed / 80)))
+			(over >= 0 && busy > (double)state.busy_ns * OVER_RATIO + copying + over)))
 		world_fail("billed for %.3f ms, the GPU was busy for %.3f ms", busy / 1e6,
 			(double)state.busy_ns / 1e6);
 	for (unsigned a = 0; a < 8 && !world.failed; a++) {
@@ -202,7 +271,8 @@ static void check_books(void)
 				continue;
 			for (unsigned k = 0; k < p->load.processes; k++)
 				for (int j = 0; j < n; j++)
-					if (p->process[k] && list[j].pid == (int)(1000 + p->process[k]->number)) {
+					if (p->process[k] &&
+						list[j].pid == (int)(1000 + p->process[k]->number)) {
 						got += (double)list[j].device_ns;
 						mem = most_memory(mem, list[j].memory_peak_bytes);
 					}
@@ -210,7 +280,7 @@ static void check_books(void)
 		if (plan.account_mem_mb[a] && !faults.changes && mem > plan.account_mem_mb[a] << 20)
 			world_fail("a process of account%u had %llu bytes, its quota is %llu MiB", a,
 				(unsigned long long)mem, (unsigned long long)plan.account_mem_mb[a]);
-		if (pct && !faults.changes && got > pct / 100.0 * elapsed + slack)
+		if (pct && !faults_limits_move() && !faults.replaces && got > pct / 100.0 * elapsed + slack)
 			world_fail("account%u got %.3f ms of the GPU in %.0f ms, its limit is %u percent", a,
 				got / 1e6, elapsed / 1e6, pct);
 	}
@@ -228,7 +298,7 @@ static void check_programs(void)
 			if (p->result[k].error && p->result[k].error != CUDA_ERROR_OUT_OF_MEMORY)
 				world_fail("program %u (%s) got error %d from %s", i, p->line,
 					p->result[k].error, p->result[k].where);
-			else if (!p->result[k].error && !p->result[k].completed)
+			else if (!p->result[k].error && !p->result[k].completed && !p->load.abandon)
 				world_fail("program %u (%s) has completed nothing", i, p->line);
 		}
 	}
@@ -245,13 +315,15 @@ void random_world(uint64_t seed, unsigned programs, bool say)
 	setenv("GPUSIM_MODE", plan.slices ? "timeslice" : "share", 1);
 	world_gpu_begin();
 	judge_begin();
+	if (say)
+		printf("policy %s, windows of %u ms%s%s\n", plan.policy, plan.window_ms,
+			plan.robbed ? ", robbed" : "", plan.slices ? ", slices" : "");
 	for (unsigned i = 0; i < plan.n; i++) {
 		program_start(&plan.programs[i],
 			world.now_ns + world_chance_below(&world.programs, 100 * WORLD_MS));
 		if (say)
-			printf("program %u, %s, limit %u%s%s: simload %s\n", i, plan.programs[i].account,
-				plan.programs[i].core_pct, plan.robbed ? ", robbed" : "",
-				plan.slices ? ", slices" : "", plan.programs[i].line);
+			printf("program %u, %s, limit %u: simload %s\n", i, plan.programs[i].account,
+				plan.programs[i].core_pct, plan.programs[i].line);
 	}
 	faults_start(plan.end_ns, respawn);
 	world_run(plan.end_ns + 60 * WORLD_S, judge_step);

@@ -1,5 +1,5 @@
 /* What was decided: a hash of all of it, the last thirty in words, every one of them in a file if asked for. */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <stdarg.h>
 #include <stdio.h>

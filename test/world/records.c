@@ -1,13 +1,13 @@
-#include "records.h"
+#include "test/world/records.h"
 
 #include <string.h>
 
-#include "../../shm/account.h"
-#include "../../shm/atomic.h"
-#include "../../shm/client.h"
-#include "../../shm/policy.h"
-#include "faults.h"
-#include "judge.h"
+#include "shm/segment/account.h"
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/policy/policy.h"
+#include "test/world/faults.h"
+#include "test/world/judge.h"
 
 #define ACCOUNTS 16
 /* Others may count on over a dead member until its neighbour finds it. */
@@ -32,8 +32,7 @@ static uint64_t sequence(uint64_t head)
 	return head >> ARB_HEAD_SEQ_SHIFT;
 }
 
-/* Whose slot it is, or was until now. */
-static const struct world_process *owner(const struct arb_segment *seg, uint32_t slot)
+const struct world_process *records_owner(const struct arb_segment *seg, uint32_t slot)
 {
 	uint32_t number = arb_load32(&seg->slots[slot].pid) - 1000;
 
@@ -50,7 +49,7 @@ static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s
 
 	for (uint32_t i = arb_bits_next(last->running, last->words, 0); i != ARB_NONE;
 		i = arb_bits_next(last->running, last->words, i + 1)) {
-		const struct world_process *p = owner(seg, i);
+		const struct world_process *p = records_owner(seg, i);
 		bool in = i / 64 < s->words && arb_bit_test(s->running, i);
 		uint64_t until;
 
@@ -82,7 +81,7 @@ static void check_evictions(const struct arb_segment *seg, const struct arb_snap
 
 	for (uint32_t i = arb_bits_next(s->evicted, s->words, 0); i != ARB_NONE && world_terms.prompt;
 		i = arb_bits_next(s->evicted, s->words, i + 1)) {
-		const struct world_process *p = owner(seg, i);
+		const struct world_process *p = records_owner(seg, i);
 
 		if (p && p->alive && i / 64 < last->words && arb_bit_test(last->running, i))
 			world_fail("slot %u was taken for hung, and is not", i);
@@ -107,7 +106,7 @@ static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 
 	for (uint32_t i = arb_bits_next(s->waiting, s->words, 0); i != ARB_NONE && !s->weight;
 		i = arb_bits_next(s->waiting, s->words, i + 1)) {
-		const struct world_process *p = owner(seg, i);
+		const struct world_process *p = records_owner(seg, i);
 
 		/* One that was stopped has its time again when it goes on. */
 		waits |= p && p->alive && !p->stopped && world.now_ns > p->continue_ns + IDLE_NS &&
@@ -149,8 +148,9 @@ static void check_cap(const struct arb_account_snap *old, const struct arb_accou
 	least = end > now ? arb_policy_grant(by, end - now) : 0;
 	most = arb_policy_grant(by, run->win_ticks);
 	if (moved + 2 < least || moved > most + 2)
-		world_fail("a limit went from %u to %u ppm %.3f ms before the window's end, and the cap moved by "
-			   "%lld ticks, not by %llu at least",
+		world_fail(
+			"a limit went from %u to %u ppm %.3f ms before the window's end, and the cap moved by "
+			"%lld ticks, not by %llu at least",
 			old->limit_ppm, new->limit_ppm, (double)(end - now) / 1e6 / ARB_TICKS_PER_NS,
 			(long long)moved, (unsigned long long)least);
 }

@@ -4,41 +4,43 @@ WORLD     := $(BUILD)/world
 WORLD_OBJ := $(BUILD)/obj-world
 
 WORLD_SRC     := $(wildcard test/world/*.c)
-WORLD_SHM     := $(filter-out shm/self.c shm/api.c shm/keeper.c shm/nvml.c shm/steward.c,$(wildcard shm/*.c))
-WORLD_PRELOAD := $(filter-out $(patsubst %,preload/%.c,own elf symbols compat),$(wildcard preload/*.c))
-WORLD_SIM     := $(patsubst %,test/sim/%.c,$(SIM_CUDA) $(filter-out shm,$(SIM_MODEL)))
-WORLD_LOAD    := test/simload_options.c test/simload_work.c
+WORLD_SHM     := $(filter-out shm/base/self.c $(patsubst %,shm/admission/%.c,api sampler_nvml sampler_thread sampler_watchdog),$(wildcard shm/*/*.c))
+WORLD_PRELOAD := $(filter-out $(patsubst %,preload/%.c,process/own hooks/elf hooks/symbols hooks/compat),$(wildcard preload/*/*.c))
+WORLD_SIM     := $(patsubst %,test/sim/driver/%.c,$(SIM_CUDA)) $(patsubst %,test/sim/device/%.c,$(filter-out shm,$(SIM_MODEL)))
+WORLD_LOAD    := test/load/simload_latency.c test/load/simload_lease.c test/load/simload_options.c test/load/simload_work.c
 
 world_objects = $(patsubst %.c,$(WORLD_OBJ)/%.o,$1)
 WORLD_OBJS := $(call world_objects,$(WORLD_SRC) $(WORLD_SHM) $(WORLD_PRELOAD) $(WORLD_LOAD))
 WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc mmap clock_gettime nanosleep sched_yield pthread_mutex_init \
 	pthread_mutex_lock pthread_mutex_unlock pthread_create pthread_join pthread_detach pthread_self pthread_once \
 	pthread_key_create pthread_setspecific pthread_getspecific pthread_atfork atexit sem_init sem_post sem_wait \
-	getenv secure_getenv getpid prctl syscall dlopen dlsym
+	getenv secure_getenv getpid prctl syscall stat fstat dlopen dlsym
 
 # Threads are the world's own: what each has is brought into one section before it runs. So are processes, with
 # what the simulated driver, and a few files of the product, still have one of.
-WORLD_FLAGS := -Itest/world -include test/world/self.h -include test/world/compat.h \
-	-D__thread='__attribute__((section("world_tls")))'
-WORLD_STATE := --set-section-flags .bss=alloc,load,contents,data --rename-section .bss=world_state \
-	--rename-section .data=world_state --rename-section .data.rel=world_state --rename-section .data.rel.local=world_state
-WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/errors.c,$(WORLD_SIM)) $(wildcard preload/memory*.c) shm/shared.c)
+WORLD_FLAGS := -fPIE -include test/world/self.h -include test/world/compat.h \
+	-D__thread='__attribute__((section("world_tls")))' -DARB_WORLD
+# Leases in the world are those of programs with the preload, so that the watch over those without (shm/admission/shared.c) is never used.
+WORLD_STATE = objdump -h $@ | awk '$$2 ~ /^\.(bss|data)(\.|$$)/ && $$2 !~ /^\.data\.rel\.ro|^\.bss\.watch$$/ && $$3 !~ /^0+$$/ \
+	{ print "--rename-section", $$2 "=world_state,alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
+WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/driver/errors.c,$(WORLD_SIM)) $(wildcard preload/memory/memory*.c) shm/admission/shared.c)
 
-$(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Ishm -Wno-address -foptimize-sibling-calls
+$(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Wno-address -foptimize-sibling-calls
 $(call world_objects,$(WORLD_SIM)): WORLD_FLAGS += -fvisibility=default
+$(call world_objects,shm/admission/shared.c): WORLD_FLAGS += -fdata-sections
 
 $(WORLD_OBJ)/%.o: %.c $(RULES) Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $< (world)"
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(WORLD_FLAGS) -MMD -MP -c $< -o $@
-	$(Q)$(if $(filter $@,$(WORLD_SWAPPED)),objcopy $(WORLD_STATE) $@)
+	$(Q)$(if $(filter $@,$(WORLD_SWAPPED)),$(WORLD_STATE))
 
 # The driver's functions get names that are not those of the preload's.
 $(WORLD_OBJ)/sim.o: $(call world_objects,$(WORLD_SIM))
 	@echo "  LD    $@"
 	$(Q)$(LD) -r -o $@.all $^
 	$(Q)nm -g --defined-only $@.all | awk '$$3 ~ /^cu/ { print $$3, "sim_" $$3 }' >$@.names
-	$(Q)objcopy --redefine-syms=$@.names --weaken-symbol=drv_cost_slow $@.all $@
+	$(Q)objcopy --redefine-syms=$@.names $@.all $@
 
 $(WORLD): $(WORLD_OBJS) $(WORLD_OBJ)/sim.o
 	@echo "  LINK  $@"
@@ -49,14 +51,13 @@ $(WORLD): $(WORLD_OBJS) $(WORLD_OBJ)/sim.o
 # The same seeds everywhere, for a minute at most, and every limit case; make check-world SEEDS=1000000 for a night.
 SEEDS         ?= 600
 WORLD_MINUTES ?= $(if $(filter command line,$(origin SEEDS)),0,1)
-WORLD_SECONDS ?= 4
+WORLD_SECONDS ?= 60
 CHECK         += check-world
 CHECK_PACKAGES += binutils perl-base
 
 .PHONY: check-world check-day
 check-world: $(WORLD) ## the arbiter in virtual time, by seed: random worlds and every limit case (SEEDS=1000000: a night)
-	@$(WORLD) --seeds 1..$(SEEDS) --minutes $(WORLD_MINUTES)
-	@$(WORLD) --cases all --seconds $(WORLD_SECONDS) --brief
+	@SEEDS=$(SEEDS) MINUTES=$(WORLD_MINUTES) SECONDS_EACH=$(WORLD_SECONDS) test/world/check.sh $(WORLD)
 
 check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are killed and get other limits
 	@$(WORLD) --day
@@ -64,6 +65,14 @@ check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are kille
 .PHONY: check-world-compilers
 check-world-compilers: ## the same seeds give the same hashes with gcc and clang, -O0 and -O2
 	@MAKE="$(MAKE)" test/world/compilers.sh $(BUILD)/compilers 200
+
+.PHONY: check-world-thresholds
+check-world-thresholds: $(WORLD) ## what gets worse with each threshold of the tracking core four times larger and smaller (an hour)
+	@test/world/thresholds.sh $(WORLD)
+
+.PHONY: check-world-shrink
+check-world-shrink: $(WORLD) ## --shrink finds a shorter run of a world with a planted mistake
+	@test/world/shrink.sh $(BUILD)/shrink death-billed-to-now $(MAKE) --no-print-directory CC="'$(CC)'" BUILD=build build/world
 
 # Does it find mistakes? Each in a copy of the tree, which takes a while: ONLY=pattern for some of them.
 .PHONY: check-world-mutations

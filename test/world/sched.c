@@ -1,5 +1,5 @@
 /* Who runs next: a heap of threads by when they are due, the seed where several are. */
-#include "world.h"
+#include "test/world/world.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coro.h"
-#include "gpu.h"
+#include "test/world/coro.h"
+#include "test/world/due.h"
+#include "test/world/gpu.h"
 
 #define WORDS 4096 /* buckets of those who wait */
 #define NEVER UINT64_MAX
@@ -16,16 +17,17 @@
 struct world world;
 
 /* Whoever looks from outside is never interrupted. Constructors come before everything. */
-static uint32_t no_points;
 static struct arb_self_state no_self;
 static struct arb_process no_own;
 static struct arb_thread no_mine;
 
-uint32_t *world_points = &no_points;
+#define NO_POINTS (1u << 30)
+uint32_t world_points = NO_POINTS, world_points_kept;
 struct arb_self_state *world_self = &no_self;
 struct arb_process *world_own = &no_own;
 struct arb_thread *world_mine = &no_mine;
 uint64_t world_self_thread = UINT64_MAX;
+bool world_ahead;
 
 static void *scheduler;
 static struct world_thread *waiting[WORDS];
@@ -52,59 +54,30 @@ static void *grow(void *list, unsigned n, unsigned *room, size_t each)
 	return list;
 }
 
-static bool before(const struct world_thread *a, const struct world_thread *b)
-{
-	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->tie < b->tie;
-}
-
-static void put(unsigned i, struct world_thread *t)
-{
-	world.heap[i] = t;
-	t->place = i + 1;
-}
-
-static void sift(unsigned i, struct world_thread *t)
-{
-	unsigned child;
-
-	while (i && before(t, world.heap[(i - 1) / 2])) {
-		put(i, world.heap[(i - 1) / 2]);
-		i = (i - 1) / 2;
-	}
-	while ((child = 2 * i + 1) < world.nheap) {
-		if (child + 1 < world.nheap && before(world.heap[child + 1], world.heap[child]))
-			child++;
-		if (!before(world.heap[child], t))
-			break;
-		put(i, world.heap[child]);
-		i = child;
-	}
-	put(i, t);
-}
-
 /* Due then; where it is due already, it is moved. */
 static void schedule(struct world_thread *t, uint64_t at_ns)
 {
 	t->at_ns = at_ns;
-	t->tie = world_chance_next(&world.chance);
 	if (!t->place) {
 		world.heap = grow(world.heap, world.nheap, &world.room, sizeof(*world.heap));
 		t->place = ++world.nheap;
 	}
-	sift(t->place - 1, t);
+	world.clear_ns = 0;
+	world_due_sift(t->place - 1, (struct world_due){at_ns, world_chance_next(&world.chance), t});
 }
 
 static void unschedule(struct world_thread *t)
 {
 	unsigned i = t->place - 1;
-	struct world_thread *last;
+	struct world_due last;
 
 	if (!t->place)
 		return;
 	t->place = 0;
+	world.clear_ns = 0;
 	last = world.heap[--world.nheap];
-	if (last != t)
-		sift(i, last);
+	if (last.thread != t)
+		world_due_sift(i, last);
 }
 
 static struct world_thread **bucket(const uint32_t *word)
@@ -133,11 +106,29 @@ static uint32_t draw_points(void)
 	return n < 1 ? 1 : n > 1u << 30 ? 1u << 30 : (uint32_t)n;
 }
 
+static void go_ahead(void)
+{
+	if (world_ahead)
+		return;
+	world_ahead = true;
+	world_points_kept = world_points;
+	world_points = 1;
+}
+
+static void no_longer_ahead(void)
+{
+	if (!world_ahead)
+		return;
+	world_ahead = false;
+	world_points = world_points_kept;
+}
+
 /* Leaves the processor to whoever is next. */
 static void leave(void)
 {
 	struct world_thread *t = world.current;
 
+	no_longer_ahead();
 	coro_switch(&t->sp, scheduler);
 }
 
@@ -147,20 +138,63 @@ static void leave_until(uint64_t at_ns)
 	leave();
 }
 
-void world_spend(uint64_t ns)
+/* When somebody else of its process is due; UINT64_MAX: nobody is. */
+static uint64_t sibling_due(const struct world_thread *me)
+{
+	uint64_t at = NEVER;
+
+	for (const struct world_thread *t = me->process->threads; t; t = t->next)
+		if (t != me && t->place && t->at_ns < at)
+			at = t->at_ns;
+	return at;
+}
+
+void world_spend_slowly(uint64_t ns)
 {
 	struct world_thread *t = world.current;
-	uint64_t at = world.now_ns + ns;
+	uint64_t at = world.now_ns + ns, due, until;
 
 	if (!t) {
 		world.now_ns = at;
 		return;
 	}
 	t->cpu_ns += ns;
-	if (world.nheap && world.heap[0]->at_ns <= at)
-		leave_until(at);
-	else
+	due = world.nheap ? world.heap[0].at_ns : NEVER;
+	if (due > at) {
 		world.now_ns = at;
+		world.clear_ns = due;
+		return;
+	}
+	if (at > world.step_ns + world.weather.ahead_ns || !world.weather.ahead_ns) {
+		leave_until(at);
+		return;
+	}
+	until = sibling_due(t);
+	if (until <= at) {
+		leave_until(at);
+		return;
+	}
+	world.now_ns = at;
+	go_ahead();
+	world.clear_ns = world.step_ns + world.weather.ahead_ns + 1;
+	if (until < world.clear_ns)
+		world.clear_ns = until;
+}
+
+void world_meet(void)
+{
+	if (!world_ahead)
+		return;
+	no_longer_ahead();
+	if (world.nheap && world.heap[0].at_ns <= world.now_ns)
+		leave_until(world.now_ns);
+	world.clear_ns = 0;
+}
+
+static void pause_for(struct world_process *p, uint64_t ns)
+{
+	p->pauses_ns += ns;
+	world.pauses_ns += ns;
 }
 
 void world_interrupt(void)
@@ -169,23 +203,30 @@ void world_interrupt(void)
 	uint64_t ns;
 
 	if (!t) {
-		no_points = 1u << 30;
+		world_points = NO_POINTS;
 		return;
 	}
+	if (world_ahead) {
+		world_points_kept--;
+		world_meet();
+	}
+	if (world_points)
+		return;
 	if (t->process->doomed) {
 		world_kill(t->process);
 		leave();
 	}
-	t->points = draw_points();
+	world_points = draw_points();
+	world.touched = true;
 	if (!world.weather.point_mean)
 		return;
 	ns = world_chance_once_in(&world.chance, world.weather.preempt_in)
 		     ? world_chance_exp(&world.chance, world.weather.preempt_ns)
 		     : world_chance_exp(&world.chance, world.weather.interrupt_ns);
 	/* For no time at all: whoever is due now comes first. */
-	if (ns || (world.nheap && world.heap[0]->at_ns <= world.now_ns)) {
+	if (ns || (world.nheap && world.heap[0].at_ns <= world.now_ns)) {
 		world_note(WORLD_HELD_UP, ns, 0);
-		t->process->pauses_ns += ns;
+		pause_for(t->process, ns);
 		t->held_up = true;
 		leave_until(world.now_ns + ns);
 		t->held_up = false;
@@ -220,6 +261,7 @@ int world_wait(const uint32_t *word, uint32_t value, uint64_t until_ns)
 	struct world_thread *t = world.current, **at = bucket(word);
 
 	world_spend(world.weather.call_ns);
+	world_meet();
 	if (__atomic_load_n(word, __ATOMIC_RELAXED) != value)
 		return 0;
 	if (until_ns <= world.now_ns)
@@ -247,9 +289,11 @@ int world_wait(const uint32_t *word, uint32_t value, uint64_t until_ns)
 
 unsigned world_wake(const uint32_t *word, unsigned most)
 {
-	struct world_thread **at = bucket(word), *t;
+	struct world_thread **at, *t;
 	unsigned n = 0;
 
+	world_meet();
+	at = bucket(word);
 	while ((t = *at) && (!most || n < most)) {
 		if (t->word != word) {
 			at = &t->next_waiting;
@@ -295,6 +339,7 @@ static void process_over(struct world_process *p)
 		if (t->state != THREAD_GONE)
 			thread_gone(t);
 	p->alive = false;
+	world.ended++;
 	p->ended_ns = world.last_death_ns = world.now_ns;
 	world_kernel_ended(p);
 	world_gpu_ended(p);
@@ -302,6 +347,7 @@ static void process_over(struct world_process *p)
 
 void world_process_exit(void)
 {
+	world_meet();
 	world_note(WORLD_EXITS, world.current->process->number, 0);
 	process_over(world.current->process);
 	leave();
@@ -333,13 +379,15 @@ void world_doom(struct world_process *p, uint32_t points)
 	p->doomed = true;
 	for (struct world_thread *t = p->threads; t; t = t->next)
 		t->points = points;
+	if (world.current && world.current->process == p)
+		*(world_ahead ? &world_points_kept : &world_points) = points;
 }
 
 void world_stop(struct world_process *p, uint64_t ns)
 {
 	world_note(WORLD_IS_STOPPED, p->number, ns);
 	p->stopped = true;
-	p->pauses_ns += ns;
+	pause_for(p, ns);
 	p->continue_ns = world.now_ns + ns;
 }
 
@@ -356,8 +404,8 @@ struct world_process *world_process_new(const char *const *environment)
 
 	if (!p)
 		out_of_memory();
-	world.processes = grow(
-		world.processes, world.nprocesses, &world.processes_room, sizeof(*world.processes));
+	world.processes =
+		grow(world.processes, world.nprocesses, &world.processes_room, sizeof(*world.processes));
 	p->number = world.nprocesses;
 	p->alive = true;
 	p->environment = environment;
@@ -374,7 +422,7 @@ struct world_thread *world_thread_new(
 	if (!t)
 		out_of_memory();
 	world.threads = grow(world.threads, world.nthreads, &world.threads_room, sizeof(*world.threads));
-	t->number = world.nthreads;
+	t->number = world.numbered++;
 	world.threads[world.nthreads++] = t;
 	t->process = p;
 	t->name = name;
@@ -398,7 +446,8 @@ struct world_thread *world_thread_new(
 static void enter(struct world_thread *t)
 {
 	world.current = t;
-	world_points = &t->points;
+	world.clear_ns = 0;
+	world_points = t->points;
 	world_self = &t->process->self;
 	world_own = t->process->own;
 	world_mine = &t->mine;
@@ -408,9 +457,10 @@ static void enter(struct world_thread *t)
 
 static void outside(void)
 {
+	world_ahead = false;
 	world.current = NULL;
-	no_points = 1u << 30;
-	world_points = &no_points;
+	world.clear_ns = 0;
+	world_points = NO_POINTS;
 	world_self = &no_self;
 	world_own = &no_own;
 	world_mine = &no_mine;
@@ -433,23 +483,58 @@ static bool put_off(struct world_thread *t)
 	return true;
 }
 
+/* The threads of processes that have ended are gone, stacks and all. */
+static void bury(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < world.nthreads; i++) {
+		struct world_thread *t = world.threads[i];
+
+		if (t->process->alive) {
+			world.threads[n++] = t;
+			continue;
+		}
+		t->process->threads = t->process->first = NULL;
+		world_gpu_thread_gone(t);
+		coro_give_back(t->stack);
+		__real_free(t);
+	}
+	world.nthreads = n;
+	world.ended = 0;
+}
+
 void world_run(uint64_t until_ns, void (*check)(void))
 {
-	while (world.nheap && !world.failed && world.heap[0]->at_ns < until_ns) {
-		struct world_thread *t = world.heap[0];
+	while (world.nheap && !world.failed && world.heap[0].at_ns < until_ns) {
+		struct world_thread *t = world.heap[0].thread;
+		uint32_t points;
 
-		if (t->at_ns > world.now_ns)
-			world.now_ns = t->at_ns;
+		world.now_ns = world.step_ns = t->at_ns;
 		if (put_off(t))
 			continue;
 		unschedule(t);
 		world.step++;
+		/* One of its process may have come further: what it did then this one finds done. */
+		if (t->process->reached_ns > t->at_ns)
+			world.now_ns = t->process->reached_ns;
 		enter(t);
 		world_note(WORLD_RUNS, t->number, 0);
+		points = t->points;
+		world.touched = false;
 		coro_switch(&scheduler, t->sp);
+		t->points = world_points;
+		world.touched |= t->points != points;
+		if (world.now_ns > t->process->reached_ns)
+			t->process->reached_ns = world.now_ns;
+		if (world.nheap && world.heap[0].at_ns < world.now_ns)
+			world.now_ns = world.heap[0].at_ns;
 		outside();
+		if (world.ended)
+			bury();
 		if (check)
 			check();
+		world.looked_ns = world.now_ns;
 		if (world.until_step && world.step >= world.until_step)
 			break;
 	}

@@ -1,27 +1,17 @@
-#include "script.h"
+#include "test/world/script.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "../sim/model.h"
-#include "faults.h"
-#include "gpu.h"
-#include "judge.h"
-#include "program.h"
+#include "test/sim/device/model.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
+#include "test/world/judge.h"
+#include "test/world/program.h"
 
 #define WARM_NS WORLD_S
-
-int __real_clock_gettime(clockid_t clock, struct timespec *ts);
-
-static double real_s(void)
-{
-	struct timespec ts;
-
-	__real_clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 static struct program programs[SCRIPT_PROGRAMS];
 
@@ -50,7 +40,7 @@ static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double t
 			programs[i].core_pct, 100 * attained_ns(&programs[i], list, listed) / elapsed_ns,
 			100 * (double)(used - before[i]) / elapsed_ns, programs[i].line);
 	}
-	printf("world: %.1f virtual seconds in %.2f s, x%.0f; the GPU was busy for %.2f percent\n",
+	printf("world: %.1f virtual seconds in %.2f s of processor time, x%.0f; the GPU was busy for %.2f percent\n",
 		elapsed_ns / 1e9, took_s, elapsed_ns / 1e9 / took_s,
 		100 * (double)state.busy_ns / elapsed_ns);
 }
@@ -58,7 +48,7 @@ static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double t
 int script_run(const char *const *lines, unsigned n, const struct case_options *o)
 {
 	uint64_t before[SCRIPT_PROGRAMS] = {0}, from;
-	double began = real_s();
+	double began = world_cpu_s();
 	int bad;
 
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
@@ -89,7 +79,7 @@ int script_run(const char *const *lines, unsigned n, const struct case_options *
 		judge_used(programs[i].account, &before[i]);
 	from = world.now_ns;
 	world_run(world.now_ns + (uint64_t)(o->seconds * 1e9), judge_step);
-	tell(n, before, (double)(world.now_ns - from), real_s() - began);
+	tell(n, before, (double)(world.now_ns - from), world_cpu_s() - began);
 	if (world.failed)
 		world_tell();
 	bad = world.failed;

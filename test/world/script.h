@@ -2,7 +2,7 @@
 #ifndef WORLD_SCRIPT_H
 #define WORLD_SCRIPT_H
 
-#include "cases.h"
+#include "test/world/cases.h"
 
 #define SCRIPT_PROGRAMS 64
 

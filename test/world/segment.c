@@ -3,17 +3,20 @@
  * world everybody does anything at any time, and the invariants hold. In a polite one everybody waits for its
  * turn, works, looks at its bill and leaves when told to: there nobody may starve, and limits hold.
  */
-#include "segment.h"
+#include "test/world/segment.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "faults.h"
+#include "shm/client/client_state.h"
+#include "shm/base/os.h"
+#include "test/world/faults.h"
 #include "gpuarb/client.h"
 #include "gpuarb/control.h"
-#include "judge.h"
-#include "records.h"
+#include "test/world/judge.h"
+#include "test/world/records.h"
+#include "test/world/smaller.h"
 
 #define ACCOUNTS 4
 #define CLIENTS  1024
@@ -27,6 +30,8 @@ struct client {
 	uint64_t held;
 	uint64_t entered, waited_most_ns;
 	bool stale; /* its segment was removed */
+	bool child; /* of a fork, with this of its parent's */
+	struct gpuarb_client *inherited;
 };
 
 static struct {
@@ -40,6 +45,9 @@ static struct {
 	unsigned account_pct[ACCOUNTS];
 	uint64_t account_mem[ACCOUNTS];
 } plan;
+
+static const char *const limits_files[ACCOUNTS] = {
+	WORLD_LIMITS "account0", WORLD_LIMITS "account1", WORLD_LIMITS "account2", WORLD_LIMITS "account3"};
 
 static void set(const char *name, const char *value)
 {
@@ -93,6 +101,8 @@ static struct gpuarb_client *open_client(struct client *c)
 	o.core_pct = c->core_pct;
 	o.mem_bytes = c->mem_bytes;
 	o.priority = c->priority;
+	if (faults.swaps && c->account < ACCOUNTS)
+		o.limits_file = limits_files[c->account];
 	world_does("opens", c->account, c->core_pct);
 	r = gpuarb_client_open(&o, &client, &err);
 	if (r < 0 && r != -EUSERS && r != -EBUSY && r != -ENOSPC && !(r == -ESTALE && faults.replaces) &&
@@ -143,7 +153,7 @@ static void ask_for_too_much(struct client *c, struct gpuarb_client *client)
 	struct gpuarb_work work = {.outstanding_ns = 20 * WORLD_S};
 	struct gpuarb_client_status status;
 
-	if (!c->core_pct || c->core_pct == 100 || plan.borrow || faults.changes || faults.replaces ||
+	if (!c->core_pct || c->core_pct == 100 || plan.borrow || faults_limits_move() || faults.replaces ||
 		faults.garbles || gpuarb_client_status(client, &status) < 0 || status.running)
 		return;
 	world_does("enters with far too much", c->core_pct, 0);
@@ -151,12 +161,54 @@ static void ask_for_too_much(struct client *c, struct gpuarb_client *client)
 		world_fail("20 s of queued work are within a quota of %u percent", c->core_pct);
 }
 
+static void follow_file(struct gpuarb_client *client)
+{
+	struct gpuarb_error err = {0};
+	uint64_t next;
+
+	/* Whatever the file says: garbage, nothing, or a quota that nobody can promise. */
+	if (faults.swaps)
+		gpuarb_client_follow(client, &next, &err);
+}
+
+static void wild_step(struct client *c, struct gpuarb_client *client);
+
+/* A forked child goes on with what it has of its parent's client: it joins for itself. */
+static void *go_on(void *argument)
+{
+	struct client *c = argument;
+
+	for (unsigned i = (unsigned)below(c, 60); i && world.now_ns < plan.end_ns && !world.failed; i--)
+		wild_step(c, c->inherited);
+	if (below(c, 2))
+		gpuarb_client_close(c->inherited);
+	return NULL;
+}
+
+/* Its memory is a copy, the page that tells a child apart is empty, and what is mapped is shared. */
+static void fork_off(struct client *c, struct gpuarb_client *client)
+{
+	struct client *child = world_alloc(sizeof(*child));
+	int error;
+
+	*child = *c;
+	child->child = true;
+	child->held = 0;
+	world_chance_seed(&child->chance, world_chance_next(&c->chance));
+	child->inherited = world_alloc_aligned(64, sizeof(*client));
+	world_does("forks", c->process->number, 0);
+	memcpy(child->inherited, client, sizeof(*client));
+	child->inherited->guard = arb_os_fork_page(&error);
+	child->process = world_fork(c->process, "child", go_on, child);
+	child->process->script = child;
+}
+
 static void wild_step(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_client_status status;
 	uint64_t begin = world.now_ns - below(c, 3000000), max = below(c, 20) * WORLD_MS, pauses, took;
 	struct gpuarb_work work = {.weight = (unsigned)below(c, 257)};
-	unsigned what = (unsigned)below(c, 14);
+	unsigned what = (unsigned)below(c, 16);
 
 	switch (what) {
 	case 0:
@@ -203,6 +255,13 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 	case 11:
 		ask_for_too_much(c, client);
 		break;
+	case 14:
+		follow_file(client);
+		break;
+	case 15:
+		if (faults.forks && !c->child && below(c, 8) == 0)
+			fork_off(c, client);
+		break;
 	default:
 		world_sleep(below(c, 3 * WORLD_MS));
 	}
@@ -214,7 +273,7 @@ static bool polite_turn(struct client *c, struct gpuarb_client *client)
 	struct gpuarb_work work = {0};
 	uint64_t began = world.now_ns, pauses = c->process->pauses_ns, end, took;
 	struct gpuarb_client_status status;
-	int r;
+	int r, told;
 
 	world_does("waits for its turn", 0, 0);
 	do {
@@ -239,7 +298,8 @@ static bool polite_turn(struct client *c, struct gpuarb_client *client)
 	do {
 		world_sleep(end - world.now_ns < WORLD_MS ? end - world.now_ns : WORLD_MS);
 		world_does("looks at its bill", 0, 0);
-		r = expect("tick", gpuarb_client_tick(client), MAY(-EDQUOT, -EAGAIN));
+		r = expect("tick", gpuarb_client_tick_status(client, &status, &told), MAY(-EDQUOT, -EAGAIN));
+		expect("status", told, NULL);
 	} while (r == 0 && world.now_ns < end);
 	world_does("leaves", 0, 0);
 	expect("leave", gpuarb_client_leave(client, 0), NULL);
@@ -291,7 +351,7 @@ static void respawn(struct world_process *dead)
 {
 	struct client *c = dead->script;
 
-	if (c && c->process == dead && world.now_ns < plan.end_ns)
+	if (c && !c->child && c->process == dead && world.now_ns < plan.end_ns)
 		start(c, world.now_ns + world_chance_below(&world.programs, 20 * WORLD_MS));
 }
 
@@ -311,6 +371,19 @@ static void draw_weather(void)
 		.clock_ns = PICK(1, 25),
 		.call_ns = PICK(0, 200, 1000),
 	};
+	smaller_weather();
+}
+
+/* What may be under way when a quota is used up: in polite worlds each looks at its bill every millisecond. */
+static uint64_t over_ns(void)
+{
+	uint64_t each =
+		3 * WORLD_MS + 20 * world.weather.late_ns + (world.weather.very_late_in ? 50 * WORLD_MS : 0);
+
+	if (!plan.polite || !plan.strict || faults.kills || faults.stops || faults_limits_move() ||
+		faults.replaces || faults.garbles)
+		return 0;
+	return each * plan.nclients;
 }
 
 static void draw_plan(unsigned clients)
@@ -337,7 +410,7 @@ static void draw_plan(unsigned clients)
 		plan.slots = 2;
 	policy = policies[world_chance_below(&world.programs, plan.polite ? 4 : 5)];
 	plan.window_ms = (unsigned)PICK(10, 20, 50, 100);
-	plan.end_ns = world.now_ns + (plan.polite ? 400 : 150) * WORLD_MS;
+	plan.end_ns = world.now_ns + smaller_ns((plan.polite ? 400 : 150) * WORLD_MS);
 	limits = plan.lone || world_chance_below(&world.programs, 2);
 	for (unsigned i = 0; i < ACCOUNTS; i++) {
 		plan.account_pct[i] = limits ? (unsigned)PICK(10, 20, 30, 50, 80, 100) : 0;
@@ -375,6 +448,9 @@ static void draw_plan(unsigned clients)
 	faults_draw(plan.polite);
 	if (plan.lone)
 		faults = (struct faults){0};
+	plan.nclients = smaller_clients(plan.nclients);
+	for (unsigned i = 0; faults.swaps && i < ACCOUNTS; i++)
+		world_text(limits_files[i], "50");
 	/* That its segment is gone a client notices within a second. */
 	if (faults.replaces)
 		plan.end_ns += 2 * WORLD_S;
@@ -385,7 +461,14 @@ static void draw_plan(unsigned clients)
 		.exclusive = !strcmp(policy, "exclusive") && !faults.changes && !faults.replaces,
 		.quotas_fixed = !faults.changes && !faults.garbles && !faults.replaces,
 		.quiet = !faults.kills && !faults.stops && !faults.garbles && !faults.replaces,
-		.every = plan.slots > 256 ? 4096 : plan.slots > 16 ? 64 : 4,
+		.work_ns = plan.polite && !faults.stops && !faults_limits_move() &&
+					   !world.weather.preempt_in && !world.weather.very_late_in
+				   ? 4 * WORLD_MS
+				   : 0,
+		.over_ns = over_ns(),
+		.every = plan.slots > 256  ? 4096
+			 : plan.slots > 16 ? 64
+					   : 4,
 	};
 }
 

@@ -5,6 +5,11 @@
  * Exactly one thread runs at a time. It runs until it asks for something that takes time (world_spend), or
  * sleeps, or ends; the next one is whoever is due first, and of several that are due at the same nanosecond the
  * seed decides. So a world is the same to the last instruction whenever its seed is.
+ *
+ * Where the weather allows it (ahead_ns), a thread goes on although threads of other processes are due, until it
+ * comes to something that others could see or have changed (world_meet): most of what a program does is its own.
+ * What it submits to the GPU meanwhile is dated, and the model begins it no sooner. Threads of one process never see
+ * a time before one that another of them has seen.
  */
 #ifndef WORLD_H
 #define WORLD_H
@@ -13,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "own.h"
-#include "self.h"
+#include "test/world/own.h"
+#include "test/world/self.h"
 
 #define WORLD_US 1000ull
 #define WORLD_MS 1000000ull
@@ -60,10 +65,10 @@ struct world_thread {
 	struct world_process *process;
 	unsigned number; /* in the world */
 	enum world_state state;
-	uint64_t at_ns, tie; /* when it runs next */
-	unsigned place;      /* in the heap, + 1; 0: in none */
-	uint32_t points;     /* until it may be taken off its processor */
-	bool held_up;        /* it is, in the midst of something */
+	uint64_t at_ns;  /* when it runs next */
+	unsigned place;  /* in the heap, + 1; 0: in none */
+	uint32_t points; /* until it may be taken off its processor */
+	bool held_up;    /* it is, in the midst of something */
 	bool timed_out, woken;
 	/* The word that it waits on. */
 	const uint32_t *word;
@@ -74,7 +79,7 @@ struct world_thread {
 	void *stack, *sp;
 	void *(*body)(void *);
 	void *argument, *result;
-	uint32_t ended; /* 1; who joins it waits on this */
+	uint32_t ended;            /* 1; who joins it waits on this */
 	struct world_thread *next; /* of its process */
 	struct arb_thread mine;
 	void *keys[16];
@@ -86,6 +91,7 @@ struct world_process {
 	unsigned number;
 	bool alive, doomed, stopped;
 	uint64_t continue_ns, ended_ns, pauses_ns;
+	uint64_t reached_ns; /* the latest time that one of its threads has seen */
 	struct world_thread *threads, *first;
 	struct arb_self_state self;
 	struct arb_process *own;
@@ -98,31 +104,44 @@ struct world_process {
 
 /* How unkind this world is: all of it drawn from the seed, or quiet. */
 struct world_weather {
-	uint32_t point_mean;      /* points between two interruptions; 0: none */
-	uint64_t interrupt_ns;    /* how long, on average */
-	uint32_t preempt_in;      /* one in so many of them is a long one; 0: none */
-	uint64_t preempt_ns;      /* on average */
-	uint64_t late_ns;         /* how late a wake-up is, on average */
-	uint32_t very_late_in;    /* one in so many is late by 5 ms; 0: none */
-	uint64_t clock_ns;        /* reading the clock */
-	uint64_t call_ns;         /* a system call */
+	uint32_t point_mean;   /* points between two interruptions; 0: none */
+	uint64_t interrupt_ns; /* how long, on average */
+	uint32_t preempt_in;   /* one in so many of them is a long one; 0: none */
+	uint64_t preempt_ns;   /* on average */
+	uint64_t late_ns;      /* how late a wake-up is, on average */
+	uint32_t very_late_in; /* one in so many is late by 5 ms; 0: none */
+	uint64_t clock_ns;     /* reading the clock */
+	uint64_t call_ns;      /* a system call */
+	uint64_t ahead_ns;     /* how far a thread may go on past others that are due, where nobody sees it */
+};
+
+/* Who is due when; of several at the same time the one with the lowest tie is first. */
+struct world_due {
+	uint64_t at_ns, tie;
+	struct world_thread *thread;
 };
 
 struct world {
 	uint64_t now_ns, start_ns, seed;
-	uint64_t step; /* times that a thread was let run */
+	uint64_t clear_ns; /* until then the thread that runs meets nobody; 0: to be found out */
+	uint64_t step_ns;  /* when the thread that runs was let run: nobody is due before */
+	uint64_t step;     /* times that a thread was let run */
 	uint64_t hash;
 	struct world_weather weather;
 	struct world_thread *current;
-	struct world_thread **heap;
+	struct world_due *heap;
 	unsigned nheap, room;
-	struct world_thread **threads;
-	unsigned nthreads, threads_room;
+	struct world_thread **threads;             /* of processes that live */
+	unsigned nthreads, threads_room, numbered; /* numbered: also those that are gone */
+	unsigned ended;                            /* processes whose threads are still listed */
 	struct world_process **processes;
 	unsigned nprocesses, processes_room;
 	struct world_chance chance;   /* the scheduler's */
 	struct world_chance programs; /* scripts and faults */
 	uint64_t kills, last_death_ns;
+	uint64_t pauses_ns; /* that threads were held up, and processes stopped, in all */
+	uint64_t looked_ns; /* when the last step was checked */
+	bool touched; /* the thread that ran last came to a scheduling point: it may have changed what others see */
 	bool failed;
 	char failure[1024];
 	uint64_t until_step; /* stop there; 0: nowhere */
@@ -147,7 +166,21 @@ struct world_thread *world_thread_new(
 void world_run(uint64_t until_ns, void (*check)(void));
 
 /* By the running thread. */
-void world_spend(uint64_t ns);
+void world_spend_slowly(uint64_t ns);
+static inline void world_spend(uint64_t ns)
+{
+	if (world.now_ns + ns >= world.clear_ns) {
+		world_spend_slowly(ns);
+		return;
+	}
+	world.now_ns += ns;
+	world.current->cpu_ns += ns;
+}
+/* Whoever is due before goes first: before anything that other processes see, or that is theirs to change. */
+void world_meet(void);
+/* It has gone on past the time at which others are due; and the points that it has left besides. */
+extern bool world_ahead;
+extern uint32_t world_points_kept;
 void world_sleep_until(uint64_t at_ns);
 void world_sleep(uint64_t ns);
 /* 0: woken, or the word is not `value`; -ETIMEDOUT. until_ns UINT64_MAX: for ever. */
@@ -167,6 +200,9 @@ void world_kill(struct world_process *p);
 /* It goes so many points further. */
 void world_doom(struct world_process *p, uint32_t points);
 void world_stop(struct world_process *p, uint64_t ns);
+
+/* Processor time of this program, in seconds: what virtual time is compared with. */
+double world_cpu_s(void);
 
 /* How late somebody wakes up who is woken now. */
 uint64_t world_lateness(void);
@@ -191,7 +227,29 @@ void world_unmap_all(void);
 void world_kernel_begin(void);
 void world_kernel_end(void);
 void world_kernel_ended(struct world_process *p); /* its descriptors and locks go */
+/* The child has what its parent has open, and none of its mappings of locks. */
+void world_kernel_forked(struct world_process *parent, struct world_process *child);
 int world_unlink(const char *path);
 void *world_file(const char *path, size_t *size);
+/* Grows with every file that gets a name or loses it. */
+uint64_t world_files(void);
+
+/* Small files that are replaced as a whole (texts.c); NULL: it goes. */
+void world_text(const char *path, const char *text);
+int world_text_open(const char *path);
+long world_text_read(int fd, void *buffer, size_t size);
+bool world_text_close(int fd);
+void world_texts_end(void);
+
+/* fork(): the handlers of the library, and a child of the calling thread's process, or of another's, that runs
+ * `body`. Its memory is its parent's: what it may write to is its own business (libc.c). */
+struct world_process *world_fork(
+	struct world_process *parent, const char *name, void *(*body)(void *), void *argument);
+
+/* gpuarb_acquire and gpuarb_release of a program (leases.c). */
+struct gpuarb_request;
+struct gpuarb_lease;
+int world_acquire(const char *gpu, const struct gpuarb_request *request, struct gpuarb_lease *lease);
+int world_release(struct gpuarb_lease *lease);
 
 #endif

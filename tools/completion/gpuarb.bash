@@ -105,4 +105,4 @@ _gpuarb() {
 	esac
 }
 
-complete -F _gpuarb gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node
+complete -F _gpuarb gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-runtime

@@ -63,7 +63,7 @@ complete -c gpuarb-top -l explain -s e -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-top -l sort -x -a 'share name limit memory throttled debt queue'
 complete -c gpuarb-watchdog -f
 complete -c gpuarb-node -f
-for tool in gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node
+for tool in gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-runtime
     command -q $tool; or continue
     complete -c $tool -l gpu -s g -x -a '(__gpuarb_gpus)'
     complete -c $tool -l dir -s d -x -a '(__fish_complete_directories)'

@@ -25,6 +25,8 @@ esac
 PKGLIB=$PREFIX/lib/gpuarb
 SHARE=$PREFIX/share
 DOC=$SHARE/doc/gpuarb
+# What engines are told, and scripts: files that are used, not read.
+DATA=$SHARE/gpuarb
 
 # put MODE SOURCE PLACE: a file as it is. Moved into place: a program that is started meanwhile loads the old library or
 # the new one, and never half of it or none.
@@ -41,7 +43,7 @@ fill() {
 	if [ "$what" = install ]; then
 		mkdir -p "$DESTDIR${3%/*}"
 		sed -e "s|@PREFIX@|$PREFIX|g" -e "s|@BINDIR@|$PREFIX/bin|g" -e "s|@LIBDIR@|$LIBDIR|g" \
-			-e "s|@PKGLIB@|$PKGLIB|g" -e "s|@SYSCONFDIR@|$SYSCONFDIR|g" -e "s|@DOC@|$DOC|g" \
+			-e "s|@PKGLIB@|$PKGLIB|g" -e "s|@SYSCONFDIR@|$SYSCONFDIR|g" -e "s|@DOC@|$DOC|g" -e "s|@DATA@|$DATA|g" \
 			-e "s|@VERSION@|$VERSION|g" "$2" >"$DESTDIR$3.new"
 		chmod "$1" "$DESTDIR$3.new"
 		mv -f "$DESTDIR$3.new" "$DESTDIR$3"
@@ -83,8 +85,12 @@ everything() {
 	for tool in tools/gpuarb-*.c; do
 		tool=$(basename "$tool" .c)
 		put 755 "$BUILD/$tool" "$PREFIX/bin/$tool"
-		# A shell looks for the name of the command.
-		put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/$tool"
+		# One file for all tools; a shell looks for the name of the command.
+		if [ "$tool" = gpuarb-run ]; then
+			put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/$tool"
+		else
+			link gpuarb-run "$SHARE/bash-completion/completions/$tool"
+		fi
 		put 644 tools/completion/gpuarb.fish "$SHARE/fish/vendor_completions.d/$tool.fish"
 	done
 	put 644 tools/completion/_gpuarb "$ZSHDIR/_gpuarb"
@@ -97,15 +103,6 @@ everything() {
 		put 644 tools/python/gpuarb.py "$place/gpuarb.py"
 	done
 	put 644 tools/python/gpuarb.py "$PKGLIB/python/gpuarb.py"
-
-	# One file for all tools; each shell looks for it under its own names.
-	put 644 tools/completion/gpuarb.bash "$SHARE/bash-completion/completions/gpuarb-run"
-	put 644 tools/completion/_gpuarb "$SHARE/zsh/site-functions/_gpuarb"
-	for tool in tools/gpuarb-*.c; do
-		tool=$(basename "$tool" .c)
-		[ "$tool" = gpuarb-run ] || link gpuarb-run "$SHARE/bash-completion/completions/$tool"
-		put 644 tools/completion/gpuarb.fish "$SHARE/fish/vendor_completions.d/$tool.fish"
-	done
 
 	# A program that runs has the old one mapped: install replaces the file and never writes into it.
 	put 644 "$BUILD/libgpuarb-preload.so" "$PKGLIB/libgpuarb-preload.so"
@@ -137,13 +134,14 @@ everything() {
 		fill 755 "tools/deploy/slurm/$script" "$PKGLIB/slurm/$script"
 	done
 	for example in tools/deploy/slurm/*.conf; do
-		fill 644 "$example" "$DOC/slurm/$(basename "$example")"
+		fill 644 "$example" "$DATA/slurm/$(basename "$example")"
 	done
 	fill 755 tools/deploy/prometheus/export "$PKGLIB/export"
-	for file in $(cd tools/deploy && find kubernetes prometheus -type f ! -name export | sort); do
+	fill 755 tools/deploy/kubernetes/pod-of "$PKGLIB/pod-of"
+	for file in $(cd tools/deploy && find kubernetes prometheus runtime adapters -type f ! -name export ! -name pod-of | sort); do
 		mode=644
 		[ -x "tools/deploy/$file" ] && mode=755
-		fill "$mode" "tools/deploy/$file" "$DOC/$file"
+		fill "$mode" "tools/deploy/$file" "$DATA/$file"
 	done
 
 	put 644 arbiter.conf.example "$DOC/arbiter.conf.example"
@@ -156,7 +154,7 @@ everything() {
 
 # Directories of our own that are empty now; those that others use as well stay.
 sweep() {
-	for dir in "$PKGLIB" "$DOC" "$PREFIX/include/gpuarb"; do
+	for dir in "$PKGLIB" "$DOC" "$DATA" "$PREFIX/include/gpuarb"; do
 		[ -d "$DESTDIR$dir" ] && find "$DESTDIR$dir" -depth -type d -empty -delete
 	done
 	return 0

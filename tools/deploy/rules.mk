@@ -8,7 +8,7 @@ ZSHDIR     ?= $(PREFIX)/share/zsh/site-functions
 PYTHONDIR  ?=
 DESTDIR    ?=
 # One place says it: what `--version` prints.
-VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' tools/cli.h)
+VERSION    := $(shell sed -n 's/^\#define GPUARB_VERSION "\(.*\)"/\1/p' include/gpuarb.h)
 
 # What is installed; the tests are not. The simulated GPU is for `gpuarb-run --sim`.
 SIMULATOR := $(patsubst %,$(BUILD)/sim/%,libcuda.so.1 libnvidia-ml.so.1 libcudart.so.13 gpusim-report)
@@ -17,6 +17,9 @@ PRODUCT   := $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.a $(BUILD)/libgpuarb.so $(BU
 INSTALL = BUILD="$(BUILD)" VERSION="$(VERSION)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" \
 	SYSCONFDIR="$(SYSCONFDIR)" UNITDIR="$(UNITDIR)" ZSHDIR="$(ZSHDIR)" PYTHONDIR="$(PYTHONDIR)" \
 	tools/deploy/install.sh
+
+# Clients and the simulated GPU that they run on.
+TRIAL := $(PRODUCT) $(BUILD)/simload
 
 .PHONY: install uninstall product
 product: $(PRODUCT)
@@ -45,9 +48,6 @@ CHECK += check-systemd
 check-systemd: $(PRODUCT) ## units, user and directories by systemd's own judgement
 	@test/deploy/systemd.sh $(BUILD)
 
-# Clients and the simulated GPU that they run on.
-TRIAL := $(PRODUCT) $(BUILD)/simload
-
 # The real thing: these install what they need, and are not part of `make check`.
 .PHONY: check-slurm deps-slurm
 deps-slurm:
@@ -58,10 +58,18 @@ check-slurm: $(TRIAL) deps-slurm ## jobs with shards on a real Slurm cluster of 
 
 .PHONY: check-containers deps-containers
 deps-containers:
-	@test/install-deps.sh podman runc jq util-linux
+	@test/install-deps.sh podman runc crun containerd jq util-linux
 
-check-containers: $(TRIAL) deps-containers ## an unmodified image under two limits, with podman and CDI
+check-containers: $(TRIAL) deps-containers ## unmodified images under limits: podman and CDI; gpuarb-runtime under podman and containerd
 	@test/deploy/containers.sh $(BUILD)
+	@test/deploy/runtime-containers.sh $(BUILD)
+
+.PHONY: check-adapters deps-adapters
+deps-adapters:
+	@test/install-deps.sh jupyterhub node-configurable-http-proxy python3-distributed python3-celery podman-compose podman docker.io docker-compose runc jq curl util-linux procps
+
+check-adapters: $(TRIAL) deps-adapters ## JupyterHub, Dask, Celery, podman-compose and docker-compose with the adapters, each within one point
+	@test/deploy/adapters.sh $(BUILD)
 
 .PHONY: deb check-deb deps-deb
 deps-deb:
@@ -84,6 +92,12 @@ deps-prometheus:
 check-prometheus: $(TRIAL) deps-prometheus ## the metrics, scraped by a real node exporter and a real Prometheus
 	@test/deploy/prometheus.sh $(BUILD)
 
+CHECK += check-runtime
+.PHONY: check-runtime
+check-runtime: $(TRIAL) ## gpuarb-runtime on bundles: what becomes of them, and what must not start
+	@python3 test/deploy/runtime.py $(BUILD)
+	@python3 test/deploy/runtime_attacks.py $(BUILD)
+
 CHECK    += check-kubernetes
 CHECK_PACKAGES += python3-yaml
 .PHONY: check-kubernetes check-k8s
@@ -102,6 +116,7 @@ deps-k8s:
 check-k8s: $(TRIAL) deb deps-k8s
 	@test/k8s/build.sh $(BUILD)/k8s/programs; r=$$?; [ $$r != 77 ] || exit 0; [ $$r = 0 ] || exit 1; \
 	test/k8s/images.sh $(BUILD) $(BUILD)/k8s/images && \
+	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim test/k8s/runtime.sh $(BUILD) $(BUILD)/k8s/images && \
 	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim sh -c 'test/k8s/run.sh && test/k8s/node.sh $(BUILD)'
 endif
 
@@ -115,7 +130,7 @@ NEXT       := $(BUILD)/next
 NEXT_FILES := gpuarb-set gpuarb-watchdog gpuarb-node libgpuarb-preload.so
 $(NEXT)/built: $(PRODUCT)
 	@mkdir -p $(NEXT)/include/gpuarb
-	@sed 's/^\(#define ARB_ABI_VERSION\) .*/\1 2u/' include/gpuarb/abi.h >$(NEXT)/include/gpuarb/abi.h
+	@sed 's/^\(#define ARB_ABI_VERSION\) .*/\1 1000u/' include/gpuarb/abi.h >$(NEXT)/include/gpuarb/abi.h
 	@CPPFLAGS=-I$(NEXT)/include $(MAKE) --no-print-directory -s $(JOBS) BUILD=$(NEXT) OPT=-O0 $(NEXT_FILES:%=$(NEXT)/%) >/dev/null
 	@touch $@
 

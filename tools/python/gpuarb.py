@@ -92,8 +92,15 @@ def _lib():
         lib.gpuarb_status.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Status)]
         lib.gpuarb_error_text.argtypes = []
         lib.gpuarb_error_text.restype = ctypes.c_char_p
+        lib.gpuarb_version.argtypes = []
+        lib.gpuarb_version.restype = ctypes.c_char_p
         _library = lib
     return _library
+
+
+def version():
+    """The release of the loaded library."""
+    return _lib().gpuarb_version().decode()
 
 
 def _text(value):

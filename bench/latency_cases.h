@@ -1,0 +1,110 @@
+/*
+ * Requests of a client beside a greedy one: how long they take, and what the greedy one is left with.
+ * build/world --cases 'latency-*' and build/bench_latency run them.
+ */
+#ifndef BENCH_LATENCY_CASES_H
+#define BENCH_LATENCY_CASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bench/devices.h"
+
+#define LATENCY_HIGH "90"
+#define LATENCY_LOW  "10"
+/* The class of the lease that each request takes where it takes one; its priority is LATENCY_HIGH. */
+#define LATENCY_CLASS "urgent"
+/* Requests arrive at random, so often on average. */
+#define LATENCY_APART_US 10000
+/* slice_ms, by default. */
+#define LATENCY_SLICE_US 10000
+
+struct latency_case {
+	const char *name, *settings;
+	const char *request; /* arguments of the load that makes the requests */
+	double kernel_us;    /* of the greedy one */
+	bool equal;          /* both have the same priority */
+};
+
+/* One way in which a case is run. */
+struct latency_way {
+	const char *name, *policy;
+	bool alone;  /* the greedy one is not there */
+	bool bare;   /* without gpuarb */
+	bool lease;  /* each request takes a lease first */
+	bool median; /* the median is judged, too, and what the greedy one keeps */
+	double p99;  /* times alone; one kernel of the other comes on top; 0: not judged */
+};
+
+static const struct latency_way latency_ways[] = {
+	{"alone", NULL, true, true, false, false, 0},
+	{"bare", NULL, false, true, false, false, 0},
+	{"concurrent", NULL, false, false, false, true, 1.07},
+	{"lease", NULL, false, false, true, true, 1.02},
+	{"auto", "auto", false, false, false, true, 1.07},
+	{"fair", "fair", false, false, false, false, 1.07},
+	{"exclusive", "exclusive", false, false, false, false, 1.07},
+};
+#define LATENCY_WAYS (sizeof(latency_ways) / sizeof(latency_ways[0]))
+
+#define LATENCY_SHARED "GPUSIM_MODE=share GPUSIM_SLICE_US=2000"
+#define LATENCY_ONE    "--pattern=request --every=1 --kernel-us=500"
+#define LATENCY_MANY   "--pattern=request --every=20 --kernel-us=50"
+/* One that may have to wait for a slice does not have to wait for the one before it as well. */
+#define LATENCY_EQUAL LATENCY_ONE " --closed"
+#define LATENCY_ON(suffix, settings)                                                                         \
+	{"latency-one-20us" suffix, settings, LATENCY_ONE, 20, false},                                       \
+		{"latency-one-1ms" suffix, settings, LATENCY_ONE, 1000, false},                              \
+		{"latency-many-20us" suffix, settings, LATENCY_MANY, 20, false},                             \
+		{"latency-many-1ms" suffix, settings, LATENCY_MANY, 1000, false},                            \
+		{"latency-equal-20us" suffix, settings, LATENCY_EQUAL, 20, true},                            \
+	{                                                                                                    \
+		"latency-equal-1ms" suffix, settings, LATENCY_EQUAL, 1000, true                              \
+	}
+
+static const struct latency_case latency_cases[] = {
+	LATENCY_ON("", LATENCY_SHARED),
+	LATENCY_ON("-slices", SLICES(2000)),
+};
+#define LATENCY_CASES (sizeof(latency_cases) / sizeof(latency_cases[0]))
+
+/* Of the time that the requests leave, the greedy one keeps so many percent. */
+#define LATENCY_KEEPS 90.0
+
+/*
+ * The median is at most 1.10 times that alone. No kernel is interrupted: a request that comes at random waits for what
+ * is left of the one that runs, which is half of it on average, whoever arbitrates (README.md, "Inference beside
+ * training"). Where that is more than a twentieth of the request it comes on top.
+ */
+static inline double latency_median_us(double alone_us, double kernel_us)
+{
+	double tenth = 1.10 * alone_us, half = 1.05 * alone_us + kernel_us / 2;
+
+	return half > tenth ? half : tenth;
+}
+
+/* Is this way of the case judged? Among equals only where turns are taken: there a slice comes on top. */
+static inline bool latency_judged(const struct latency_case *c, const struct latency_way *way)
+{
+	return way->p99 > 0 && !(c->equal && way->median);
+}
+
+static inline double latency_p99_us(
+	const struct latency_case *c, const struct latency_way *way, double alone_us)
+{
+	return way->p99 * alone_us + c->kernel_us + (c->equal ? LATENCY_SLICE_US : 0);
+}
+
+/* Does what was measured hold? */
+static inline bool latency_holds(const struct latency_case *c, const struct latency_way *way,
+	double alone_median_us, double alone_p99_us, double median_us, double p99_us, double keeps)
+{
+	if (!latency_judged(c, way))
+		return true;
+	if (p99_us > latency_p99_us(c, way, alone_p99_us))
+		return false;
+	return !way->median ||
+	       (median_us <= latency_median_us(alone_median_us, c->kernel_us) && keeps >= LATENCY_KEEPS);
+}
+
+#endif

@@ -1,0 +1,416 @@
+/* The transition table: what each event does in each state. */
+#include "preload/book/book.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "preload/book/parts.h"
+
+static const struct book_action nothing = {.what = ACT_NONE};
+
+/* Heartbeat, quota and turn are due. Before that: a look at the quota may roll the window, and nothing can be dated
+ * before that; who was held up, with nothing on the GPU, would pay for it. */
+static struct book_action check(struct book *b, const struct book_event *e)
+{
+	struct book_action act = nothing;
+
+	if (b->others.watched && !(e->call & STEP_SETTLED))
+		act = interval_settle(b, e, false);
+	if (act.what)
+		return act;
+	act.step = STEP_CHECKED;
+	if (partner_waits(b, e->now_ns)) {
+		act = interval_leave_stalled(b, e);
+		act.step |= STEP_CHECKED;
+		return act;
+	}
+	act.what = ACT_CHECK;
+	return act;
+}
+
+static bool is_check_due(const struct book *b, const struct book_event *e)
+{
+	if (e->call & STEP_CHECKED)
+		return false;
+	/* One that has just entered has nothing queued yet, and would lose its turn. */
+	if (e->now_ns >= b->others.check_ns && !((e->call & CALL_ENTERED) && b->state == BOOK_RUNNING))
+		return true;
+	return b->others.gated && b->state == BOOK_RUNNING && (e->facts & FACT_CLOSED);
+}
+
+static struct book_action pass(struct book *b, const struct book_event *e)
+{
+	/* Its work may begin before the launch before it has ended: no fence may stand between the two from now on. */
+	if ((e->call & CALL_DEPENDENT) && b->program.last_stream == e->stream)
+		durations_mark_primary(&b->durations, b->program.last_work);
+	if (b->queue.parked)
+		queue_note_need(b, e);
+	return (struct book_action){.what = ACT_PASS};
+}
+
+static struct book_action on_asked_out(struct book *b, const struct book_event *e)
+{
+	if (e->call & CALL_AWAKE)
+		b->waiters--;
+	return b->broken ? pass(b, e) : (struct book_action){.what = ACT_ENTER};
+}
+
+static struct book_action on_asked_in(struct book *b, const struct book_event *e)
+{
+	struct book_action act = nothing;
+	bool none = !b->queue.count;
+
+	if (e->call & CALL_AWAKE) {
+		b->waiters--;
+		others_below_slept(b, e->took_ns);
+	}
+	/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
+	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING && b->queue.bound_ns < QUEUE_MOST_NS &&
+		!others_contended(b, e->now_ns))
+		b->queue.bound_ns += b->queue.bound_ns / 2;
+	if (is_check_due(b, e))
+		return check(b, e);
+	/* The two of a programmatic dependent launch are one piece of work. */
+	if (e->call & CALL_DEPENDENT)
+		return pass(b, e);
+	/* Queued, but not fenced yet: what follows must see it. */
+	if (e->covers > 1 && (b->state == BOOK_DRAINING || !queue_has_room(b, e))) {
+		b->recording++;
+		return (struct book_action){.what = ACT_FENCE, .n = e->covers - 1};
+	}
+	/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of now. */
+	if (!(e->call & STEP_SETTLED)) {
+		if (b->state == BOOK_DRAINING || (!(e->call & CALL_ENTERED) && none && e->covers == 1))
+			act = interval_settle(b, e, false);
+		else if (!(e->call & CALL_ENTERED) && none)
+			act = interval_leave_gaps(b, e);
+		if (act.what)
+			return act;
+	}
+	if (b->state == BOOK_RUNNING && queue_has_room(b, e))
+		return pass(b, e);
+	if (queue_let_past(b, e))
+		return pass(b, e);
+	b->waiters++;
+	return (struct book_action){.what = ACT_WAIT, .ns = queue_patience(b, e->now_ns)};
+}
+
+static struct book_action on_let(struct book *b, const struct book_event *e)
+{
+	b->passing++;
+	b->inside += (e->call & CALL_INSIDE) != 0;
+	b->passed_ns = e->now_ns;
+	return nothing;
+}
+
+/* A call is back from the driver: a fence behind it, and credit. */
+static struct book_action fence(struct book *b, const struct book_event *e)
+{
+	const struct duration *known = durations_find(&b->durations, e->work);
+	bool first = b->interval.first_to_come;
+
+	if (first)
+		interval_launched(b, e->at_ns, e->now_ns);
+	b->program.last_work = e->work;
+	b->program.last_stream = e->stream;
+	/* The launch behind it depends on it in a way that a fence would end. */
+	if ((e->facts & FACT_FAILED) || (known && known->primary)) {
+		b->interval.unfenced = true;
+		return (struct book_action){
+			.what = ACT_CREDIT, .carry = !(e->facts & FACT_FAILED), .wake = first};
+	}
+	b->recording++;
+	return (struct book_action){.what = ACT_FENCE, .n = e->covers, .wake = first};
+}
+
+static void come_back(struct book *b, const struct book_event *e)
+{
+	if (e->call & STEP_RESUMED)
+		return;
+	b->passing -= b->passing > 0;
+	b->inside -= (e->call & CALL_INSIDE) && b->inside;
+}
+
+static struct book_action on_returned_out(struct book *b, const struct book_event *e)
+{
+	come_back(b, e);
+	/* Taken out while the driver had other things to do. */
+	if (b->broken || (e->facts & FACT_FAILED) || (e->call & STEP_RESUMED))
+		return nothing;
+	return (struct book_action){.what = ACT_RESUME, .step = STEP_RESUMED};
+}
+
+static struct book_action on_returned_in(struct book *b, const struct book_event *e)
+{
+	come_back(b, e);
+	return fence(b, e);
+}
+
+static struct book_action on_abandoned(struct book *b, const struct book_event *e)
+{
+	if (e->covers)
+		come_back(b, e);
+	b->interval.unfenced |= book_is_in(b);
+	return nothing;
+}
+
+static struct book_action on_fenced(struct book *b, const struct book_event *e)
+{
+	struct book_action act = {.what = ACT_CREDIT};
+	bool failed = e->facts & FACT_FAILED;
+
+	b->recording -= b->recording > 0;
+	if (!failed)
+		fence_put(b, e);
+	if (!book_is_in(b))
+		return nothing;
+	b->interval.unfenced |= failed;
+	if (e->call & CALL_EARLIER)
+		return nothing;
+	b->program.unwaited += e->covers;
+	if (!b->durations.mean_ns)
+		b->program.blind += e->covers;
+	act.n = credit_for(b, e);
+	if (act.n) {
+		b->interval.unfenced = true;
+		b->open |= b->state == BOOK_RUNNING;
+	}
+	/* The tracker wakes for the first of an interval; and for one that stood at the gate, looking for itself, because now
+	 * nobody does. Unless the driver is to call. */
+	if (e->call & CALL_FIRST)
+		act.wake = true;
+	if (act.wake && observer_asks_early(b, e)) {
+		act.wake = false;
+		act.callback = true;
+	}
+	if ((e->call & CALL_SLEPT) && !b->waiters && (!b->interval.regular || interval_is_whole(b, e))) {
+		act.callback |= b->observer.hurry && observer_may_ask(b, e, false);
+		act.wake |= !act.callback;
+	}
+	act.soon = b->others.watched && (e->call & CALL_WAITS);
+	return act;
+}
+
+static struct book_action on_passed(struct book *b, const struct book_event *e)
+{
+	struct book_action act = nothing;
+
+	fence_passed(b, e, &act.alternates);
+	return act;
+}
+
+static struct book_action on_unfinished(struct book *b, const struct book_event *e)
+{
+	fence_unfinished(b, e);
+	return nothing;
+}
+
+/* Some that passed on credit had not reached the driver when the interval ended, and have by now. */
+static struct book_action on_unfinished_out(struct book *b, const struct book_event *e)
+{
+	fence_unfinished(b, e);
+	if (e->fence != BOOK_NO_FENCE || b->broken)
+		return nothing;
+	return (struct book_action){.what = ACT_RESUME, .n = 1};
+}
+
+static struct book_action on_started(struct book *b, const struct book_event *e)
+{
+	struct book_action act = nothing;
+
+	if (others_contended(b, e->now_ns))
+		others_waited(b, e->took_ns, 0, e->now_ns, &act.alternates);
+	return act;
+}
+
+static struct book_action on_settle(struct book *b, const struct book_event *e)
+{
+	return e->call & STEP_SETTLED ? nothing : interval_settle(b, e, false);
+}
+
+/* The program has waited for work, until now if it had to. */
+static struct book_action on_waited(struct book *b, const struct book_event *e)
+{
+	struct book_action act;
+
+	if (b->program.unwaited)
+		b->program.run = b->program.unwaited;
+	b->program.unwaited = 0;
+	b->program.waited_ns = e->took_ns > CALL_NS ? e->at_ns : 0;
+	act = on_settle(b, e);
+	if (!act.what)
+		b->program.waited_ns = 0;
+	return act;
+}
+
+static struct book_action on_idle(struct book *b, const struct book_event *e)
+{
+	return interval_settle(b, e, true);
+}
+
+static struct book_action on_entered(struct book *b, const struct book_event *e)
+{
+	bool resumed = e->call & STEP_RESUMED;
+
+	if (!resumed)
+		interval_learn_gap(b, e->now_ns);
+	b->interval.kept_ns = 0;
+	b->state = e->result == -EAGAIN ? BOOK_WAITING : BOOK_OUT;
+	if (e->result == -EAGAIN || (resumed && e->result < 0))
+		return nothing;
+	if (e->result < 0)
+		return (struct book_action){.what = ACT_GIVE_UP};
+	interval_begin(b, e);
+	b->interval.first_to_come = !(e->call & CALL_EARLIER);
+	b->interval.first_work = resumed ? 0 : e->work;
+	b->interval.first_inside = !resumed && (e->call & CALL_INSIDE);
+	/* Found by another look at the streams: it may not have been the only one. */
+	if (e->call & CALL_EARLIER)
+		b->interval.unfenced = b->interval.owed = true;
+	return (struct book_action){.what = ACT_NONE, .wake = !resumed};
+}
+
+/* In already: it was taken out of the set for not being heard of, and is back or not. */
+static struct book_action on_entered_in(struct book *b, const struct book_event *e)
+{
+	if (e->result < 0) {
+		b->state = BOOK_OUT;
+		b->open = false;
+	}
+	return nothing;
+}
+
+static struct book_action on_left(struct book *b, const struct book_event *e)
+{
+	return interval_left(b, e);
+}
+
+static struct book_action on_status(struct book *b, const struct book_event *e)
+{
+	return others_status(b, e);
+}
+
+static void look(struct book *b, const struct book_event *e)
+{
+	if (!(e->call & ~(uint32_t)CALL_RANG))
+		b->observer.quiet = e->calls == b->observer.calls;
+	b->observer.calls = e->calls;
+	b->observer.hurry =
+		e->budget_ns > (b->others.turns || others_contended(b, e->now_ns) ? -(int64_t)LOAN_NS : 0);
+}
+
+static struct book_action on_timer_out(struct book *b, const struct book_event *e)
+{
+	look(b, e);
+	if (b->interval.again_ns && e->now_ns >= b->interval.again_ns) {
+		b->interval.again_ns = 0;
+		/* If it was called since and is still out, what came costs the GPU nothing. */
+		if (!b->broken && e->calls == b->interval.again_calls)
+			return (struct book_action){.what = ACT_STREAMS, .step = STEP_SETTLED};
+	}
+	if (b->state == BOOK_KEPT && e->now_ns >= b->interval.kept_ns) {
+		b->state = BOOK_OUT;
+		b->interval.kept_ns = 0;
+		return (struct book_action){.what = ACT_GIVE_WAY};
+	}
+	return observer_timer(b, e);
+}
+
+static struct book_action on_timer_in(struct book *b, const struct book_event *e)
+{
+	look(b, e);
+	/* Whoever is awake need not wake again for it soon. */
+	if (!(e->call & STEP_CHECKED) && e->now_ns + e->look_ns / 2 >= b->others.check_ns)
+		return check(b, e);
+	return observer_timer(b, e);
+}
+
+static struct book_action on_callback(struct book *b, const struct book_event *e)
+{
+	observer_callback(b, e);
+	return nothing;
+}
+
+static struct book_action on_forgotten(struct book *b, const struct book_event *e)
+{
+	fence_forget(b, e->ctx);
+	return nothing;
+}
+
+/* Nobody can look at the work of a context that is taken down: it counts as busy until the call comes back. */
+static struct book_action on_held(struct book *b, const struct book_event *e)
+{
+	if (e->covers) {
+		b->inside++;
+		return nothing;
+	}
+	b->inside -= b->inside > 0;
+	if (e->at_ns > b->queue.last_end_ns)
+		b->queue.last_end_ns = e->at_ns;
+	return nothing;
+}
+
+/* Another segment, with the work still on the GPU; or none. */
+static struct book_action on_lost(struct book *b, const struct book_event *e)
+{
+	b->broken = e->result < 0;
+	b->open = b->broken && e->covers;
+	b->state = e->result > 0 ? BOOK_RUNNING : BOOK_OUT;
+	b->interval.kept_ns = 0;
+	if (e->result >= 0)
+		b->interval.begin_ns = e->now_ns;
+	return nothing;
+}
+
+static struct book_action ignored(struct book *b, const struct book_event *e)
+{
+	(void)b, (void)e;
+	return nothing;
+}
+
+static struct book_action (*const table[EVENT_KINDS][BOOK_STATES])(
+	struct book *, const struct book_event *) = {
+	/*                    OUT               WAITING           RUNNING         DRAINING        KEPT */
+	[EVENT_ASKED] = {on_asked_out, on_asked_out, on_asked_in, on_asked_in, on_asked_out},
+	[EVENT_LET] = {on_let, on_let, on_let, on_let, on_let},
+	[EVENT_RETURNED] = {on_returned_out, on_returned_out, on_returned_in, on_returned_in,
+		on_returned_out},
+	[EVENT_ABANDONED] = {on_abandoned, on_abandoned, on_abandoned, on_abandoned, on_abandoned},
+	[EVENT_FENCED] = {on_fenced, on_fenced, on_fenced, on_fenced, on_fenced},
+	[EVENT_PASSED] = {on_passed, on_passed, on_passed, on_passed, on_passed},
+	[EVENT_UNFINISHED] = {on_unfinished_out, on_unfinished, on_unfinished, on_unfinished,
+		on_unfinished_out},
+	[EVENT_STARTED] = {on_started, on_started, on_started, on_started, on_started},
+	[EVENT_WAITED] = {ignored, ignored, on_waited, on_waited, ignored},
+	[EVENT_SETTLE] = {ignored, ignored, on_settle, on_settle, ignored},
+	[EVENT_IDLE] = {ignored, ignored, on_idle, on_idle, ignored},
+	[EVENT_ENTERED] = {on_entered, on_entered, on_entered_in, on_entered_in, on_entered},
+	[EVENT_LEFT] = {ignored, ignored, on_left, on_left, ignored},
+	[EVENT_STATUS] = {on_status, on_status, on_status, on_status, on_status},
+	[EVENT_TIMER] = {on_timer_out, on_timer_out, on_timer_in, on_timer_in, on_timer_out},
+	[EVENT_CALLBACK] = {on_callback, on_callback, on_callback, on_callback, on_callback},
+	[EVENT_FORGOTTEN] = {on_forgotten, on_forgotten, on_forgotten, on_forgotten, on_forgotten},
+	[EVENT_HELD] = {on_held, on_held, on_held, on_held, on_held},
+	[EVENT_LOST] = {on_lost, on_lost, on_lost, on_lost, on_lost},
+};
+
+struct book_action book_tell(struct book *b, const struct book_event *e)
+{
+	return table[e->kind % EVENT_KINDS][b->state](b, e);
+}
+
+void book_init(struct book *b, bool limited)
+{
+	memset(b, 0, sizeof(*b));
+	b->queue.window = 1;
+	b->queue.bound_ns = QUEUE_NS;
+	b->others.limited = b->others.watched = limited;
+}
+
+const char *book_state_name(unsigned state)
+{
+	static const char *const names[] = {"out", "waiting", "running", "draining", "kept"};
+
+	return state < BOOK_STATES ? names[state] : "?";
+}

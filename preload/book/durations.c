@@ -1,0 +1,114 @@
+#include "preload/book/durations.h"
+
+#include <stddef.h>
+
+#include "preload/book/thresholds.h"
+
+#define PROBES 8
+
+uint64_t durations_key(uint64_t handle, uint64_t grid)
+{
+	uint64_t key = handle ^ (grid * 0x9e3779b97f4a7c15ull);
+
+	return handle && !key ? 1 : handle ? key : 0;
+}
+
+static unsigned place(uint64_t work, unsigned probe)
+{
+	return (unsigned)((work * 0x9e3779b97f4a7c15ull) >> 40) + probe;
+}
+
+const struct duration *durations_find(const struct durations *d, uint64_t work)
+{
+	for (unsigned i = 0; work && i < PROBES; i++) {
+		const struct duration *found = &d->of[place(work, i) % DURATIONS];
+
+		if (found->work == work)
+			return found;
+	}
+	return NULL;
+}
+
+/* Its own, or the place of the one that was seen least lately. */
+static struct duration *claim(struct durations *d, uint64_t work)
+{
+	struct duration *oldest = NULL;
+
+	for (unsigned i = 0; i < PROBES; i++) {
+		struct duration *found = &d->of[place(work, i) % DURATIONS];
+
+		if (found->work == work)
+			return found;
+		if (!oldest || (oldest->work && (!found->work || (int32_t)(found->seen - oldest->seen) < 0)))
+			oldest = found;
+	}
+	*oldest = (struct duration){.work = work, .seen = d->lessons};
+	return oldest;
+}
+
+uint64_t durations_expect(const struct durations *d, uint64_t work, uint32_t launches)
+{
+	const struct duration *known = launches == 1 ? durations_find(d, work) : NULL;
+
+	return known && known->mean_ns ? known->mean_ns : d->mean_ns * launches;
+}
+
+uint64_t durations_unsure(const struct durations *d, uint64_t work, uint32_t launches)
+{
+	const struct duration *known = launches == 1 ? durations_find(d, work) : NULL;
+
+	if (launches > 1 || !work)
+		return d->off_ns;
+	/* What was never seen may take any time; if all is short here, that is soon known. */
+	return known && known->mean_ns ? known->off_ns : d->mean_ns / 2;
+}
+
+static uint64_t difference(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint64_t took_ns, bool alone)
+{
+	uint64_t each = took_ns / launches;
+
+	d->lessons++;
+	if (launches == 1 && work) {
+		struct duration *known = claim(d, work);
+
+		if (!known->mean_ns) {
+			known->mean_ns = each;
+			known->off_ns = 0;
+		}
+		known->seen = d->lessons;
+		durations_follow(&known->off_ns, difference(each, known->mean_ns));
+		durations_follow(&known->mean_ns, each);
+		if (alone && !known->alone_ns)
+			known->alone_ns = each;
+		else if (alone)
+			durations_follow(&known->alone_ns, each);
+	}
+	if (!d->mean_ns)
+		d->mean_ns = each;
+	durations_follow(&d->off_ns, difference(each, d->mean_ns));
+	durations_follow(&d->mean_ns, each);
+	/* Shorter than can be told. */
+	if (d->mean_ns < US)
+		d->mean_ns = US;
+}
+
+void durations_raise(struct durations *d, uint64_t work, uint64_t ns)
+{
+	struct duration *known = work ? claim(d, work) : NULL;
+
+	if (known && known->mean_ns < ns)
+		known->mean_ns = ns;
+	if (d->mean_ns < ns)
+		d->mean_ns = ns;
+}
+
+void durations_mark_primary(struct durations *d, uint64_t work)
+{
+	if (work)
+		claim(d, work)->primary = true;
+}

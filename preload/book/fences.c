@@ -1,0 +1,165 @@
+/* Fences behind launches: what is queued, when it ended, and what that says about how long things take. */
+#include <string.h>
+
+#include "preload/book/parts.h"
+
+/* The fence that an event is about; NULL: there is no such place. */
+static struct book_fence *fence_told(struct book *b, const struct book_event *e)
+{
+	return e->fence < BOOK_FENCES ? &b->queue.fence[e->fence] : NULL;
+}
+
+void fence_put(struct book *b, const struct book_event *e)
+{
+	struct book_queue *q = &b->queue;
+	struct book_fence *f = fence_told(b, e);
+
+	if (!f || f->launches)
+		return;
+	*f = (struct book_fence){
+		.ctx = e->ctx,
+		.stream = e->stream,
+		.begun_ns = e->at_ns,
+		.recorded_ns = e->now_ns,
+		.work = e->covers == 1 ? e->work : 0,
+		.launches = e->covers,
+		.held = e->call & CALL_HELD,
+	};
+	f->expected_ns = durations_expect(&b->durations, f->work, f->launches);
+	f->unsure_ns = durations_unsure(&b->durations, f->work, f->launches);
+	q->order[q->count++] = e->fence;
+	q->launches += f->launches;
+	q->ns += f->expected_ns;
+	q->unsure_ns += f->unsure_ns;
+}
+
+static void put_aside(struct book *b, const struct book_fence *f)
+{
+	b->queue.launches -= f->launches;
+	b->queue.ns -= f->expected_ns;
+	b->queue.unsure_ns -= f->unsure_ns;
+}
+
+static void take_away(struct book *b, struct book_fence *f)
+{
+	struct book_queue *q = &b->queue;
+	unsigned at = 0;
+
+	if (f->parked)
+		q->parked -= f->launches;
+	else
+		put_aside(b, f);
+	f->launches = 0;
+	while (at < q->count && fence_at(b, at) != f)
+		at++;
+	if (at == q->count)
+		return;
+	memmove(&q->order[at], &q->order[at + 1], q->count - at - 1);
+	q->count--;
+}
+
+void fence_park_all(struct book *b)
+{
+	for (unsigned i = 0; i < b->queue.count; i++) {
+		struct book_fence *f = fence_at(b, i);
+
+		if (f->parked)
+			continue;
+		put_aside(b, f);
+		b->queue.parked += f->launches;
+		f->parked = true;
+	}
+}
+
+void fence_forget(struct book *b, uint64_t ctx)
+{
+	for (unsigned i = 0; i < BOOK_FENCES; i++)
+		if (b->queue.fence[i].launches && b->queue.fence[i].ctx == ctx)
+			take_away(b, &b->queue.fence[i]);
+}
+
+bool fence_is_scattered(const struct book *b)
+{
+	const struct book_fence *last, *other;
+
+	if (b->queue.count < 2)
+		return false;
+	last = fence_of(b, b->queue.count - 1);
+	other = fence_of(b, b->queue.count - 2);
+	return last->stream != other->stream || last->ctx != other->ctx;
+}
+
+void fence_unfinished(struct book *b, const struct book_event *e)
+{
+	struct book_fence *f = fence_told(b, e);
+
+	b->queue.busy_ns = e->at_ns;
+	if (f && f->launches)
+		f->busy_ns = e->at_ns;
+}
+
+static uint64_t shortest(uint64_t a, uint64_t b, uint64_t c)
+{
+	a = a < b ? a : b;
+	return a < c ? a : c;
+}
+
+/* What its length teaches. A wait, for others or for work at the gate, is not a length. */
+static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint64_t took, bool behind,
+	uint64_t now, uint8_t *alternates)
+{
+	struct book_queue *q = &b->queue;
+
+	if (partner_passed(b, f, end, took)) {
+		queue_widen(b, f->launches, now);
+	} else if (b->others.stalls) {
+		/* Perhaps it has waited for a partner; perhaps it is just long. It teaches twice of what was known at
+		 * most: one that is long each time is soon known to be, one that waits now and then is not. And no more
+		 * than half a second, so that one that waits for a partner that has died is soon seen to. */
+		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, 5 * OUTLAST_NS));
+		queue_widen(b, f->launches, now);
+	} else if (queue_has_waited(b, f, end)) {
+		if (q->least < q->needed && (q->chances > 1 || !queue_let_past_behind(b, f)))
+			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
+	} else if (f->expected_ns && others_contended(b, now) &&
+		   others_waited(b, took, f->expected_ns, now, alternates)) {
+		queue_widen(b, f->launches, now);
+	} else {
+		/* Of several launches that did not wait for each other, the time from the first to the last is not
+		 * what they took. */
+		if (behind || f->launches == 1)
+			durations_learn(&b->durations, f->work, f->launches, took, !b->others.others);
+		queue_widen(b, f->launches, now);
+	}
+}
+
+void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternates)
+{
+	struct book_queue *q = &b->queue;
+	struct book_fence *f = fence_told(b, e);
+	uint64_t end = e->at_ns, begin, took;
+	bool behind;
+
+	if (!f || !f->launches)
+		return;
+	if (e->facts & FACT_FAILED) {
+		take_away(b, f);
+		return;
+	}
+	begin = f->begun_ns;
+	if (end < begin)
+		end = begin;
+	if (end < f->busy_ns)
+		end = f->busy_ns;
+	behind = q->last_end_ns > begin;
+	if (behind)
+		begin = q->last_end_ns;
+	took = end > begin ? end - begin : 0;
+	learn(b, f, end, took, behind, e->now_ns, alternates);
+	others_below_passed(b, f, took, e->now_ns);
+	q->prompt = end < f->recorded_ns + 2 * b->durations.mean_ns + CALL_NS / 2;
+	if (end > q->last_end_ns)
+		q->last_end_ns = end;
+	q->progress_ns = e->now_ns;
+	take_away(b, f);
+}

@@ -1,0 +1,223 @@
+/* The busy interval: it begins with a launch into an idle GPU, and ends when the last work has ended. What is not known
+ * by a fence is estimated, and counted as estimated. */
+#include "preload/book/parts.h"
+
+enum { WHY_IDLE, WHY_GAPS, WHY_STALLED };
+
+/* A rest that is longer tells nothing about those to come. */
+#define APART_MOST_NS (50 * MS)
+
+uint64_t interval_calls(const struct book *b, const struct book_event *e)
+{
+	return e->calls - b->interval.calls_before;
+}
+
+bool interval_is_whole(const struct book *b, const struct book_event *e)
+{
+	return b->interval.regular && interval_calls(b, e) >= b->interval.calls;
+}
+
+bool interval_is_rare(const struct book *b, const struct book_event *e)
+{
+	return b->interval.apart_ns > (int64_t)e->look_ns;
+}
+
+void interval_begin(struct book *b, const struct book_event *e)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t now = e->now_ns, apart = now - i->begin_ns;
+
+	i->apart_ns += ((int64_t)(apart < APART_MOST_NS ? apart : APART_MOST_NS) - i->apart_ns) / 8;
+	i->begin_ns = b->queue.progress_ns = now;
+	i->number++;
+	i->quick = now - i->left_ns < QUICK_NS;
+	b->others.check_ns = now + (i->quick ? e->look_ns : QUICK_NS);
+	i->lead_ns = i->lead_least_ns = 0;
+	i->first_to_come = i->unfenced = false;
+	i->owed = i->again_ns != 0;
+	i->again_ns = 0;
+	i->first_work = 0;
+	i->kept_ns = 0;
+	i->calls_before = e->calls - 1; /* the one that enters has been counted */
+	b->state = BOOK_RUNNING;
+}
+
+void interval_learn_gap(struct book *b, uint64_t now)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t gap = now > i->left_ns ? now - i->left_ns : 1;
+
+	if (!i->gap_open)
+		return;
+	i->gap_open = false;
+	if (gap > 4 * KEEP_GAP_NS)
+		gap = 4 * KEEP_GAP_NS;
+	i->gap_ns = i->gap_ns ? (7 * i->gap_ns + gap) / 8 : gap;
+}
+
+void interval_launched(struct book *b, uint64_t let_ns, uint64_t now)
+{
+	struct book_interval *i = &b->interval;
+
+	i->first_to_come = false;
+	i->lead_least_ns = let_ns > i->begin_ns ? let_ns - i->begin_ns : 0;
+	i->lead_ns = now > i->begin_ns ? now - i->begin_ns : 0;
+}
+
+/*
+ * When the work ended that no fence is behind: not before it was last seen busy, and about as long after the last
+ * fence's end as so many launches take.
+ */
+static uint64_t estimated_end(const struct book *b, const struct book_event *e)
+{
+	const struct book_queue *q = &b->queue;
+	uint64_t begin = b->interval.begin_ns, end, now = e->now_ns;
+
+	/* Nothing passed on credit: the last fence knows. */
+	if (!b->others.watched && interval_calls(b, e) == 1 && q->last_end_ns > begin)
+		return q->last_end_ns;
+	if (!b->others.watched && b->program.waited_ns >= begin)
+		return b->program.waited_ns;
+	/* Between when it was last seen busy and now. */
+	if (!b->durations.mean_ns) {
+		end = q->busy_ns > begin ? q->busy_ns : begin;
+		return end + (now - end) / 2;
+	}
+	/* If no fence of this interval has passed, none of its calls is covered. */
+	if (q->last_end_ns > begin)
+		end = q->last_end_ns + e->unfenced * b->durations.mean_ns;
+	else
+		end = begin + (e->unfenced + 1) * b->durations.mean_ns;
+	return end < q->busy_ns ? q->busy_ns : end > now ? now : end;
+}
+
+/*
+ * From entering until its first launch was submitted nothing ran: a driver submits as it returns. Unless the thread was
+ * held up behind that; then the kernel took as long as it takes, as far as that can be.
+ */
+static uint64_t lead(const struct book *b, const struct book_event *e, uint64_t span)
+{
+	const struct book_interval *i = &b->interval;
+	const struct duration *known = durations_find(&b->durations, i->first_work);
+	uint64_t rest = span > i->lead_ns ? span - i->lead_ns : 0;
+	uint64_t most = span > i->lead_least_ns ? span - i->lead_least_ns : 0, usual;
+
+	if (i->first_inside)
+		return i->lead_least_ns;
+	if (i->lead_ns <= i->lead_least_ns + CALL_NS || interval_calls(b, e) != 1 || !known ||
+		!known->mean_ns)
+		return i->lead_ns;
+	usual = known->mean_ns < rest ? rest : known->mean_ns > most ? most : known->mean_ns;
+	return span - usual;
+}
+
+/* How long its place is to be kept. */
+static uint64_t keep(const struct book *b)
+{
+	const struct book_interval *i = &b->interval;
+
+	return b->others.turns && b->state == BOOK_RUNNING && i->gap_ns && i->gap_ns < KEEP_GAP_NS
+		       ? 2 * i->gap_ns + KEEP_NS
+		       : 0;
+}
+
+static struct book_action leave(struct book *b, uint64_t end_ns, uint64_t keep_ns, uint32_t why)
+{
+	b->interval.leaving.end_ns = end_ns;
+	b->interval.leaving.keep_ns = keep_ns;
+	b->interval.leaving.why = why;
+	return (struct book_action){.what = ACT_LEAVE, .step = STEP_SETTLED, .at_ns = end_ns, .ns = keep_ns};
+}
+
+struct book_action interval_settle(struct book *b, const struct book_event *e, bool idle)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t end;
+
+	if (!book_is_in(b))
+		return (struct book_action){.what = ACT_NONE};
+	if (b->queue.count && !(e->call & STEP_LOOKED))
+		return (struct book_action){.what = ACT_FENCES, .step = STEP_LOOKED};
+	/* Let through, but perhaps not launched yet, counts as work; not so if the driver has more to do first. */
+	if (b->queue.count || b->recording || b->inside ||
+		(b->passing && e->now_ns - b->passed_ns < IN_DRIVER_NS))
+		return (struct book_action){.what = ACT_NONE};
+	if (i->unfenced && !idle)
+		return (struct book_action){.what = ACT_STREAMS, .step = STEP_SETTLED};
+	end = i->first_to_come ? i->begin_ns : b->queue.last_end_ns;
+	if (i->unfenced)
+		end = estimated_end(b, e);
+	if (b->state == BOOK_DRAINING && b->others.tail_pct >= 0 && end > i->drain_ns)
+		end = i->drain_ns + (end - i->drain_ns) / 100 * (unsigned)b->others.tail_pct;
+	if (end > i->begin_ns && !i->first_to_come)
+		end -= lead(b, e, end - i->begin_ns);
+	return leave(b, end > i->begin_ns ? end : i->begin_ns, keep(b), WHY_IDLE);
+}
+
+struct book_action interval_leave_gaps(struct book *b, const struct book_event *e)
+{
+	/* The caller's is yet to come. Gaps of less than a sixteenth of the work are not worth leaving for. */
+	uint64_t busy = (interval_calls(b, e) - 1) * b->durations.mean_ns, end = b->interval.begin_ns + busy;
+
+	if (!b->queue.prompt || !b->durations.mean_ns || b->passing || b->recording || b->inside ||
+		end + busy / 16 >= e->now_ns)
+		return (struct book_action){.what = ACT_NONE};
+	/* It is back at once, and keeps its turn. */
+	return leave(b, end, b->others.turns ? KEEP_NS : 0, WHY_GAPS);
+}
+
+struct book_action interval_leave_stalled(struct book *b, const struct book_event *e)
+{
+	(void)e;
+	return leave(b, partner_end(b), 0, WHY_STALLED);
+}
+
+static void ended(struct book *b, const struct book_event *e)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t calls = interval_calls(b, e);
+	uint64_t ns = i->leaving.end_ns > i->begin_ns ? i->leaving.end_ns - i->begin_ns : 0;
+
+	i->regular = calls == i->calls;
+	i->calls = calls;
+	if (calls)
+		i->call_ns = i->call_ns ? (3 * i->call_ns + ns / calls) / 4 : ns / calls;
+	/* Up to the last fence it was measured. */
+	if (i->unfenced || i->leaving.why == WHY_GAPS) {
+		uint64_t from = b->queue.last_end_ns > i->begin_ns && i->leaving.why != WHY_GAPS
+					? b->queue.last_end_ns
+					: i->begin_ns;
+		uint64_t guessed = i->leaving.end_ns > from ? i->leaving.end_ns - from : 0;
+
+		i->estimated_ns += guessed < ns ? guessed : ns;
+	}
+}
+
+struct book_action interval_left(struct book *b, const struct book_event *e)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t now = e->now_ns;
+
+	i->left_ns = now;
+	b->program.waited_ns = 0;
+	b->open = false;
+	b->state = BOOK_OUT;
+	if (i->leaving.why == WHY_IDLE) {
+		i->keeps = e->result > 0;
+		i->kept_ns = i->keeps ? now + i->leaving.keep_ns : 0;
+		if (i->keeps)
+			b->state = BOOK_KEPT;
+		i->gap_open = true;
+		i->again_calls = e->calls;
+		/* Only what passed on credit is not known to be back from the driver. */
+		i->again_ns = i->unfenced || i->owed ? now + AGAIN_NS : 0;
+		others_outlasted(b, now);
+		b->others.stalls = false;
+	}
+	if (e->result < 0)
+		return (struct book_action){.what = ACT_GIVE_UP};
+	if (i->leaving.why != WHY_STALLED)
+		ended(b, e);
+	i->unfenced = false;
+	return (struct book_action){.what = ACT_NONE};
+}

@@ -1,0 +1,90 @@
+/*
+ * What contexts and code take of the device, where context_mb is auto: the device's own figure before and after,
+ * or, for the first context of a process, what is in use and in nobody's books. Others may come and go meanwhile:
+ * then their books change, and what was found is not believed.
+ */
+#include "preload/memory/memory.h"
+
+#include "preload/process/device.h"
+#include "gpuarb/client.h"
+#include "preload/track/place.h"
+
+#include <stddef.h>
+
+/* The largest that a context or a module is believed to be; contexts of 0.1 to 0.6 GiB are known. What is more than
+ * that is somebody else's. */
+#define BELIEVED_BYTES (1ull << 30)
+
+/* In use on the device of the current context, and in anybody's books. False: nobody can say. */
+static bool look(struct arb_device *device, uint64_t *used, uint64_t *booked)
+{
+	__typeof__(cuMemGetInfo_v2) *info = arb_real(cuMemGetInfo_v2);
+	size_t free_bytes = 0, total = 0;
+	uint64_t again = 0;
+
+	if (!info || !gpuarb_client_mem_explained(arb_device_client(device), booked) ||
+		info(&free_bytes, &total) != CUDA_SUCCESS || free_bytes > total ||
+		!gpuarb_client_mem_explained(arb_device_client(device), &again) || again != *booked)
+		return false;
+	*used = total - free_bytes;
+	return true;
+}
+
+static bool measured(struct arb_device *device)
+{
+	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
+	struct gpuarb_client_memory memory;
+
+	/* Without a quota nobody is refused anything, and nothing has to be found out. */
+	return client && gpuarb_client_memory(client, &memory) == 0 && memory.context_measured &&
+	       memory.quota;
+}
+
+uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx)
+{
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+	uint64_t used = 0, booked = 0, found = 0;
+	CUcontext popped;
+
+	if (!measured(device) || !push || !arb_real(cuCtxPopCurrent_v2) || push(ctx) != CUDA_SUCCESS)
+		return 0;
+	if (look(device, &used, &booked) && used > booked)
+		found = used - booked;
+	arb_real(cuCtxPopCurrent_v2)(&popped);
+	/* It is there already: what does not fit is not counted, and the next allocation is refused. */
+	if (!found || found > BELIEVED_BYTES || !memory_reserve(device, found, MEMORY_ALL))
+		return 0;
+	return found;
+}
+
+void memory_code_before(struct act_call *call)
+{
+	struct arb_device *device = arb_device_current();
+	uint64_t used = 0, booked = 0;
+
+	/* 0: nothing was found out. */
+	call->token = measured(device) && look(device, &used, &booked) ? used + 1 : 0;
+	call->bytes = booked;
+}
+
+void memory_code_after(struct act_call *call, CUresult result)
+{
+	struct arb_device *device = arb_device_current();
+	uint64_t before = call->token ? call->token - 1 : 0, used = 0, booked = 0;
+	struct memory_entry entry;
+
+	if (!call->token || result != CUDA_SUCCESS || !device || !look(device, &used, &booked) ||
+		booked != call->bytes || used == before ||
+		!memory_table_take((uintptr_t)place_current(), MEMORY_CONTEXT, &entry))
+		return;
+	if (used > before && used - before <= BELIEVED_BYTES &&
+		memory_reserve(device, used - before, MEMORY_ALL)) {
+		entry.bytes += used - before;
+	} else if (used < before) {
+		uint64_t less = before - used < entry.bytes ? before - used : entry.bytes;
+
+		memory_release(device, less);
+		entry.bytes -= less;
+	}
+	memory_table_put(&entry);
+}

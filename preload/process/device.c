@@ -1,0 +1,350 @@
+#include "preload/process/device.h"
+
+#include "preload/hooks/compat.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/client.h"
+
+#include "shm/base/granted.h"
+#include "preload/hooks/hooks.h"
+#include "preload/process/log.h"
+#include "preload/process/own.h"
+#include "preload/track/track.h"
+#include "shm/base/word.h"
+
+COMPAT_WEAK(pthread_setcancelstate)
+
+/* DENIED: its quota could not be promised, and the next who makes a context asks again. */
+enum { UNKNOWN, JOINED, FAILED, DENIED };
+
+/* A program that tries again and again to make a context is told so often. */
+#define SAY_DENIED_NS 10000000000ull
+
+bool arb_disabled(void)
+{
+	static int known;
+	int state = arb_word_load(&known);
+
+	if (__builtin_expect(!state, 0)) {
+		const char *text = arb_granted_getenv("GPUARB_DISABLE");
+
+		state = text && *text && strcmp(text, "0") ? 2 : 1;
+		arb_word_store(&known, state);
+	}
+	return state == 2;
+}
+
+/* The parent's place is not the child's, nor is its driver. The mappings stay: nobody can tell who reads
+ * them. */
+static void start_anew(void)
+{
+	memset(arb_own.devices, 0, ARB_DEVICES * sizeof(*arb_own.devices));
+	arb_own.refusals = 0;
+	arb_own.strays = 0;
+	pthread_mutex_init(&arb_own.joining, NULL);
+}
+
+/* "NVIDIA A100-SXM4-40GB MIG 1g.5gb": since CUDA 13 both calls for a UUID may give the instance's. */
+static bool named_as_instance(CUdevice ordinal)
+{
+	CUresult (*get)(char *name, int length, CUdevice dev) =
+		(CUresult(*)(char *, int, CUdevice))arb_driver_symbol("cuDeviceGetName");
+	char name[256] = "";
+
+	return get && get(name, sizeof(name), ordinal) == CUDA_SUCCESS && strstr(name, " MIG ");
+}
+
+/* The driver's answer; CUDA_ERROR_NOT_FOUND if it has no such call. */
+static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
+{
+	__typeof__(cuDeviceGetUuid) *plain = arb_real(cuDeviceGetUuid);
+	__typeof__(cuDeviceGetUuid_v2) *newer = arb_real(cuDeviceGetUuid_v2);
+	CUuuid id, parent;
+	const unsigned char *b = (const unsigned char *)id.bytes;
+	CUresult r = newer ? newer(&id, ordinal) : CUDA_ERROR_NOT_FOUND;
+	bool instance = false;
+
+	if (r == CUDA_SUCCESS)
+		/* The older call does not know instances and gives the GPU that one is a part of. */
+		instance = (plain && plain(&parent, ordinal) == CUDA_SUCCESS &&
+				   memcmp(&id, &parent, sizeof(id))) ||
+			   named_as_instance(ordinal);
+	else if (plain)
+		r = plain(&id, ordinal);
+	if (r != CUDA_SUCCESS)
+		return r;
+	snprintf(text, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+		instance ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10],
+		b[11], b[12], b[13], b[14], b[15]);
+	return r;
+}
+
+static void refuse(struct arb_device *d, CUresult result)
+{
+	if (!arb_word_exchange(&d->refused, result))
+		arb_word_add_release(&arb_own.refusals, 1);
+}
+
+static void refuse_no_longer(struct arb_device *d)
+{
+	if (arb_word_exchange(&d->refused, CUDA_SUCCESS))
+		arb_word_sub_release(&arb_own.refusals, 1);
+}
+
+/* What the segment's library says of a GPU begins with the UUID alone. */
+const char *arb_device_rest(const struct arb_device *d, const char *sentence)
+{
+	size_t n = strlen(d->uuid);
+
+	return n && !strncmp(sentence, d->uuid, n) && sentence[n] == ' ' ? sentence + n + 1 : sentence;
+}
+
+/* No error of the arbiter's, so on_error has no say: who runs in spite of it uses what others were promised.
+ */
+static uint32_t deny(struct arb_device *d, const char *why)
+{
+	uint64_t now = track_now();
+
+	if (!d->denied_ns || now - d->denied_ns >= SAY_DENIED_NS) {
+		arb_log(ARB_LOG_ERROR, "%s: %s: the GPU is refused", d->name, arb_device_rest(d, why));
+		d->denied_ns = now;
+	}
+	refuse(d, CUDA_ERROR_OUT_OF_MEMORY);
+	return DENIED;
+}
+
+/* There is no segment for it, for this reason: what does on_error say? */
+static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *options, const char *why)
+{
+	struct gpuarb_error err = {0};
+	int r = gpuarb_client_open_alone(options, &d->client, &err);
+
+	if (r == 0) {
+		arb_log(ARB_LOG_WARN, "%s: %s: the process keeps its own limits, as if it were alone",
+			d->name, why);
+		return JOINED;
+	}
+	if (r == -ECONNREFUSED) {
+		arb_log(ARB_LOG_ERROR, "%s: %s: the GPU is refused (on_error = closed)", d->name, why);
+		refuse(d, CUDA_ERROR_NOT_PERMITTED);
+	} else {
+		arb_log(ARB_LOG_WARN, "%s: %s: it runs without limits", d->name, why);
+	}
+	return FAILED;
+}
+
+static void say_variable(void *argument, const char *sentence)
+{
+	(void)argument;
+	arb_log(ARB_LOG_WARN, "%s", sentence);
+}
+
+/* Once in a process, and not again in those that it forks. */
+static void look_at_environment(void)
+{
+	static bool looked;
+
+	if (!looked)
+		gpuarb_client_environment(say_variable, NULL);
+	looked = true;
+}
+
+/* Quotas are promised of it, and who runs together depends on it where memory is short. 0: nobody says. */
+static size_t memory_of(CUdevice ordinal)
+{
+	__typeof__(cuDeviceTotalMem_v2) *total = arb_real(cuDeviceTotalMem_v2);
+	size_t bytes = 0;
+
+	return total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
+}
+
+/* What has taken hold, where somebody wants to know (gpuarb-run --verbose). */
+static void say_limits(struct arb_device *d)
+{
+	char text[256];
+
+	if (arb_log_wants(ARB_LOG_INFO) && gpuarb_client_terms(d->client, text, sizeof(text)) == 0)
+		arb_log(ARB_LOG_INFO, "%s: joined: %s", d->name, text);
+}
+
+static void join(struct arb_device *d, CUdevice ordinal)
+{
+	/* No bias: the tracker would take it back at once, by a system call that a sandbox may punish. */
+	struct gpuarb_options options = {.gpu = d->uuid, .threads = true};
+	struct gpuarb_error err = {0};
+	uint32_t state = JOINED;
+	int joined;
+	CUresult r = read_uuid(ordinal, d->uuid, sizeof(d->uuid));
+
+	/* Too early, too late, or no such device: the call that asks will hear it from the driver. */
+	if (r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED ||
+		r == CUDA_ERROR_INVALID_DEVICE)
+		return;
+	if (!arb_own.watching) {
+		pthread_atfork(NULL, NULL, start_anew);
+		arb_own.watching = true;
+	}
+	look_at_environment();
+	d->ordinal = ordinal;
+	options.physical = memory_of(ordinal);
+	if (r != CUDA_SUCCESS)
+		snprintf(d->uuid, sizeof(d->uuid), "device-%d", (int)ordinal);
+	snprintf(d->name, sizeof(d->name), "%s (device %d)", d->uuid, (int)ordinal);
+	if (r != CUDA_SUCCESS) {
+		state = do_without(d, &options, "it has no UUID");
+	} else {
+		joined = gpuarb_client_shared(&options, true, &d->client, &err);
+		if (joined == -EDQUOT)
+			state = deny(d, err.text);
+		else if (joined < 0)
+			state = do_without(d, &options, err.text);
+	}
+	/* Whoever opened the client first, for a lease, may not have known. */
+	if (state == JOINED && options.physical &&
+		gpuarb_client_set_physical(d->client, options.physical) == -EDQUOT)
+		state = deny(d, gpuarb_client_denied(d->client));
+	if (state == JOINED) {
+		refuse_no_longer(d);
+		limits_file_look(d);
+		if (!gpuarb_client_is_alone(d->client))
+			say_limits(d);
+	}
+	arb_word_store_release(&d->state, state);
+}
+
+bool arb_device_rejoin(struct arb_device *d, int error)
+{
+	const char *then = "it runs without limits";
+	struct gpuarb_error err = {0};
+	int r = error;
+
+	/* It may be replaced once more while we are at it. */
+	for (int i = 0; i < 3 && r == -ESTALE; i++)
+		r = gpuarb_client_rejoin(d->client, false, &err);
+	if (r == 0) {
+		arb_log(ARB_LOG_INFO, "%s: its segment was removed or replaced: joined the one there is now",
+			d->name);
+		return true;
+	}
+	if (!*err.text)
+		snprintf(err.text, sizeof(err.text), "its segment cannot be used any more (%s)",
+			r == -EBADMSG ? "it holds garbage" : strerror(-r));
+	/* Where the path leads nowhere, as in a changed root, what is mapped is still what others use. */
+	r = error == -ESTALE ? gpuarb_client_remain(d->client, NULL) : -ENOTCONN;
+	if (r == 0) {
+		then = "it stays in the one it has";
+	} else if (r != -ECONNREFUSED) {
+		r = gpuarb_client_rejoin(d->client, true, NULL);
+		if (r == 0)
+			then = "the process keeps its own limits, as if it were alone";
+	}
+	if (r == -ECONNREFUSED) {
+		then = "the GPU is refused from now on (on_error = closed)";
+		refuse(d, CUDA_ERROR_NOT_PERMITTED);
+	}
+	arb_log(r == -ECONNREFUSED ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->name, err.text, then);
+	return r == 0;
+}
+
+static void say_too_many(CUdevice ordinal)
+{
+	static uint32_t said;
+
+	if (ordinal >= ARB_DEVICES && !arb_word_exchange(&said, 1))
+		arb_log(ARB_LOG_WARN, "device %d: only the first %d are looked after; it runs without limits",
+			(int)ordinal, ARB_DEVICES);
+}
+
+struct arb_device *arb_device_get(CUdevice ordinal)
+{
+	struct arb_device *d;
+	uint32_t state;
+	int saved, cancel = PTHREAD_CANCEL_ENABLE;
+
+	if (arb_disabled())
+		return NULL;
+	if (ordinal < 0 || ordinal >= ARB_DEVICES) {
+		say_too_many(ordinal);
+		return NULL;
+	}
+	d = &arb_own.devices[ordinal];
+	state = arb_word_load_acquire(&d->state);
+	if (__builtin_expect(state == UNKNOWN, 0)) {
+		saved = errno;
+		/* A thread that is cancelled in it would leave it locked. */
+		if (pthread_setcancelstate)
+			pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+		pthread_mutex_lock(&arb_own.joining);
+		if (d->state == UNKNOWN)
+			join(d, ordinal);
+		state = d->state;
+		pthread_mutex_unlock(&arb_own.joining);
+		if (pthread_setcancelstate)
+			pthread_setcancelstate(cancel, NULL);
+		errno = saved;
+	}
+	return state == JOINED ? d : NULL;
+}
+
+struct arb_device *arb_device_known(CUdevice ordinal)
+{
+	if (ordinal < 0 || ordinal >= ARB_DEVICES)
+		return NULL;
+	return arb_word_load_acquire(&arb_own.devices[ordinal].state) == JOINED ? &arb_own.devices[ordinal]
+										: NULL;
+}
+
+bool arb_device_named(const char *uuid, struct arb_device **device)
+{
+	for (unsigned i = 0; i < ARB_DEVICES; i++) {
+		struct arb_device *d = &arb_own.devices[i];
+		uint32_t state = arb_word_load_acquire(&d->state);
+
+		if (state != UNKNOWN && !strcmp(d->uuid, uuid)) {
+			*device = state == JOINED ? d : NULL;
+			return true;
+		}
+	}
+	return false;
+}
+
+struct arb_device *arb_device_current(void)
+{
+	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
+	CUdevice ordinal = -1;
+
+	if (arb_disabled() || !get || get(&ordinal) != CUDA_SUCCESS)
+		return NULL;
+	return arb_device_get(ordinal);
+}
+
+CUresult arb_device_refuses(CUdevice ordinal)
+{
+	struct arb_device *d;
+	uint32_t denied = DENIED;
+
+	if (ordinal < 0 || ordinal >= ARB_DEVICES)
+		return CUDA_SUCCESS;
+	d = &arb_own.devices[ordinal];
+	/* There may be room by now. */
+	arb_word_cas(&d->state, &denied, UNKNOWN);
+	/* Joined now if it is not yet: afterwards the context would be there. */
+	arb_device_get(ordinal);
+	return (CUresult)arb_word_load(&d->refused);
+}
+
+CUresult arb_device_refuses_current(void)
+{
+	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
+	CUdevice ordinal = -1;
+
+	if (!arb_word_load_acquire(&arb_own.refusals) || !get || get(&ordinal) != CUDA_SUCCESS ||
+		ordinal < 0 || ordinal >= ARB_DEVICES)
+		return CUDA_SUCCESS;
+	return (CUresult)arb_word_load(&arb_own.devices[ordinal].refused);
+}

@@ -1,0 +1,18 @@
+/*
+ * A program that uses libgpuarb.so as well is one client, not two: the library finds this table, and works on
+ * the clients that the preload has, or has it join where it has not yet.
+ */
+#include "shm/admission/admission.h"
+#include "shm/admission/shared.h"
+
+#include "preload/process/device.h"
+
+static int client(const char *gpu, struct gpuarb_client **found, struct gpuarb_error *err)
+{
+	/* Where the preload only looks on, nobody enters the running set for the program. */
+	return gpuarb_client_shared(
+		&(struct gpuarb_options){.gpu = gpu, .threads = true}, !arb_disabled(), found, err);
+}
+
+__attribute__((visibility("default"))) const struct arb_shared_table gpuarb_preload_table =
+	ARB_SHARED_TABLE(client);

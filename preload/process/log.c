@@ -1,0 +1,140 @@
+#include "preload/process/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "shm/base/word.h"
+
+/* So many lines in so many seconds; what is more is not worth the disk it fills. */
+#define BURST         20
+#define BURST_SECONDS 10
+
+static const char *const names[] = {"off", "error", "warn", "info", "debug"};
+
+/* A program with raised privileges must not be made to open files. */
+static enum arb_log_level wanted(const char **path)
+{
+	const char *text = secure_getenv("GPUARB_LOG");
+
+	*path = NULL;
+	if (!text || !*text)
+		return ARB_LOG_WARN;
+	for (int i = 0; i <= ARB_LOG_DEBUG; i++)
+		if (!strcmp(text, names[i]))
+			return (enum arb_log_level)i;
+	if (*text != '/')
+		return ARB_LOG_WARN;
+	*path = text;
+	return ARB_LOG_INFO;
+}
+
+static int flooded(void)
+{
+	static int64_t since;
+	static uint32_t lines;
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+		return 0;
+	if (now.tv_sec - arb_word_load(&since) >= BURST_SECONDS) {
+		arb_word_store(&since, now.tv_sec);
+		arb_word_store(&lines, 0);
+	}
+	return arb_word_add(&lines, 1) >= BURST;
+}
+
+bool arb_log_due(struct arb_log_rate *rate, uint64_t now_ns, uint32_t *unsaid)
+{
+	uint64_t next = arb_word_load(&rate->next_ns);
+
+	/* Of several threads at once one says it. */
+	if (now_ns < next || !arb_word_cas(&rate->next_ns, &next, now_ns + ARB_LOG_EVERY_NS)) {
+		arb_word_add(&rate->unsaid, 1);
+		return false;
+	}
+	*unsaid = arb_word_exchange(&rate->unsaid, 0);
+	return true;
+}
+
+static struct {
+	dev_t device;
+	ino_t file;
+	int open;
+} at_start;
+
+/* Not in a program's way: one system call. */
+__attribute__((constructor)) static void remember(void)
+{
+	struct stat st = {0};
+	int saved = errno;
+
+	at_start.open = fstat(STDERR_FILENO, &st) == 0;
+	at_start.device = st.st_dev;
+	at_start.file = st.st_ino;
+	errno = saved;
+}
+
+/*
+ * A program that closed its descriptors may have a file or a connection of its own there by now. It is still
+ * for people if it is what it was, or a device, or a file that is only ever appended to.
+ */
+static int is_for_people(void)
+{
+	struct stat st;
+	int flags;
+
+	if (fstat(STDERR_FILENO, &st) != 0)
+		return 0;
+	if (S_ISCHR(st.st_mode) ||
+		(at_start.open && st.st_dev == at_start.device && st.st_ino == at_start.file))
+		return 1;
+	flags = fcntl(STDERR_FILENO, F_GETFL);
+	return S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND);
+}
+
+bool arb_log_wants(enum arb_log_level level)
+{
+	const char *path;
+
+	return level <= wanted(&path);
+}
+
+void arb_log(enum arb_log_level level, const char *format, ...)
+{
+	int saved = errno, fd = STDERR_FILENO, n, m;
+	const char *path;
+	char line[768];
+	va_list args;
+
+	if (level > wanted(&path) || (!path && !is_for_people()) || flooded())
+		goto out;
+	n = snprintf(line, sizeof(line), "gpuarb[%d/%ld] %s preload: ", (int)getpid(), syscall(SYS_gettid),
+		names[level]);
+	va_start(args, format);
+	m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+	va_end(args);
+	if (m < 0)
+		goto out;
+	n += m;
+	if (n > (int)sizeof(line) - 2)
+		n = sizeof(line) - 2;
+	line[n++] = '\n';
+	/* By syscall(), because open, write and close are cancellation points, and locks may be held. */
+	if (path)
+		fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+	if (fd >= 0 && syscall(SYS_write, fd, line, (size_t)n) < 0)
+		n = 0; /* there is nobody left to tell */
+	if (path && fd >= 0)
+		syscall(SYS_close, fd);
+out:
+	errno = saved;
+}

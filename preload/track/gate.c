@@ -1,0 +1,444 @@
+/*
+ * The gate, in the program's threads: a call that brings work asks the book whether it may go on, waits if it may not,
+ * and is fenced behind.
+ */
+#include "preload/track/track.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/os.h"
+#include "preload/hooks/hooks.h"
+#include "preload/process/threads.h"
+#include "shm/base/word.h"
+
+/* So many calls that wait are let go after one whose event did not pass at once. */
+#define IN_VAIN 16
+/* An unwatched client's waits are looked at for so small a part of its time. */
+#define SETTLE_COSTS 256
+
+uint64_t track_now(void)
+{
+	return arb_os_local_ns();
+}
+
+void track_nap(uint64_t ns)
+{
+	arb_os_sleep_ns(ns);
+}
+
+CUstreamCaptureMode track_relax(void)
+{
+	__typeof__(cuThreadExchangeStreamCaptureMode) *exchange = arb_real(cuThreadExchangeStreamCaptureMode);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (exchange && exchange(&mode) == CUDA_SUCCESS)
+		return mode;
+	return CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+void track_unrelax(CUstreamCaptureMode mode)
+{
+	if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+		arb_real(cuThreadExchangeStreamCaptureMode)(&mode);
+}
+
+/* One word for all GPUs: open only while every one that is used is. With the lock. */
+static void set_all(void)
+{
+	uint32_t all = arb_own.gate_number, watched = 0;
+
+	for (unsigned i = 0; i < tracks_high(); i++) {
+		if (!arb_word_load(&arb_own.tracks[i].device))
+			continue;
+		if (!arb_word_load(&arb_own.tracks[i].open))
+			all = 0;
+		watched |= arb_word_load(&arb_own.tracks[i].watched);
+	}
+	arb_word_store(&arb_own.gate.watched, watched);
+	arb_word_store_full(&arb_own.gate.open, all);
+}
+
+void gate_set(struct track *t, bool open)
+{
+	if (t->open == open)
+		return;
+	pthread_mutex_lock(&arb_own.gate_lock);
+	arb_word_store(&t->open, open);
+	set_all();
+	pthread_mutex_unlock(&arb_own.gate_lock);
+}
+
+void gate_renew(void)
+{
+	pthread_mutex_lock(&arb_own.gate_lock);
+	/* After what made it necessary: see gate_before. 0 means closed. */
+	arb_word_store_release(&arb_own.gate_number, arb_own.gate_number + 1 ? arb_own.gate_number + 1 : 1);
+	set_all();
+	pthread_mutex_unlock(&arb_own.gate_lock);
+}
+
+void gate_free(void)
+{
+	arb_word_store(&arb_own.gate.open, arb_word_load(&arb_own.gate_number));
+}
+
+void gate_forked(void)
+{
+	pthread_mutex_init(&arb_own.gate_lock, NULL);
+	arb_own.gate.watched = 0;
+	gate_free();
+}
+
+/* Launches that wait for their kernels: a setting of the driver's own, for people who debug. */
+static bool launches_block(void)
+{
+	enum { UNKNOWN, NO, YES };
+	uint32_t known = arb_word_load(&arb_own.launches_block);
+
+	if (known == UNKNOWN) {
+		const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+
+		known = value && *value && strcmp(value, "0") != 0 ? YES : NO;
+		arb_word_store(&arb_own.launches_block, known);
+	}
+	return known == YES;
+}
+
+static bool waits(const struct act_call *call)
+{
+	unsigned category = arb_hooks[call->id].category;
+
+	return category == CAT_COPY_SYNC || (category == CAT_LAUNCH && launches_block());
+}
+
+bool gate_runs_inside(const struct act_call *call)
+{
+	/* Asynchronous copies wait as well where the memory is pageable. */
+	return arb_hooks[call->id].category == CAT_COPY || waits(call);
+}
+
+/* A launch that may begin before the one before it in its stream has ended. */
+static bool is_dependent(const struct act_call *call)
+{
+	const CUlaunchConfig *config = call->desc;
+
+	if (arb_hooks[call->id].category != CAT_LAUNCH || !config || !config->attrs)
+		return false;
+	for (unsigned i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+			config->attrs[i].value.programmaticStreamSerializationAllowed)
+			return true;
+	return false;
+}
+
+static void name_work(struct act_call *call)
+{
+	const CUlaunchConfig *config = arb_hooks[call->id].category == CAT_LAUNCH ? call->desc : NULL;
+
+	if (config)
+		call->grid = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
+	/* What a copy is about says nothing about how long it takes; its size does. */
+	call->work = durations_key(call->handle, call->grid);
+}
+
+static uint32_t flags_of(const struct act_call *call)
+{
+	return (gate_runs_inside(call) ? CALL_INSIDE : 0) | (waits(call) ? CALL_WAITS : 0) |
+	       (track_per_thread(call) ? CALL_PER_THREAD : 0) | (is_dependent(call) ? CALL_DEPENDENT : 0);
+}
+
+static void admit(struct track *t, const struct act_call *call)
+{
+	uint32_t flags = flags_of(call), steps = 0;
+	uint64_t late = 0;
+
+	while (!t->book.broken && !arb_own.exiting) {
+		struct book_event e = {
+			.kind = EVENT_ASKED, .work = call->work, .stream = track_stream_key(call)};
+		struct book_action act;
+
+		if (!steps)
+			events_collect(t);
+		e.ctx = (uintptr_t)arb_mine.call.ctx;
+		e.covers = arb_mine.call.covers;
+		e.call = flags | steps | STEP_LOOKED;
+		e.took_ns = late;
+		act = track_tell(t, &e);
+		flags &= ~(uint32_t)CALL_AWAKE;
+		steps |= act.step;
+		switch (act.what) {
+		case ACT_PASS:
+			return;
+		case ACT_WAIT:
+			track_unlock(t);
+			if (act.ns)
+				track_nap(act.ns);
+			else
+				sched_yield();
+			late = act.ns ? track_now() - e.now_ns : 0;
+			late = late > act.ns ? late - act.ns : 0;
+			track_lock(t);
+			arb_mine.call.slept = true;
+			arb_mine.call.held = t->book.state == BOOK_RUNNING;
+			flags |= CALL_AWAKE;
+			steps = 0;
+			break;
+		case ACT_FENCE:
+			events_record(t, call, arb_mine.call.begun_ns, act.n, CALL_EARLIER);
+			arb_mine.call.covers = 1;
+			break;
+		case ACT_ENTER:
+			arb_mine.call.covers = 1; /* what passed on credit has ended */
+			track_carry_out(t, act, call);
+			flags &= ~(uint32_t)CALL_ENTERED;
+			if (t->book.state == BOOK_RUNNING)
+				flags |= CALL_ENTERED;
+			steps = 0;
+			break;
+		default:
+			track_carry_out(t, act, call);
+		}
+	}
+}
+
+/* This call, and those that have passed on credit since the last one that came here. */
+static uint32_t covered(const struct track *t, const struct act_thread *self)
+{
+	if (self->interval != arb_word_load(&t->interval) || self->granted <= self->credit)
+		return 1;
+	return 1 + self->granted - self->credit;
+}
+
+/* Is an unwatched client's next fence not due yet? Then it goes on, without the lock: who goes from one GPU to another
+ * comes here each time. */
+static bool is_of_a_piece(struct track *t, struct act_thread *self)
+{
+	uint32_t most = arb_word_load(&t->piece);
+	uint32_t n = arb_word_add_then_load(&t->uncovered, arb_mine.call.covers);
+
+	if (n >= most) {
+		arb_mine.call.covers = arb_word_exchange(&t->uncovered, 0);
+		/* Another has just taken them. */
+		arb_mine.call.covers += !arb_mine.call.covers;
+		return false;
+	}
+	self->granted = self->credit = most - n;
+	self->interval = arb_word_load(&t->interval);
+	return true;
+}
+
+void gate_before(struct act_call *call)
+{
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	unsigned category = arb_hooks[call->id].category;
+	struct act_thread *self = act_thread_get();
+	struct book_event let = {.kind = EVENT_LET};
+	struct arb_device *device;
+	CUstreamCaptureMode mode;
+	/* Before looking whether credit may be given: if that changes meanwhile, this number is no longer
+	 * good. */
+	uint32_t number = arb_word_load_acquire(&arb_own.gate_number);
+	struct track *t;
+	int saved;
+
+	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
+	gate_thread_ended();
+	if (category == CAT_HOSTFN)
+		callback_before_function();
+	/* They cost the GPU nothing, and what is queued may wait for them. */
+	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
+		return;
+	device = arb_own.exiting ? NULL : arb_device_current();
+	t = device ? tracker_get(device) : NULL;
+	self->gate = number;
+	if (!t || arb_word_load(&t->broken)) {
+		/* No context, or a GPU that was not joined: the next call may find one that was. */
+		self->credit =
+			t || arb_own.exiting || !arb_word_load(&arb_own.gpus) ? (uint32_t)CREDIT_MOST : 0;
+		return;
+	}
+	if (streams_capturing(call)) {
+		act_thread_take_back(self);
+		return;
+	}
+	arb_mine.call.covers = covered(t, self);
+	if (!arb_word_load(&t->watched) && arb_word_load(&t->open) && !track_per_thread(call) &&
+		is_of_a_piece(t, self))
+		return;
+	saved = errno;
+	arb_mine.call.slept = arb_mine.call.held = false;
+	arb_mine.call.track = t;
+	self->granted = self->credit = 0;
+	if (!current || current(&arb_mine.call.ctx) != CUDA_SUCCESS)
+		arb_mine.call.ctx = NULL;
+	name_work(call);
+	mode = track_relax();
+	track_lock(t);
+	streams_context(t, arb_mine.call.ctx);
+	/* Others may have made those calls, and this thread none in this interval. */
+	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
+		arb_mine.call.begun_ns = t->book.interval.begin_ns;
+	admit(t, call);
+	if (t->book.interval.first_to_come && t->book.others.watched)
+		events_start(t, call, arb_mine.call.ctx);
+	arb_mine.call.inside = gate_runs_inside(call);
+	let.call = arb_mine.call.inside ? CALL_INSIDE : 0;
+	track_tell(t, &let);
+	arb_mine.call.let_ns = let.now_ns;
+	track_unlock(t);
+	track_unrelax(mode);
+	arb_mine.call.passing = true;
+	errno = saved;
+}
+
+/* The program has waited for work; took_ns: for so long, until then. */
+static void waited(struct track *t, uint64_t at_ns, uint64_t took_ns)
+{
+	struct book_event e = {.kind = EVENT_WAITED, .at_ns = at_ns, .took_ns = took_ns};
+
+	track_finish(t, &e);
+}
+
+/*
+ * Its call has waited for its work; the event behind it passes a moment later, also where nothing is left to do. If
+ * nobody waits for that the interval goes on into the next call, and what is between them is billed. Not every such call
+ * waits: if it was in vain, so many are let go as before.
+ */
+static void settle_soon(struct track *t, uint64_t now)
+{
+	waited(t, now, 0);
+	if (!book_is_in(&t->book) || t->book.queue.count != 1)
+		return;
+	if (t->in_vain) {
+		t->in_vain--;
+		return;
+	}
+	while (track_now() - now < 2 * CALL_NS)
+		if (track_settle(t))
+			return;
+	t->in_vain = IN_VAIN;
+}
+
+/* Back from the driver: fenced, and given credit. True: the tracker is to wake. */
+static bool launched(struct track *t, const struct act_call *call, CUresult result, uint64_t now)
+{
+	struct act_thread *self = act_thread_get();
+	struct book_event e = {
+		.kind = EVENT_RETURNED,
+		.facts = result == CUDA_SUCCESS ? 0 : FACT_FAILED,
+		.call = flags_of(call),
+		.covers = arb_mine.call.covers,
+		.now_ns = now,
+		.work = call->work,
+		.stream = track_stream_key(call),
+		.at_ns = arb_mine.call.let_ns,
+	};
+	struct book_action act = track_tell(t, &e);
+	bool wake;
+
+	if (act.what == ACT_RESUME) {
+		track_carry_out(t, act, call);
+		e.call |= act.step;
+		act = track_tell(t, &e);
+	}
+	wake = act.wake;
+	/* A driver submits as it returns, whatever it had to do before. */
+	if (arb_mine.call.covers == 1)
+		arb_mine.call.begun_ns = arb_mine.call.inside ? arb_mine.call.let_ns : now;
+	if (act.what == ACT_FENCE) {
+		uint32_t flags = e.call | (wake ? CALL_FIRST : 0) | (arb_mine.call.slept ? CALL_SLEPT : 0) |
+				 (arb_mine.call.held ? CALL_HELD : 0);
+
+		act = events_record(t, call, arb_mine.call.begun_ns, act.n, flags);
+		wake = act.wake;
+	}
+	if (!act.carry)
+		arb_mine.call.begun_ns = now;
+	self->granted = act.carry ? arb_mine.call.covers : act.n;
+	self->credit = act.carry ? 0 : act.n;
+	self->gate = arb_word_load(&arb_own.gate_number);
+	self->interval = t->interval;
+	if (act.callback) {
+		struct book_event asked = {.kind = EVENT_CALLBACK};
+
+		asked.result = callback_ask(t, false) ? 0 : -1;
+		track_tell(t, &asked);
+		wake |= asked.result < 0;
+	}
+	if (act.soon)
+		settle_soon(t, now);
+	return wake;
+}
+
+void gate_after(struct act_call *call, CUresult result)
+{
+	struct track *t = arb_mine.call.track;
+	CUstreamCaptureMode mode;
+	bool wake;
+	int saved = errno;
+	uint64_t now;
+
+	if (!arb_mine.call.passing || !t)
+		return;
+	arb_mine.call.passing = false;
+	now = track_now();
+	mode = track_relax();
+	track_lock(t);
+	wake = launched(t, call, result, now);
+	arb_mine.call.covers = 0;
+	track_unlock(t);
+	track_unrelax(mode);
+	if (wake)
+		tracker_launched();
+	errno = saved;
+}
+
+/* Its last call has not come back from the driver, or nobody will say so. */
+void gate_thread_ended(void)
+{
+	struct track *t = arb_mine.call.track;
+	struct book_event e = {.kind = EVENT_ABANDONED, .covers = 1};
+
+	if (!arb_mine.call.passing || !t)
+		return;
+	arb_mine.call.passing = false;
+	track_lock(t);
+	e.call = arb_mine.call.inside ? CALL_INSIDE : 0;
+	track_tell(t, &e);
+	track_unlock(t);
+}
+
+void gate_waits(void)
+{
+	arb_mine.call.wait_ns = track_now();
+}
+
+void gate_settle(void)
+{
+	int saved = errno;
+	struct arb_device *device = arb_own.exiting ? NULL : arb_device_current();
+	struct track *t = device ? tracker_get(device) : NULL;
+	CUstreamCaptureMode mode;
+	uint64_t now;
+
+	errno = saved;
+	if (!t || !arb_word_load(&t->in))
+		return;
+	now = track_now();
+	if (!arb_word_load(&t->watched) && now < arb_word_load(&t->settle_ns))
+		return;
+	mode = track_relax();
+	track_lock(t);
+	waited(t, now, now - arb_mine.call.wait_ns);
+	if (!t->book.others.watched) {
+		uint64_t after = track_now();
+
+		arb_word_store(&t->settle_ns, after + SETTLE_COSTS * (after - now));
+	}
+	track_unlock(t);
+	track_unrelax(mode);
+	errno = saved;
+}

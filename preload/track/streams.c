@@ -1,0 +1,544 @@
+/*
+ * Where this process's work can be: contexts and streams, and which of them capture. A stream that captures
+ * must not be asked anything, and a context that goes takes its streams and events with it: so the hooks of
+ * both take the same lock as whoever asks.
+ */
+#include "preload/track/track.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "preload/hooks/hooks.h"
+#include "shm/base/word.h"
+
+void streams_context(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (t->contexts[i] == ctx)
+			return;
+	/* More contexts on one GPU than that: their default streams are not looked at, their markers are. */
+	if (!ctx || t->ncontexts == TRACK_CONTEXTS)
+		return;
+	t->made[t->ncontexts] = false;
+	t->contexts[t->ncontexts++] = ctx;
+}
+
+static void mark_as_made(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		t->made[i] |= t->contexts[i] == ctx;
+}
+
+/* Of a context if the stream has no name. */
+struct stream_forgotten {
+	struct track *t;
+	struct track_stream stream;
+	bool made;
+};
+
+static void remember(struct track *t, const struct track_stream *stream, bool made)
+{
+	if (arb_mine.forgotten.n == arb_mine.forgotten.room) {
+		unsigned room = arb_mine.forgotten.room ? 2 * arb_mine.forgotten.room : 16;
+		void *more = realloc(arb_mine.forgotten.list, room * sizeof(*arb_mine.forgotten.list));
+
+		if (!more)
+			return;
+		arb_mine.forgotten.list = more;
+		arb_mine.forgotten.room = room;
+	}
+	arb_mine.forgotten.list[arb_mine.forgotten.n].t = t;
+	arb_mine.forgotten.list[arb_mine.forgotten.n].stream = *stream;
+	arb_mine.forgotten.list[arb_mine.forgotten.n++].made = made;
+}
+
+static void drop(struct track *t, unsigned i)
+{
+	remember(t, &t->streams[i], false);
+	arb_word_sub(&arb_own.captures, t->streams[i].capturing);
+	t->streams[i] = t->streams[--t->nstreams];
+}
+
+void streams_forget(struct track *t, CUcontext ctx)
+{
+	for (unsigned i = t->nstreams; i-- > 0;)
+		if (t->streams[i].ctx == ctx)
+			drop(t, i);
+	for (unsigned i = t->ncontexts; i-- > 0;) {
+		if (t->contexts[i] != ctx)
+			continue;
+		remember(t, &(struct track_stream){.ctx = ctx}, t->made[i]);
+		t->contexts[i] = t->contexts[--t->ncontexts];
+		t->made[i] = t->made[t->ncontexts];
+	}
+}
+
+static struct track_stream *find(struct track *t, CUstream stream)
+{
+	for (unsigned i = 0; i < t->nstreams; i++)
+		if (t->streams[i].stream == stream)
+			return &t->streams[i];
+	return NULL;
+}
+
+static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
+{
+	struct track_stream *s = find(t, stream);
+
+	if (s)
+		return s;
+	if (t->nstreams == t->room) {
+		unsigned room = t->room ? 2 * t->room : 32;
+		struct track_stream *more = realloc(t->streams, room * sizeof(*more));
+
+		if (!more)
+			return NULL;
+		t->streams = more;
+		t->room = room;
+	}
+	t->streams[t->nstreams] = (struct track_stream){stream, ctx, 0};
+	return &t->streams[t->nstreams++];
+}
+
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* In its own context. One that captures has no work but what it had before, and to ask would break it. */
+static bool captures(CUstream stream)
+{
+	__typeof__(cuStreamIsCapturing) *ask = arb_real(cuStreamIsCapturing);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return ask && (ask(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+static bool is_blocking(CUstream stream)
+{
+	static __typeof__(cuStreamGetFlags) *found;
+	__typeof__(cuStreamGetFlags) *get = arb_word_load(&found);
+	unsigned flags = 0;
+
+	if (!get) {
+		get = (__typeof__(get))arb_driver_symbol("cuStreamGetFlags");
+		arb_word_store(&found, get);
+	}
+	return !get || get(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* The default stream waits for those that block, so that it cannot be asked while one of them captures: in
+ * its own capture, or because it has joined another's. */
+static bool is_bound(const struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < t->nstreams; i++) {
+		const struct track_stream *s = &t->streams[i];
+
+		if (s->ctx != ctx)
+			continue;
+		if (is_default(s->stream) ? s->capturing : captures(s->stream) && is_blocking(s->stream))
+			return true;
+	}
+	return captures(NULL);
+}
+
+static bool may_be_asked(const struct track *t, CUstream stream, CUcontext ctx)
+{
+	/* The driver is asked, not our memory of it: there are captures that no call of the program's was seen to begin. */
+	if (stream || !arb_word_load(&arb_own.captures))
+		return !captures(stream);
+	return !is_bound(t, ctx);
+}
+
+static bool busy(struct track *t, CUstream stream, CUcontext ctx, uint64_t *asked_ns)
+{
+	__typeof__(cuStreamQuery) *query = arb_real(cuStreamQuery);
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
+	CUcontext popped;
+	CUresult r;
+
+	*asked_ns = track_now();
+	if (!query || !push || !pop || push(ctx) != CUDA_SUCCESS)
+		return false;
+	r = may_be_asked(t, stream, ctx) ? query(stream) : CUDA_SUCCESS;
+	pop(&popped);
+	return r == CUDA_ERROR_NOT_READY;
+}
+
+bool streams_idle(struct track *t, uint64_t *asked_ns)
+{
+	/* Mostly it is the same one again. */
+	if (t->last_busy < t->nstreams && !is_default(t->streams[t->last_busy].stream) &&
+		busy(t, t->streams[t->last_busy].stream, t->streams[t->last_busy].ctx, asked_ns))
+		return false;
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (busy(t, NULL, t->contexts[i], asked_ns))
+			return false;
+	for (unsigned i = 0; i < t->nstreams; i++)
+		if (i != t->last_busy && !is_default(t->streams[i].stream) &&
+			busy(t, t->streams[i].stream, t->streams[i].ctx, asked_ns)) {
+			t->last_busy = i;
+			return false;
+		}
+	return true;
+}
+
+static CUresult ask_capture(const struct act_call *call, CUstreamCaptureStatus *status)
+{
+	__typeof__(cuStreamIsCapturing) *ask = arb_hooks[call->id].variant == VARIANT_LEGACY
+						       ? arb_real(cuStreamIsCapturing)
+						       : arb_real(cuStreamIsCapturing_ptsz);
+
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return ask ? ask(call->stream, status) : CUDA_SUCCESS;
+}
+
+bool streams_capturing(const struct act_call *call)
+{
+	CUstreamCaptureStatus status;
+
+	/* An error: the default stream beside one that captures. Nothing may be put there but what the
+	 * program puts. */
+	return ask_capture(call, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Whether it has ended, with a graph or without. In a context that is broken there is none. */
+static bool capture_is_over(const struct act_call *call, CUresult result)
+{
+	CUstreamCaptureStatus status;
+
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED || ask_capture(call, &status) != CUDA_SUCCESS ||
+	       status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static struct track *here(CUcontext *ctx)
+{
+	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
+	struct arb_device *device = arb_device_current();
+
+	if (!device || !current || current(ctx) != CUDA_SUCCESS || !*ctx)
+		return NULL;
+	return tracker_get(device);
+}
+
+static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t argument)
+{
+	for (unsigned i = 0; i < tracks_high(); i++) {
+		struct track *t = &arb_own.tracks[i];
+
+		if (!arb_word_load_acquire(&t->device))
+			continue;
+		track_lock(t);
+		act(t, argument);
+		track_unlock(t);
+	}
+}
+
+static void forget_stream(struct track *t, uint64_t handle)
+{
+	for (unsigned i = t->nstreams; i-- > 0;)
+		if ((uintptr_t)t->streams[i].stream == handle)
+			drop(t, i);
+}
+
+static bool has_work(const struct track *t, CUcontext ctx)
+{
+	for (unsigned i = 0; i < BOOK_FENCES; i++)
+		if (t->book.queue.fence[i].launches && t->events[i].ctx == ctx)
+			return true;
+	for (unsigned i = 0; t->book.interval.unfenced && i < t->ncontexts; i++)
+		if (t->contexts[i] == ctx)
+			return true;
+	return false;
+}
+
+/*
+ * Nobody can look at it any more, so the process stays in the set until the call comes back. Taking a context
+ * down takes a while itself, which is billed as well: how long the work takes that is in it, nobody knows.
+ */
+static void keep_in(struct track *t, CUcontext ctx)
+{
+	struct book_event e = {.kind = EVENT_HELD, .covers = 1};
+	CUstreamCaptureMode mode;
+	int saved = errno;
+	bool out;
+
+	if (arb_mine.going || !book_is_in(&t->book) || !has_work(t, ctx))
+		return;
+	mode = track_relax();
+	out = track_settle(t);
+	track_unrelax(mode);
+	errno = saved;
+	if (out)
+		return;
+	track_tell(t, &e);
+	arb_mine.going = t;
+}
+
+static void gone(void)
+{
+	struct track *t = arb_mine.going;
+	struct book_event e = {.kind = EVENT_HELD, .at_ns = track_now()};
+	CUstreamCaptureMode mode;
+	int saved = errno;
+
+	if (!t)
+		return;
+	arb_mine.going = NULL;
+	mode = track_relax();
+	track_lock(t);
+	track_tell(t, &e);
+	track_settle(t);
+	track_unlock(t);
+	track_unrelax(mode);
+	errno = saved;
+}
+
+static void forget_context(struct track *t, uint64_t handle)
+{
+	keep_in(t, (CUcontext)(uintptr_t)handle);
+	events_forget(t, (CUcontext)(uintptr_t)handle);
+	callback_forget(t, (CUcontext)(uintptr_t)handle);
+	streams_forget(t, (CUcontext)(uintptr_t)handle);
+}
+
+/* The context of a green one has another name; NULL: there is none. */
+static CUcontext green_context(uint64_t green)
+{
+	__typeof__(cuCtxFromGreenCtx) *from = arb_real(cuCtxFromGreenCtx);
+	CUcontext ctx = NULL;
+
+	return from && from(&ctx, (CUgreenCtx)(uintptr_t)green) == CUDA_SUCCESS ? ctx : NULL;
+}
+
+static void forget_green(struct track *t, uint64_t handle)
+{
+	if (handle && t->primary != (CUcontext)(uintptr_t)handle)
+		forget_context(t, handle);
+}
+
+/* What work there was has no markers any more. */
+static void restore(void)
+{
+	for (unsigned i = 0; i < arb_mine.forgotten.n; i++) {
+		struct track *t = arb_mine.forgotten.list[i].t;
+		struct track_stream *stream = &arb_mine.forgotten.list[i].stream, *s = NULL;
+		struct book_event e = {.kind = EVENT_ABANDONED};
+
+		track_lock(t);
+		if (stream->stream) {
+			s = add(t, stream->stream, stream->ctx);
+		} else {
+			streams_context(t, stream->ctx);
+			if (arb_mine.forgotten.list[i].made)
+				mark_as_made(t, stream->ctx);
+		}
+		if (s) {
+			s->capturing += stream->capturing;
+			arb_word_add(&arb_own.captures, stream->capturing);
+		}
+		track_tell(t, &e);
+		track_unlock(t);
+	}
+	if (arb_mine.forgotten.primary_of)
+		arb_mine.forgotten.primary_of->retained = arb_mine.forgotten.retained;
+}
+
+static void settle_forgotten(CUresult result)
+{
+	int saved = errno;
+
+	if (result != CUDA_SUCCESS)
+		restore();
+	free(arb_mine.forgotten.list);
+	arb_mine.forgotten.list = NULL;
+	arb_mine.forgotten.n = arb_mine.forgotten.room = 0;
+	arb_mine.forgotten.primary_of = NULL;
+	errno = saved;
+}
+
+/* The first that may be the primary one. */
+static bool unmade(const struct track *t, CUcontext *ctx)
+{
+	for (unsigned i = 0; i < t->ncontexts; i++)
+		if (!t->made[i]) {
+			*ctx = t->contexts[i];
+			return true;
+		}
+	return false;
+}
+
+/*
+ * A device's primary context is reset or released. Others may still have it: it goes with the last of those
+ * who retained it. If nobody was seen to, it may be any of the contexts that nobody was seen to make.
+ */
+static void forget_primary(CUdevice ordinal, bool all)
+{
+	struct arb_device *device = arb_device_known(ordinal);
+	struct track *t = device ? tracker_get(device) : NULL;
+	CUcontext ctx;
+
+	if (!t)
+		return;
+	track_lock(t);
+	arb_mine.forgotten.primary_of = t;
+	arb_mine.forgotten.retained = t->retained;
+	t->retained = all || !t->retained ? 0 : t->retained - 1;
+	if (!t->retained && t->primary)
+		forget_context(t, (uintptr_t)t->primary);
+	else
+		while (!t->retained && unmade(t, &ctx))
+			forget_context(t, (uintptr_t)ctx);
+	track_unlock(t);
+}
+
+static void capture_begins(CUstream stream)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+	struct track_stream *s;
+
+	if (!t)
+		return;
+	track_lock(t);
+	s = add(t, stream, ctx);
+	if (s) {
+		s->capturing++;
+		arb_word_add(&arb_own.captures, 1);
+	}
+	track_unlock(t);
+	/* What it captures on credit would count as work. */
+	gate_renew();
+}
+
+static bool capture_ended(struct track *t, CUstream stream)
+{
+	struct track_stream *s;
+	bool found;
+
+	track_lock(t);
+	s = find(t, stream);
+	found = s && s->capturing;
+	if (found) {
+		s->capturing--;
+		arb_word_sub(&arb_own.captures, 1);
+	}
+	track_unlock(t);
+	return found;
+}
+
+/* Once: a thread's default stream has the same name on every GPU, so this one is asked first. */
+static void capture_ends(CUstream stream)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+
+	if (t && capture_ended(t, stream))
+		return;
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device) &&
+			capture_ended(&arb_own.tracks[i], stream))
+			return;
+}
+
+static bool begins_capture(enum hook_id id)
+{
+	return id >= HOOK_cuStreamBeginCapture && id <= HOOK_cuStreamBeginCaptureToGraph_ptsz;
+}
+
+void streams_before(struct act_call *call)
+{
+	switch (call->id) {
+	case HOOK_cuStreamDestroy:
+	case HOOK_cuStreamDestroy_v2:
+		everywhere(forget_stream, (uintptr_t)call->stream);
+		break;
+	case HOOK_cuCtxDestroy:
+	case HOOK_cuCtxDestroy_v2:
+	case HOOK_cuCtxDetach:
+		everywhere(forget_context, call->handle);
+		break;
+	case HOOK_cuGreenCtxDestroy:
+		everywhere(forget_green, (uintptr_t)green_context(call->handle));
+		break;
+	case HOOK_cuDevicePrimaryCtxReset:
+	case HOOK_cuDevicePrimaryCtxReset_v2:
+		forget_primary(call->device, true);
+		break;
+	case HOOK_cuDevicePrimaryCtxRelease:
+	case HOOK_cuDevicePrimaryCtxRelease_v2:
+		forget_primary(call->device, false);
+		break;
+	default:
+		if (begins_capture(call->id))
+			capture_begins(call->stream);
+	}
+}
+
+static void made_context(const struct act_call *call)
+{
+	struct arb_device *device = arb_device_get(call->device);
+	struct track *t = device ? tracker_get(device) : NULL;
+
+	if (!t || !call->out)
+		return;
+	track_lock(t);
+	streams_context(t, *(CUcontext *)call->out);
+	if (call->id == HOOK_cuDevicePrimaryCtxRetain) {
+		t->primary = *(CUcontext *)call->out;
+		t->retained++;
+	} else {
+		mark_as_made(t, *(CUcontext *)call->out);
+	}
+	track_unlock(t);
+}
+
+static void made_stream(const struct act_call *call)
+{
+	CUcontext ctx;
+	struct track *t = here(&ctx);
+
+	if (!t || !call->out)
+		return;
+	if (call->id == HOOK_cuGreenCtxStreamCreate)
+		ctx = green_context(call->handle);
+	if (!ctx)
+		return;
+	track_lock(t);
+	streams_context(t, ctx);
+	add(t, *(CUstream *)call->out, ctx);
+	track_unlock(t);
+}
+
+void streams_after(struct act_call *call, CUresult result)
+{
+	if (begins_capture(call->id) && result != CUDA_SUCCESS)
+		capture_ends(call->stream);
+	settle_forgotten(result);
+	gone();
+	switch (call->id) {
+	case HOOK_cuStreamEndCapture:
+	case HOOK_cuStreamEndCapture_ptsz:
+		if (capture_is_over(call, result))
+			capture_ends(call->stream);
+		break;
+	case HOOK_cuCtxCreate:
+	case HOOK_cuCtxCreate_v2:
+	case HOOK_cuCtxCreate_v3:
+	case HOOK_cuCtxCreate_v4:
+	case HOOK_cuDevicePrimaryCtxRetain:
+		if (result == CUDA_SUCCESS)
+			made_context(call);
+		break;
+	case HOOK_cuStreamCreate:
+	case HOOK_cuStreamCreateWithPriority:
+	case HOOK_cuGreenCtxStreamCreate:
+		if (result == CUDA_SUCCESS)
+			made_stream(call);
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,333 @@
+/* Carries events into the book and actions out, for the gate and the tracker alike. */
+#include "preload/track/track.h"
+
+#include <errno.h>
+
+#include "gpuarb/client.h"
+
+#include "preload/memory/memory.h"
+#include "preload/process/log.h"
+#include "preload/process/threads.h"
+
+/* A thread that waits for its turn looks so often whether the program ends. */
+#define WAIT_SLICE_NS (200 * MS)
+#define SUMMARY_NS    (60000 * MS)
+
+bool track_is_closed(const struct track *t)
+{
+	return t->book.others.gated && t->book.state == BOOK_RUNNING &&
+	       !gpuarb_client_may_launch(t->device->client);
+}
+
+/* Those that only add a fact: nothing that is published follows from them. */
+static bool is_plain(const struct book_event *e)
+{
+	return e->kind == EVENT_LET || e->kind == EVENT_PASSED || e->kind == EVENT_UNFINISHED ||
+	       e->kind == EVENT_STARTED;
+}
+
+static void know(struct track *t, struct book_event *e)
+{
+	uint64_t calls, credited;
+
+	if (!e->now_ns)
+		e->now_ns = track_now();
+	if (is_plain(e) || e->kind == EVENT_RETURNED)
+		return;
+	act_thread_gated(t->interval, &calls, &credited);
+	e->calls = calls;
+	e->unfenced = credited + (t->book.others.watched ? 0 : arb_word_load(&t->uncovered));
+	e->look_ns = arb_word_load(&arb_own.look_ns);
+	if (arb_word_load(&arb_own.captures))
+		e->facts |= FACT_CAPTURES;
+	if (e->kind != EVENT_ASKED && e->kind != EVENT_FENCED && e->kind != EVENT_TIMER)
+		return;
+	if (act_thread_host_work())
+		e->facts |= FACT_HOST_WORK;
+	if (e->kind == EVENT_ASKED) {
+		if (track_is_closed(t))
+			e->facts |= FACT_CLOSED;
+		return;
+	}
+	/* The tracker's own. */
+	if (e->kind == EVENT_TIMER)
+		e->budget_ns = arb_own.purse.left_ns;
+	if (callback_is_prevented(t))
+		e->facts |= FACT_NO_CALLBACK;
+	if (callback_is_owed(t))
+		e->facts |= FACT_UNCALLED;
+}
+
+static void publish(struct track *t)
+{
+	const struct book *b = &t->book;
+	uint64_t interval = b->interval.number * ARB_DEVICES + arb_device_index(t->device);
+	bool watched = b->others.watched;
+
+	if (t->interval != interval) {
+		arb_word_store(&t->uncovered, 0);
+		arb_word_store(&t->interval, interval);
+	}
+	arb_word_store(&t->in, book_is_in(b));
+	arb_word_store(&t->waiters, b->waiters);
+	arb_word_store(&t->quick, b->interval.quick);
+	if (!watched)
+		arb_word_store(&t->piece, book_piece(b));
+	arb_word_store(&t->again_ns, b->interval.again_ns);
+	arb_word_store(&t->broken, b->broken);
+	if (t->watched != watched) {
+		arb_word_store(&t->watched, watched);
+		/* What credit there is was given to one that nobody watched. */
+		if (watched) {
+			gate_set(t, false);
+			gate_renew();
+		}
+	}
+	gate_set(t, b->open);
+	if (t->outlasts != b->others.outlasts) {
+		t->outlasts = b->others.outlasts;
+		gpuarb_client_outlasts(t->device->client, t->outlasts);
+	}
+	if (t->stalls != b->others.stalls) {
+		t->stalls = b->others.stalls;
+		gpuarb_client_stalls(t->device->client, t->stalls);
+	}
+}
+
+struct book_action track_tell(struct track *t, struct book_event *e)
+{
+	struct book_action act;
+
+	know(t, e);
+	act = book_tell(&t->book, e);
+	if (!is_plain(e))
+		publish(t);
+	if (act.alternates)
+		gpuarb_client_alternates(t->device->client);
+	return act;
+}
+
+/* The segment cannot be used any more: another, or none. */
+static void give_up(struct track *t, int error)
+{
+	struct gpuarb_client *client = t->device->client;
+	struct book_event e = {.kind = EVENT_LOST, .result = -1};
+	bool running = t->book.state == BOOK_RUNNING;
+
+	if (t->book.broken || arb_own.exiting)
+		return;
+	gpuarb_client_leave(client, 0);
+	/* What is queued runs on, and counts in the new set. */
+	if (arb_device_rejoin(t->device, error))
+		e.result = running && gpuarb_client_enter(client, NULL) == 0;
+	else
+		e.covers = !t->device->refused;
+	track_tell(t, &e);
+}
+
+/* Once a minute, what the limit did. */
+static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
+{
+	double seconds = (double)(now - t->said_ns) / 1e9;
+
+	if (t->said_ns && now - t->said_ns < SUMMARY_NS)
+		return;
+	if (t->said_ns && status->core_pct < 100)
+		arb_log(ARB_LOG_INFO,
+			"%s: the account used %.1f %% of the last %.0f s (limit %u, in force %.1f), this "
+			"process was "
+			"throttled for %.1f s",
+			t->device->name, (double)(status->total_ns - t->said_used_ns) / 1e7 / seconds,
+			seconds, status->core_pct, status->quota_ppm / 1e4,
+			(double)(status->throttled_ns - t->said_throttled_ns) / 1e9);
+	t->said_ns = now;
+	t->said_used_ns = status->total_ns;
+	t->said_throttled_ns = status->throttled_ns;
+}
+
+static void check(struct track *t)
+{
+	struct gpuarb_client_status s;
+	struct book_event e = {.kind = EVENT_STATUS};
+	bool shares; /* without a limit, but with a share of the GPU that others want the rest of */
+	int failed = 0, r = gpuarb_client_tick_status(t->device->client, &s, &failed);
+
+	if (r < 0 && r != -EDQUOT && r != -EAGAIN)
+		failed = r;
+	if (failed < 0) {
+		give_up(t, failed);
+		return;
+	}
+	shares = s.shares && s.quota_ppm < 1000000;
+	e.now_ns = track_now();
+	summary(t, &s, e.now_ns);
+	e.status = (struct book_status){
+		.verdict = r,
+		.tail_pct = s.tail_pct,
+		.core_pct = shares ? (s.quota_ppm + 9999) / 10000 : s.core_pct,
+		.shares = shares,
+		.others = s.others,
+		.turns = s.turns,
+		.running = s.running,
+		.gated = s.gated,
+		.above_present = s.above_present,
+		.request_present = s.request_present,
+		.window_ns = s.window_ns,
+		.window_end_ns = s.window_end_ns,
+		.left_ns = s.left_ns,
+		.look_ns = s.look_ns,
+		.turn_left_ns = s.turn_left_ns,
+	};
+	track_carry_out(t, track_tell(t, &e), NULL);
+}
+
+static void leave(struct track *t, const struct book_action *act)
+{
+	struct book_event e = {.kind = EVENT_LEFT};
+
+	e.result = gpuarb_client_pause(t->device->client, act->at_ns, act->ns);
+	if (track_tell(t, &e).what == ACT_GIVE_UP)
+		give_up(t, e.result);
+}
+
+static void resume(struct track *t, bool earlier)
+{
+	struct book_event e = {.kind = EVENT_ENTERED, .call = STEP_RESUMED | (earlier ? CALL_EARLIER : 0)};
+
+	e.now_ns = track_now();
+	e.result = gpuarb_client_resume(t->device->client);
+	track_tell(t, &e);
+}
+
+static bool still_in(void *argument)
+{
+	const struct track *t = argument;
+
+	return arb_word_load(&t->in) && !arb_own.exiting;
+}
+
+/* What others pushed out comes back before the work that needs it. */
+static void fetch_memory(struct track *t)
+{
+	struct book_event e = {.kind = EVENT_HELD, .covers = 1};
+
+	track_tell(t, &e);
+	track_unlock(t);
+	memory_come_back(t->device, still_in, t);
+	track_lock(t);
+	e = (struct book_event){.kind = EVENT_HELD};
+	track_tell(t, &e);
+}
+
+/* Into the set, waiting for it if need be, without the lock meanwhile. */
+static void enter(struct track *t, const struct act_call *call)
+{
+	struct gpuarb_client *client = t->device->client;
+	struct book_event e = {
+		.kind = EVENT_ENTERED, .call = gate_runs_inside(call) ? CALL_INSIDE : 0, .work = call->work};
+	struct book_action act;
+	uint64_t number;
+
+	e.now_ns = track_now();
+	e.result = gpuarb_client_enter(client, NULL);
+	act = track_tell(t, &e);
+	if (e.result == -EAGAIN) {
+		number = t->book.interval.number;
+		arb_mine.call.held = false;
+		track_unlock(t);
+		e.result = gpuarb_client_wait(client, NULL, WAIT_SLICE_NS);
+		track_lock(t);
+		/* Waiting ends entered, unless another thread has come and gone since: ask again. */
+		if (e.result == -ETIMEDOUT || e.result == -ECANCELED || t->book.state != BOOK_WAITING ||
+			t->book.interval.number != number)
+			return;
+		e.now_ns = track_now();
+		act = track_tell(t, &e);
+	}
+	if (act.what == ACT_GIVE_UP)
+		give_up(t, e.result);
+	if (act.wake)
+		tracker_wake();
+	if (__builtin_expect(book_is_in(&t->book) && gpuarb_client_oversubscribes(client), 0))
+		fetch_memory(t);
+}
+
+/* Whoever came through meanwhile has been counted, and is in its stream by the second look. */
+static void ask_streams(struct track *t)
+{
+	struct book_event e = {.kind = EVENT_UNFINISHED, .fence = BOOK_NO_FENCE};
+	uint64_t before, after, credited;
+
+	if (!streams_idle(t, &e.at_ns)) {
+		track_carry_out(t, track_tell(t, &e), NULL);
+		return;
+	}
+	if (!book_is_in(&t->book))
+		return;
+	act_thread_gated(0, &before, &credited);
+	gate_set(t, false);
+	e.kind = EVENT_IDLE;
+	if (!streams_idle(t, &e.at_ns))
+		e.kind = EVENT_UNFINISHED;
+	act_thread_gated(0, &after, &credited);
+	if (before != after)
+		gate_set(t, t->book.open);
+	else
+		track_carry_out(t, track_tell(t, &e), NULL);
+}
+
+void track_carry_out(struct track *t, struct book_action act, const struct act_call *call)
+{
+	struct book_event e = {.kind = EVENT_CALLBACK};
+
+	switch (act.what) {
+	case ACT_FENCES:
+		events_collect(t);
+		break;
+	case ACT_STREAMS:
+		ask_streams(t);
+		break;
+	case ACT_LEAVE:
+		leave(t, &act);
+		break;
+	case ACT_GIVE_WAY:
+		gpuarb_client_leave(t->device->client, 0);
+		break;
+	case ACT_CHECK:
+		check(t);
+		break;
+	case ACT_RESUME:
+		resume(t, act.n);
+		break;
+	case ACT_ENTER:
+		enter(t, call);
+		break;
+	case ACT_CALLBACK:
+		e.result = callback_ask(t, act.n) ? 0 : -1;
+		track_tell(t, &e);
+		break;
+	default:
+		break;
+	}
+}
+
+void track_finish(struct track *t, struct book_event *e)
+{
+	struct book_action act;
+
+	while ((act = track_tell(t, e)).what != ACT_NONE) {
+		e->call |= act.step;
+		e->facts = 0;
+		e->now_ns = 0;
+		track_carry_out(t, act, NULL);
+	}
+}
+
+bool track_settle(struct track *t)
+{
+	struct book_event e = {.kind = EVENT_SETTLE};
+
+	if (book_is_in(&t->book))
+		track_finish(t, &e);
+	return !book_is_in(&t->book);
+}

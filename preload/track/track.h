@@ -1,0 +1,214 @@
+/*
+ * A process on one GPU: the book, and what the executors need to carry events into it and actions out. Everything here
+ * is behind `lock`, but for what is published; only the long way of a call, the hooks of streams and contexts, and the
+ * tracker take it. No call that can block for the GPU is made under it.
+ */
+#ifndef PRELOAD_TRACK_TRACK_H
+#define PRELOAD_TRACK_TRACK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/process/act.h"
+#include "cuda_abi.h"
+#include "preload/process/device.h"
+#include "preload/book/book.h"
+#include "preload/book/gputime.h"
+#include "preload/book/thresholds.h"
+
+#define TRACK_CONTEXTS 16
+
+/* The driver's event behind a fence of the book, at the same place. The places keep their events. */
+struct track_event {
+	CUevent event;
+	CUcontext ctx;
+	uint64_t recorded_ns; /* when it was recorded, */
+	uint64_t record_ns;   /* and how long that took */
+};
+
+/* Whether the driver may be asked to call back: found out when it is to be asked for the first time. */
+enum track_callbacks { CALLBACKS_UNKNOWN, CALLBACKS_MAY, CALLBACKS_NEVER };
+
+/* The stream of our own in which a context's callbacks are: callback.c. */
+struct track_callback {
+	CUcontext ctx;   /* NULL: free */
+	CUstream stream; /* NULL: none yet */
+	bool broken;
+};
+
+struct track_stream {
+	CUstream stream;
+	CUcontext ctx;
+	uint32_t capturing; /* begun and not ended: threads have default streams of one name */
+};
+
+/* The GPU's clock in a context: events of two contexts cannot be compared. */
+struct track_clock {
+	CUcontext ctx; /* NULL: free */
+	CUevent base;  /* has taken place; times are counted from it */
+	uint64_t base_gpu_ns, since_ns;
+	struct gputime time;
+	CUevent start; /* recorded before a launch into an idle stream */
+	bool started;  /* and not yet looked at */
+	uint64_t start_ns, start_record_ns;
+};
+
+struct track {
+	pthread_mutex_t lock;
+	struct arb_device *device; /* NULL: not joined */
+	struct book book;
+
+	/* Published after each event, and read without the lock. */
+	uint32_t in;       /* in the running set */
+	uint32_t watched;  /* limited, or others run beside it: the ends of its work are dated */
+	uint32_t open;     /* calls with credit may pass */
+	uint32_t broken;   /* the segment cannot be used any more: run free */
+	uint32_t waiters;  /* threads at the gate */
+	uint32_t quick;    /* intervals follow each other at once */
+	uint32_t piece;    /* of an unwatched client, launches to a fence */
+	uint64_t interval; /* the number of the interval, unlike that of any other GPU */
+	uint64_t again_ns; /* when to look at the streams again */
+
+	/* Counted without the lock. */
+	uint32_t uncovered; /* of an unwatched client, calls since the last fence, but for those on credit */
+	uint64_t settle_ns; /* when a wait of an unwatched client is next looked at */
+
+	struct track_event events[BOOK_FENCES];
+	uint64_t forgotten; /* how many contexts have gone */
+	struct track_clock clocks[TRACK_CONTEXTS];
+	uint32_t in_vain; /* calls that do not wait for the event behind them, because one did in vain */
+
+	enum track_callbacks may_call;
+	uint32_t called;          /* the driver has called, and nobody has looked yet */
+	uint32_t asked, answered; /* callbacks ever; the second is the driver's thread's */
+	struct track_callback callbacks[TRACK_CONTEXTS];
+	CUcontext callback_ctx; /* in which the last one was asked for */
+
+	bool outlasts, stalls;                             /* as the segment was told */
+	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary */
+
+	/* Where work can be: streams.c. */
+	CUcontext contexts[TRACK_CONTEXTS];
+	bool made[TRACK_CONTEXTS]; /* by cuCtxCreate, so that it is not the primary one */
+	unsigned ncontexts;
+	CUcontext primary;
+	unsigned retained; /* times that it is */
+	struct track_stream *streams;
+	unsigned nstreams, room, last_busy;
+};
+
+/* Behind the last that is used: mostly there is one. */
+static inline unsigned tracks_high(void)
+{
+	return arb_word_load_acquire(&arb_own.tracks_high);
+}
+
+uint64_t track_now(void);
+void track_nap(uint64_t ns);
+
+static inline void track_lock(struct track *t)
+{
+	pthread_mutex_lock(&t->lock);
+	arb_mine.locks++;
+}
+
+static inline void track_unlock(struct track *t)
+{
+	arb_mine.locks--;
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Into the thread's own default stream? */
+static inline bool track_per_thread(const struct act_call *call)
+{
+	return call->stream == CU_STREAM_PER_THREAD ||
+	       (!call->stream && arb_hooks[call->id].variant != VARIANT_LEGACY);
+}
+
+static inline uint64_t track_stream_key(const struct act_call *call)
+{
+	return track_per_thread(call) ? BOOK_PER_THREAD : (uintptr_t)call->stream;
+}
+
+/* Our own calls must not break a capture of the program's, whatever its mode: relaxed, and back. */
+CUstreamCaptureMode track_relax(void);
+void track_unrelax(CUstreamCaptureMode mode);
+
+/* track.c: what both executors do. All under the lock. */
+/* Tells the book an event, with what is known anyway. */
+struct book_action track_tell(struct track *t, struct book_event *e);
+/* Carries out an action that is answered by an event. `call`: at the gate, or NULL. */
+void track_carry_out(struct track *t, struct book_action act, const struct act_call *call);
+/* Tells an event, and again with each step, until nothing is left to do about it. */
+void track_finish(struct track *t, struct book_event *e);
+/* Out of the set if no work is left. True if it is out. */
+bool track_settle(struct track *t);
+/* Somebody above has closed this client's gate. */
+bool track_is_closed(const struct track *t);
+
+/* driver_events.c: fences in the driver. All under the lock. */
+/* Records one behind what the calling thread launched last in this stream, and tells the book. */
+struct book_action events_record(
+	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags);
+/* Before a launch into an idle stream: the GPU's clock, and whether others have the GPU. */
+void events_start(struct track *t, const struct act_call *call, CUcontext ctx);
+/* Asks which have passed, and tells the book. */
+void events_collect(struct track *t);
+void events_forget(struct track *t, CUcontext ctx);
+
+/* callback.c: the driver says when work has ended. All under the lock but the last. */
+/* anew: also in a context that never had one. False: that cannot be, now or ever. */
+bool callback_ask(struct track *t, bool anew);
+bool callback_is_prevented(const struct track *t);
+bool callback_is_owed(const struct track *t);
+void callback_forget(struct track *t, CUcontext ctx);
+/* Before the program puts a function of its own into a stream. */
+void callback_before_function(void);
+
+/* streams.c. The first three under the lock. */
+void streams_context(struct track *t, CUcontext ctx);
+/* False: one has work, and was asked at *asked_ns. */
+bool streams_idle(struct track *t, uint64_t *asked_ns);
+void streams_forget(struct track *t, CUcontext ctx);
+bool streams_capturing(const struct act_call *call);
+void streams_before(struct act_call *call);
+void streams_after(struct act_call *call, CUresult result);
+
+/* gate.c */
+void gate_before(struct act_call *call);
+void gate_after(struct act_call *call, CUresult result);
+/* A call is about to wait in the driver, and has waited. */
+void gate_waits(void);
+void gate_settle(void);
+void gate_thread_ended(void);
+/* May this call return only when its work has ended? */
+bool gate_runs_inside(const struct act_call *call);
+/* Under the lock. */
+void gate_set(struct track *t, bool open);
+/* No credit that was given until now is good any more, whoever has it. */
+void gate_renew(void);
+/* Open for all who still have credit, from now on. */
+void gate_free(void);
+/* In a forked child, where whoever held its lock does not exist. */
+void gate_forked(void);
+
+/* follow_limits.c */
+/* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */
+uint64_t limits_file_follow(void);
+/* The same of one GPU, when it has just been joined. */
+uint64_t limits_file_look(struct arb_device *device);
+
+/* tracker.c */
+/* The track of a joined device. */
+struct track *tracker_get(struct arb_device *device);
+/* An interval begins: for a tracker that sleeps for good. */
+void tracker_wake(void);
+/* The same for one that naps, because the end needs a timer. */
+void tracker_launched(void);
+/* From any thread: the driver has called. */
+void tracker_ring(void);
+/* A callback was asked for: the driver's thread wakes for it as well, which costs about as much as the tracker does. */
+void tracker_charge(void);
+
+#endif

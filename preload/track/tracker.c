@@ -1,0 +1,372 @@
+/*
+ * One thread for each process that uses a GPU: it keeps the heartbeat, sees when the quota is used up, and
+ * notices the end of work that nobody waits for. It sleeps while there is none.
+ */
+#include "preload/track/track.h"
+
+#include "preload/hooks/compat.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "gpuarb/client.h"
+
+#include "preload/hooks/coverage.h"
+#include "preload/process/log.h"
+#include "shm/base/os.h"
+#include "preload/process/threads.h"
+#include "shm/client/watch.h"
+#include "shm/base/word.h"
+
+COMPAT_WEAK(pthread_create)
+
+/* How often it looks, by what that costs: half of what it may spend. */
+#define LOOK_LEAST_NS (2 * MS)
+#define LOOK_MOST_NS  (8 * MS)
+#define LOOK_COSTS    200
+/* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
+#define LINGER_NS (50 * MS)
+#define EXIT_NS   (200 * MS)
+/* A neighbour that dies while the thread sleeps for less is found by the next look. */
+#define WATCH_LEAST_NS (2 * MS)
+#define COUNT_NS       (20 * MS)
+/*
+ * What the thread may spend of a core, on average, and how much it can save up for when many ends come at
+ * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
+ * at the moment when work should have ended.
+ */
+#define SPEND_PER_MILLE 8
+#define SPENT_MOST      4
+enum sleeping {
+	AWAKE,
+	NAPPING, /* for LINGER_NS at most, unless something is launched */
+	SLEEPING,
+};
+
+/* True: it was asleep. */
+static bool wake(uint32_t least)
+{
+	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
+	arb_word_fence_full();
+	if (arb_word_load_full(&arb_own.asleep) < least)
+		return false;
+	arb_word_store_full(&arb_own.asleep, AWAKE);
+	arb_os_unpark(&arb_own.asleep);
+	return true;
+}
+
+void tracker_wake(void)
+{
+	wake(SLEEPING);
+}
+
+void tracker_launched(void)
+{
+	wake(NAPPING);
+}
+
+void tracker_ring(void)
+{
+	arb_word_add_full(&arb_own.rung, 1);
+	/* It naps through intervals whose callbacks were asked for by who launched. */
+	if (!wake(NAPPING))
+		arb_os_unpark(&arb_own.rung);
+}
+
+/* What it earned and what it spent since the last time. */
+static void account_for(void)
+{
+	uint64_t now = track_now(), cpu = arb_os_cpu_ns(), spent, look;
+
+	if (!cpu)
+		return;
+	if (arb_own.purse.wall_ns) {
+		spent = cpu - arb_own.purse.cpu_ns;
+		/* One look is like the other. What a virtual machine was robbed of meanwhile counts as CPU
+		 * time as well. */
+		if (arb_own.purse.each_ns && spent > SPENT_MOST * arb_own.purse.each_ns)
+			spent = SPENT_MOST * arb_own.purse.each_ns;
+		arb_own.purse.left_ns -=
+			(int64_t)(arb_word_exchange(&arb_own.purse.charged, 0) * arb_own.purse.each_ns);
+		arb_own.purse.left_ns +=
+			(int64_t)((now - arb_own.purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
+		arb_own.purse.each_ns = (15 * arb_own.purse.each_ns + spent) / 16;
+	}
+	if (arb_own.purse.left_ns > ACT_SAVINGS_NS)
+		arb_own.purse.left_ns = ACT_SAVINGS_NS;
+	if (arb_own.purse.left_ns < -2 * (int64_t)LOAN_NS)
+		arb_own.purse.left_ns = -2 * (int64_t)LOAN_NS;
+	arb_own.purse.wall_ns = now;
+	arb_own.purse.cpu_ns = cpu;
+	look = arb_own.purse.each_ns * LOOK_COSTS;
+	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
+	arb_word_store(&arb_own.look_ns, look);
+}
+
+void tracker_charge(void)
+{
+	arb_word_add(&arb_own.purse.charged, 1);
+}
+
+/* How long until this one must be looked at again; 0: it has no work. */
+static uint64_t look(struct track *t)
+{
+	uint32_t steps = 0;
+	struct book_action act;
+
+	track_lock(t);
+	if (arb_word_exchange_acquire(&t->called, 0))
+		steps = CALL_RANG;
+	for (;;) {
+		struct book_event e = {.kind = EVENT_TIMER, .call = steps};
+
+		act = track_tell(t, &e);
+		if (act.what == ACT_LOOK || act.what == ACT_NONE)
+			break;
+		steps |= act.step;
+		track_carry_out(t, act, NULL);
+	}
+	track_unlock(t);
+	return act.ns;
+}
+
+/* Sleeps on one of our words, and watches over the neighbours meanwhile unless it is back at once. */
+static void park(uint32_t *word, uint32_t value, uint64_t ns)
+{
+	struct gpuarb_client *clients[ARB_WATCH_GPUS];
+	unsigned n = 0;
+
+	if (!arb_own.watch) {
+		arb_os_park(word, value, ns);
+		return;
+	}
+	if (!ns || ns >= WATCH_LEAST_NS)
+		for (unsigned i = 0; i < tracks_high() && n < ARB_WATCH_GPUS; i++)
+			if (arb_word_load_acquire(&arb_own.tracks[i].device))
+				clients[n++] = arb_own.tracks[i].device->client;
+	arb_watch_park(arb_own.watch, clients, n, word, value, ns);
+}
+
+/* Until there is work, for so long at most; 0: for good. */
+static void sleep_idle(uint32_t how, uint64_t ns)
+{
+	bool none = true;
+
+	coverage_show();
+	arb_word_store_full(&arb_own.asleep, how);
+	/* Now that whoever comes would wake us: has somebody come before? */
+	arb_word_fence_full();
+	for (unsigned i = 0; i < tracks_high(); i++)
+		none &= !arb_word_load(&arb_own.tracks[i].in);
+	if (none && !act_thread_main_left() && !arb_word_load(&arb_own.exiting))
+		park(&arb_own.asleep, how, ns);
+}
+
+/* An interval may have been over before we woke: there is a second look to come all the same. */
+static bool any_again(void)
+{
+	bool again = false;
+
+	for (unsigned i = 0; i < tracks_high(); i++)
+		again |= arb_word_load(&arb_own.tracks[i].again_ns) != 0;
+	return again;
+}
+
+/* How long one without work may be left alone: for so long, or until it is looked at again. */
+static uint64_t until_again(uint64_t now, uint64_t most)
+{
+	for (unsigned i = 0; i < tracks_high(); i++) {
+		uint64_t at = arb_word_load(&arb_own.tracks[i].again_ns);
+
+		if (at && at < now + most)
+			most = at > now + 50 * US ? at - now : 50 * US;
+	}
+	return most;
+}
+
+/* A program that begins anew as soon as its work has ended would wake us each time, for an end that it sees.
+ */
+static bool any_quick(void)
+{
+	bool quick = false;
+
+	for (unsigned i = 0; i < tracks_high(); i++)
+		quick |= arb_word_load(&arb_own.tracks[i].quick);
+	return quick;
+}
+
+static void *tracker(void *argument)
+{
+	uint64_t idle_since = 0, counted_ns = 0, napped_ns = 0;
+	enum act_left left = ACT_OTHERS;
+
+	prctl(PR_SET_NAME, "gpuarb");
+	act_thread_is_tracker();
+	track_relax();
+	for (;;) {
+		/* First: whoever rings says why before. */
+		uint32_t heard = arb_word_load_full(&arb_own.rung);
+		uint64_t sleep = 0, follow;
+
+		if (arb_word_load_full(&arb_own.exiting))
+			break;
+		follow = limits_file_follow();
+		arb_word_store_full(&arb_own.asleep, AWAKE);
+		account_for();
+		for (unsigned i = 0; i < tracks_high(); i++) {
+			uint64_t ns;
+
+			if (!arb_word_load_acquire(&arb_own.tracks[i].device))
+				continue;
+			ns = look(&arb_own.tracks[i]);
+			if (ns && (!sleep || ns < sleep))
+				sleep = ns;
+		}
+		coverage_tick(track_now());
+		/* A program ends with its last thread, which must not be this one. Nobody tells. */
+		if (act_thread_main_left() && track_now() >= counted_ns) {
+			left = act_thread_left();
+			if (left != ACT_OTHERS)
+				break;
+			counted_ns = track_now() + COUNT_NS;
+		}
+		if (sleep) {
+			idle_since = 0;
+		} else {
+			uint64_t now = track_now(), idle;
+
+			if (!idle_since)
+				idle_since = now;
+			idle = now - idle_since;
+			sleep = until_again(now, arb_own.look_ns);
+			if (act_thread_main_left()) {
+				sleep = COUNT_NS;
+			} else if (idle > LINGER_NS && !any_again()) {
+				sleep_idle(SLEEPING, follow);
+				continue;
+			} else if ((arb_own.purse.left_ns > 0 || now - napped_ns > arb_own.look_ns) &&
+				   !any_quick()) {
+				napped_ns = now;
+				sleep_idle(NAPPING, until_again(now, LINGER_NS));
+				continue;
+			}
+		}
+		park(&arb_own.rung, heard, sleep);
+	}
+	if (arb_own.watch)
+		arb_watch_end(arb_own.watch);
+	arb_word_store_release(&arb_own.running, 0);
+	arb_os_unpark(&arb_own.running);
+	/* What the C library does with the last thread, if there were not the one that the driver made for
+	 * us. */
+	if (left == ACT_WITH_DRIVER)
+		exit(0);
+	return argument;
+}
+
+/* A program may end in a signal's handler, in the midst of anything. */
+static bool all_free(void)
+{
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device) &&
+			!gpuarb_client_free(arb_own.tracks[i].device->client))
+			return false;
+	return true;
+}
+
+/* Before the driver's own handler: afterwards nobody of ours calls it. */
+static void at_exit(void)
+{
+	uint64_t end = track_now() + EXIT_NS;
+	int saved = errno;
+
+	arb_word_store_full(&arb_own.exiting, 1);
+	gate_free();
+	tracker_ring();
+	while (arb_word_load_acquire(&arb_own.running) && track_now() < end)
+		arb_os_park(&arb_own.running, 1, MS);
+	if (all_free()) {
+		coverage_show();
+		for (unsigned i = 0; i < tracks_high(); i++)
+			if (arb_word_load_acquire(&arb_own.tracks[i].device))
+				gpuarb_client_part(arb_own.tracks[i].device->client);
+	}
+	errno = saved;
+}
+
+/* In a forked child there is no tracker, no driver and no work. */
+static void start_anew(void)
+{
+	/* Those that were never used are zero, and their pages nobody's. */
+	memset(arb_own.tracks, 0, tracks_high() * sizeof(*arb_own.tracks));
+	arb_mine.locks = 0;
+	pthread_mutex_init(&arb_own.starting, NULL);
+	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
+	if (arb_own.watch)
+		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
+	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = arb_own.tracks_high = 0;
+	gate_forked();
+}
+
+static void start_thread(void)
+{
+	pthread_attr_t attr;
+	sigset_t all, before;
+	pthread_t thread;
+
+	if (arb_own.running)
+		return;
+	if (!arb_own.prepared) {
+		pthread_atfork(NULL, NULL, start_anew);
+		atexit(at_exit);
+		arb_own.prepared = true;
+	}
+	if (arb_os_hooks && arb_os_hooks->thread) {
+		arb_own.running = arb_os_hooks->thread(tracker, NULL) == 0;
+		return;
+	}
+	if (!pthread_create || pthread_attr_init(&attr))
+		return;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	arb_own.running = 1;
+	if (pthread_create(&thread, &attr, tracker, NULL)) {
+		arb_own.running = 0;
+		arb_log(ARB_LOG_WARN,
+			"no thread for the tracker: work that nobody waits for is billed too long");
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+}
+
+struct track *tracker_get(struct arb_device *device)
+{
+	struct track *t = &arb_own.tracks[arb_device_index(device)];
+	struct gpuarb_client_status status;
+
+	if (__builtin_expect(arb_word_load_acquire(&t->device) != NULL, 1))
+		return t;
+	pthread_mutex_lock(&arb_own.starting);
+	if (!t->device) {
+		pthread_mutex_init(&t->lock, NULL);
+		book_init(&t->book, gpuarb_client_status(device->client, &status) == 0 &&
+					    (status.core_pct < 100 || status.turns));
+		t->watched = t->book.others.watched;
+		t->piece = book_piece(&t->book);
+		/* First: who looks for it must not stop before it. */
+		if (arb_device_index(device) >= arb_own.tracks_high)
+			arb_word_store_release(&arb_own.tracks_high, arb_device_index(device) + 1);
+		arb_word_store_release(&t->device, device);
+		arb_word_add(&arb_own.gpus, 1);
+		/* Closed, because this one is; and who has credit got it before there was anything to know.
+		 */
+		gate_renew();
+		start_thread();
+	}
+	pthread_mutex_unlock(&arb_own.starting);
+	return t;
+}

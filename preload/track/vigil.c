@@ -1,0 +1,86 @@
+#include "preload/track/vigil.h"
+
+#include "preload/hooks/compat.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "gpuarb/client.h"
+
+#include "preload/process/device.h"
+#include "preload/process/own.h"
+#include "shm/client/watch.h"
+#include "shm/base/word.h"
+
+COMPAT_WEAK(pthread_create)
+
+/* The tracker shows itself with its first sleep; after this time there is none. */
+#define RELIEVED_NS 1000000000ull
+#define LOOK_NS     500000ull
+/* What the thread is told: which GPU, and which of its vigils. */
+#define ORDINAL_BITS 6
+_Static_assert(ARB_DEVICES <= 1 << ORDINAL_BITS, "a number of a GPU has six bits");
+
+static void *keep(void *argument)
+{
+	struct arb_device *d = &arb_own.devices[(uintptr_t)argument % ARB_DEVICES];
+	uint32_t number = (uint32_t)((uintptr_t)argument >> ORDINAL_BITS);
+	struct arb_watch watch = {0};
+	uint64_t end;
+
+	prctl(PR_SET_NAME, "gpuarb");
+	while (arb_word_load_acquire(&d->vigil) == number)
+		arb_watch_park(&watch, &d->client, 1, &d->vigil, number, 0);
+	end = arb_os_now_ns() + RELIEVED_NS;
+	while (arb_word_load(&d->had_context) && arb_watch_stands(&watch, d->client) && arb_os_now_ns() < end)
+		arb_os_sleep_ns(LOOK_NS);
+	arb_watch_end(&watch);
+	return NULL;
+}
+
+static bool start(void *argument)
+{
+	pthread_attr_t attr;
+	sigset_t all, before;
+	pthread_t thread;
+	bool started;
+
+	if (arb_os_hooks && arb_os_hooks->thread)
+		return arb_os_hooks->thread(keep, argument) == 0;
+	if (!pthread_create || pthread_attr_init(&attr))
+		return false;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	started = pthread_create(&thread, &attr, keep, argument) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return started;
+}
+
+void vigil_begin(CUdevice ordinal)
+{
+	struct arb_device *d = arb_device_known(ordinal);
+	uint32_t none = 0, number;
+
+	if (!d || arb_word_load(&d->had_context) || !arb_own.watch || gpuarb_client_is_alone(d->client))
+		return;
+	number = arb_word_add_then_load(&d->vigils, 1);
+	if (!number || !arb_word_cas_acq_rel(&d->vigil, &none, number))
+		return;
+	if (!start((void *)((uintptr_t)number << ORDINAL_BITS | (uintptr_t)ordinal)))
+		arb_word_store_release(&d->vigil, 0);
+}
+
+void vigil_end(CUdevice ordinal, bool made)
+{
+	struct arb_device *d = arb_device_known(ordinal);
+
+	if (!d || arb_word_load(&d->had_context))
+		return;
+	if (made)
+		arb_word_store_release(&d->had_context, 1);
+	if (arb_word_exchange_acq_rel(&d->vigil, 0))
+		arb_os_unpark(&d->vigil);
+}

@@ -1,0 +1,93 @@
+/*
+ * Admission: who may start a task on the GPU now, by its class, the GPU's pressure and who waits already. The
+ * protocol is in shm/README.md. This is the part without threads of its own: it runs in the library that
+ * holds the process's client, which is the preload where there is one.
+ */
+#ifndef ARB_ADMISSION_H
+#define ARB_ADMISSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "gpuarb.h"
+
+#include "shm/base/atomic.h"
+#include "shm/base/classes.h"
+#include "shm/segment/running.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/settings.h"
+#include "shm/segment/usage.h"
+
+struct gpuarb_view_admission;
+struct gpuarb_client;
+
+/* The next slot from `from` on whose bit is set and that lives; ARB_NONE: no more. */
+static inline uint32_t arb_admission_next(const struct arb_segment *seg, const arb_u64 *bits, uint32_t from)
+{
+	for (uint32_t w = from / 64; w < seg->nwords; w++) {
+		uint64_t word = arb_load64(&bits[w]);
+
+		if (w == from / 64)
+			word &= ~0ull << (from % 64);
+		while (word) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(word);
+
+			if (i >= seg->nslots)
+				return ARB_NONE;
+			if (arb_load32_acquire(&seg->slots[i].state) ==
+				ARB_SLOT_LIVE) /* pairs SLOT_PUBLISH */
+				return i;
+			word &= word - 1;
+		}
+	}
+	return ARB_NONE;
+}
+
+/* Nobody runs, and nobody has run in this window. */
+static inline bool arb_admission_idle(const struct arb_snap *ahead)
+{
+	return ahead->weight == 0 && ahead->busy == ahead->win_busy;
+}
+
+/* The first place is always the default class. */
+static inline void arb_admission_have_default(struct arb_class_rules classes[ARB_CLASSES])
+{
+	if (strcmp(classes[0].name, arb_class_default.name) != 0)
+		classes[0] = arb_class_default;
+}
+
+/* By the holder of the slot's byte: no lease and no place in the queue, for a client that is no more. */
+static inline void arb_admission_forget(struct arb_segment *seg, uint32_t slot)
+{
+	uint64_t bit = 1ull << (slot % 64);
+
+	arb_bit_clear(&seg->header->adm_waiting[slot / 64], bit);
+	arb_bit_clear(&seg->header->adm_leased[slot / 64], bit);
+	arb_store32(&seg->slots[slot].adm_want, 0);
+	arb_store32(&seg->slots[slot].adm_leases, 0);
+}
+
+/* Pure: would one that wants this fit, under this pressure? `leases`: somebody holds one; `highest`: the
+ * highest priority that a class has. */
+bool arb_admission_fits(uint32_t want, bool high, bool leases, unsigned highest);
+
+/* After the classes were read; under the client's lock. */
+void arb_admission_settle_classes(struct gpuarb_client *c);
+
+/* As in gpuarb.h, on a client. */
+int arb_admission_acquire(
+	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease);
+int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease);
+int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint);
+void arb_admission_cancel(struct gpuarb_client *c);
+
+/* control may be NULL. `ahead` is the snapshot counted on to now. */
+void arb_admission_picture(const struct arb_segment *seg, const struct arb_control *control,
+	const struct arb_rules *rules, const struct arb_snap *ahead, uint64_t now_ns,
+	struct gpuarb_view_admission *a);
+
+/* enum arb_reason as programs see it: enum gpuarb_why. */
+uint32_t arb_admission_reason(uint32_t reason);
+
+#endif

@@ -1,0 +1,86 @@
+/*
+ * The queue for leases, as one process sees it: its own threads that wait, and the first of each other
+ * process. All under the process's admission lock.
+ */
+#ifndef ARB_QUEUE_H
+#define ARB_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/base/classes.h"
+#include "gpuarb/abi.h"
+#include "shm/segment/usage.h"
+
+struct gpuarb_client;
+
+/* Nobody who waits sleeps for longer without looking. */
+#define ARB_QUEUE_SLEEP_NS 50000000u
+
+/* A thread that waits: on its own stack, in the list of its process. */
+struct arb_waiter {
+	struct arb_waiter *next;
+	uint32_t want;
+	uint64_t since_ns;
+};
+
+/* One acquire, from the call to its answer. */
+struct arb_task {
+	struct gpuarb_client *c;
+	const char *name;
+	struct arb_class_rules rules;
+	struct arb_usage_rules usage;
+	unsigned highest;
+	uint64_t grace_ns;
+	uint32_t win_ms;
+	uint64_t began_ns, now_ns, until_ns;
+	struct arb_waiter me;
+	bool listed;
+	bool queued_inside; /* refused by the running set, after the class and the pressure let it pass */
+	uint32_t ahead;     /* the slot that goes first, or ARB_NONE */
+	uint32_t rank;
+	bool high;   /* the pressure as it was found */
+	bool leases; /* somebody holds one */
+};
+
+static inline unsigned arb_want_priority(uint32_t want)
+{
+	return want >> ARB_WANT_PRIORITY_SHIFT & 127;
+}
+
+/* Higher classes first, in a class who came first. */
+static inline bool arb_want_before(uint32_t want, uint64_t since_ns, const struct arb_waiter *than)
+{
+	if (arb_want_priority(want) != arb_want_priority(than->want))
+		return arb_want_priority(want) > arb_want_priority(than->want);
+	return since_ns < than->since_ns;
+}
+
+/* Shows the first of our threads to the others, and by whose class we stand in the queue of the running set.
+ */
+void arb_queue_show(struct gpuarb_client *c);
+/* That we hold a lease, or are about to take one. */
+void arb_queue_show_lease(struct gpuarb_client *c, bool on);
+void arb_queue_join(struct arb_task *t);
+void arb_queue_leave(struct arb_task *t);
+/* Are there as many of its class as may wait? Asked after it can be seen itself, so that never too many do.
+ */
+bool arb_queue_full(const struct arb_task *t);
+/* Does anybody hold a lease, not counting the bit that we may have set for a try? */
+bool arb_queue_leases(const struct gpuarb_client *c);
+/* Does somebody go before us who would fit? Fills in `ahead` and `rank`. */
+bool arb_queue_ahead(struct arb_task *t, bool high);
+/* The first in order that is not blocked looks again: something is free, or stands no longer before it. */
+void arb_queue_wake(struct gpuarb_client *c);
+/* The same, unless that is our own process: who saw a bit of ours that was not to stay may have hesitated for
+ * it. */
+void arb_queue_wake_other(struct gpuarb_client *c);
+/* Do our two bits say what we said last? Somebody may have written garbage over them, and then others wait
+ * for one who does not wait. A guess, unless it is asked under the admission lock. */
+bool arb_queue_bits_agree(const struct gpuarb_client *c);
+/* Makes them agree, with no lock held. */
+void arb_queue_tidy(struct gpuarb_client *c);
+/* Those who should have gone, or let go, by now: are they still there? */
+void arb_queue_patrol(struct arb_task *t);
+
+#endif

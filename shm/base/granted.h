@@ -1,0 +1,28 @@
+/*
+ * What whoever started the container has granted it: its account and its limits. The file is mounted
+ * read-only beside the library (gpuarb-runtime does it), so a program in there cannot change it, and it
+ * stands above the environment, which every program can.
+ */
+#ifndef ARB_GRANTED_H
+#define ARB_GRANTED_H
+
+#include <stdbool.h>
+
+/* Lines NAME=VALUE, with the names of environment variables. */
+#define ARB_GRANTED_FILE "/usr/lib/gpuarb/granted"
+/* A dozen short lines; a file that is longer is not one of ours. */
+#define ARB_GRANTED_BYTES_MAX 4096
+
+/* Is there such a file? It is read once in a process. */
+bool arb_granted(void);
+
+/*
+ * The value of a variable, or NULL: as granted where there is a grant, and then the environment counts only
+ * for what changes no limit. Without a grant it is secure_getenv(). The text lives as long as the process.
+ */
+const char *arb_granted_getenv(const char *name);
+
+/* For tests, before anything asks: another file. */
+void arb_granted_set_file(const char *path);
+
+#endif

@@ -1,0 +1,96 @@
+#include "shm/base/rights.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gpuarb/abi.h"
+
+/*
+ * The nearest part of a path that can be looked at: below a closed directory nothing can. *shared: it is there for
+ * several users. Then it belongs to root, or is a member's in a directory that root has set up for the group.
+ */
+static bool look(const char *wanted, struct stat *st, bool *shared)
+{
+	char path[PATH_MAX], *slash;
+	struct stat above;
+
+	snprintf(path, sizeof(path), "%s", wanted);
+	/* DIR/state/GPU: what is above DIR is not ours. */
+	for (int levels = 3; levels && (slash = strrchr(path, '/')) && slash != path; levels--) {
+		bool seen = stat(path, st) == 0;
+
+		*slash = '\0';
+		if (!seen)
+			continue;
+		*shared = st->st_uid == 0 ||
+			  (stat(path, &above) == 0 && above.st_uid == 0 && (above.st_mode & S_ISGID));
+		return true;
+	}
+	return false;
+}
+
+static bool is_member(gid_t group)
+{
+	gid_t groups[256];
+	int n = getgroups((int)(sizeof(groups) / sizeof(groups[0])), groups);
+
+	for (int i = 0; i < n; i++)
+		if (groups[i] == group)
+			return true;
+	/* More than fit: nobody is told to become what he may be. */
+	return getegid() == group || n < 0;
+}
+
+/* "name:x:number:members" */
+static bool group_name(gid_t group, char *name, size_t size)
+{
+	FILE *file = fopen("/etc/group", "re");
+	char line[4096], *number, *end;
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		number = strchr(line, ':');
+		number = number ? strchr(number + 1, ':') : NULL;
+		found = number && strtoul(number + 1, &end, 10) == group && *end == ':' && end > number + 1;
+		if (found)
+			snprintf(name, size, "%.*s", (int)strcspn(line, ":"), line);
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+const char *arb_rights_hint(const char *path, int code, char *text, size_t size)
+{
+	int saved = errno;
+	char name[ARB_NAME_BYTES];
+	struct stat st;
+	bool shared;
+
+	text[0] = '\0';
+	if ((code != -EACCES && code != -EPERM) || geteuid() == 0 || !look(path, &st, &shared))
+		goto out;
+	if (shared && st.st_gid != 0 && (st.st_mode & 0060) == 0060 && !is_member(st.st_gid)) {
+		if (group_name(st.st_gid, name, sizeof(name)))
+			snprintf(text, size,
+				"; members of the group %s may: 'sudo adduser $USER %s', then log in again",
+				name, name);
+		else
+			snprintf(text, size,
+				"; members of group number %lu may (a container: --group-add %lu)",
+				(unsigned long)st.st_gid, (unsigned long)st.st_gid);
+	} else if (st.st_uid != geteuid()) {
+		snprintf(text, size,
+			"; it is not shared yet: 'sudo gpuarb-node' gives it to the group " ARB_GROUP_NAME
+			", then 'sudo adduser $USER " ARB_GROUP_NAME "', and log in again");
+	}
+out:
+	errno = saved;
+	return text;
+}

@@ -1,0 +1,3 @@
+#include "shm/base/self.h"
+
+struct arb_self_state arb_self;

@@ -1,0 +1,53 @@
+#include "shm/base/spelling.h"
+
+#include <string.h>
+
+#define WORD_MOST 64
+
+/* Edits that turn one word into another, the fewer the nearer. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[WORD_MOST], previous, above;
+	size_t n = strlen(b);
+
+	if (n >= WORD_MOST || strlen(a) >= WORD_MOST)
+		return WORD_MOST;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		previous = row[0];
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= n; j++) {
+			unsigned best = previous + (a[i - 1] != b[j - 1]);
+
+			above = row[j];
+			if (above + 1 < best)
+				best = above + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			previous = above;
+			row[j] = best;
+		}
+	}
+	return row[n];
+}
+
+void arb_spelling_begin(struct arb_spelling *s, const char *wrong)
+{
+	*s = (struct arb_spelling){.wrong = wrong, .least = WORD_MOST};
+}
+
+void arb_spelling_try(struct arb_spelling *s, const char *known)
+{
+	unsigned d = distance(s->wrong, known);
+
+	if (d < s->least) {
+		s->least = d;
+		s->best = known;
+	}
+}
+
+const char *arb_spelling_meant(const struct arb_spelling *s)
+{
+	return s->least <= 2 + strlen(s->wrong) / 4 ? s->best : NULL;
+}

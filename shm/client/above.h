@@ -1,0 +1,56 @@
+/*
+ * Precedence: a client of a lower level stops while one of a higher level has work (shm/README.md). All of these
+ * with the client's lock; none of them is called on a GPU where nobody has a priority, a request or a weight of
+ * its own.
+ */
+#ifndef ARB_ABOVE_H
+#define ARB_ABOVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/client/client_state.h"
+
+/* A member that has not been heard of for so long is stopped, or dead: nobody stops for it. More than twice the
+ * longest time between two heartbeats (8 ms). */
+#define ARB_ABOVE_HEARD_NS 20000000u
+/* So long a lease keeps those below from launching although its holder has not launched anything yet. */
+#define ARB_ABOVE_LEASE_NS 20000000u
+/* Who was heard of in so long a time is present: those below keep little work queued. */
+#define ARB_ABOVE_PRESENT_NS 1000000000u
+
+/* Does anybody on this GPU look at levels? */
+static inline bool arb_above_matters(const struct gpuarb_client *c)
+{
+	return arb_hint32(&c->seg.header->ranks) != 0;
+}
+
+/* Finds the level that the client has now; stores it in its slot, where others see it. */
+uint32_t arb_above_level(struct gpuarb_client *c);
+
+/* Must the client stop, as of this snapshot? */
+bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+
+/* Who uses this GPU now and then, and may come before this client. */
+struct arb_above_seen {
+	bool priority; /* somebody of a higher priority */
+	bool request;  /* a member of another account that has a request */
+};
+struct arb_above_seen arb_above_present(const struct gpuarb_client *c, uint64_t now_ns);
+
+/* After the client has entered: closes the gates of those below, and its own if somebody above has come. */
+void arb_above_entered(struct gpuarb_client *c);
+
+/* Closes the gates of all members that must stop while a client of this level has work. */
+void arb_above_close(struct arb_segment *seg, const struct arb_snap *snap, uint32_t me, uint32_t level);
+
+/* After it got a lease: those below stop launching before its work comes. */
+void arb_above_leased(struct gpuarb_client *c);
+
+/* Wakes those who wait and may go on, as of the record that is there now. */
+void arb_above_release(struct arb_segment *seg);
+
+/* While it runs: has its level changed? Says so to the others. */
+int arb_above_tick(struct gpuarb_client *c);
+
+#endif

@@ -1,0 +1,595 @@
+/*
+ * A client: the place where the protocols meet. Whatever needs the slot's words runs under the process's
+ * lock, which lives in a page that a forked child finds zeroed: unlocked, and not joined.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/client.h"
+#include "units.h"
+
+#include "shm/client/above.h"
+#include "shm/segment/account.h"
+#include "shm/segment/alternation.h"
+#include "shm/admission/admission.h"
+#include "shm/base/atomic.h"
+#include "shm/segment/check.h"
+#include "shm/client/client_state.h"
+#include "shm/base/error.h"
+#include "shm/segment/events.h"
+#include "shm/base/fault.h"
+#include "shm/base/os.h"
+#include "shm/policy/policy.h"
+#include "shm/client/quota.h"
+#include "shm/client/reclaim.h"
+#include "shm/segment/running.h"
+#include "shm/segment/settings.h"
+#include "shm/segment/slot.h"
+#include "shm/base/text.h"
+#include "shm/segment/told.h"
+#include "shm/segment/wait.h"
+
+bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
+{
+	bool more = !c->seg.stranded;
+
+	arb_lock_give(&c->guard->lock);
+	more = more && arb_patience_pause(patience);
+	arb_lock_take(&c->guard->lock);
+	return more;
+}
+
+/* Of one who is just joining it is a change only for those who are there already. */
+static bool has_members(const struct gpuarb_client *c)
+{
+	struct arb_account_snap acct;
+
+	return arb_account_read(&c->seg, c->account, &acct) == 0 &&
+	       arb_bits_count(acct.attached, c->seg.nwords) > 1;
+}
+
+static void show_share(struct gpuarb_client *c, const struct arb_asked *force)
+{
+	struct arb_account *acct = &c->seg.accounts[c->account];
+
+	if (force->request_pct || force->weight != ARB_SHARE_WEIGHT)
+		arb_client_ranks(c);
+	c->request_ppm = force->request_pct * (ARB_PPM / 100);
+	c->share_weight = force->weight;
+	if (!arb_above_matters(c) || (arb_load32(&acct->request_ppm) == c->request_ppm &&
+					     arb_load32(&acct->weight) == force->weight))
+		return;
+	arb_store32(&acct->request_ppm, c->request_ppm);
+	arb_store32(&acct->weight, force->weight);
+	arb_add32_full(&c->seg.header->epoch, 1);
+}
+
+/* Which limits are in force: an administrator's, else those that the members of the account ask for. */
+static void read_limits(struct gpuarb_client *c)
+{
+	struct arb_account *acct = &c->seg.accounts[c->account];
+	uint32_t old = c->terms.limit_ppm, shown = arb_load32(&acct->limit_ppm);
+	uint64_t shown_mem = arb_load64(&acct->mem_limit);
+	struct arb_config_limit set = {.set = 0};
+	struct arb_asked force = arb_account_asked(&c->seg, c->account);
+
+	if (c->have_control)
+		arb_settings_limit(c->control.control, c->name, &set);
+	arb_asked_settle(&force, &set);
+	c->terms.limit_ppm = force.ppm;
+	c->mem_limit = force.mem;
+	arb_store32(&c->base_priority, set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
+	arb_client_show_priority(c);
+	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
+	arb_store64(&acct->mem_limit, c->mem_limit);
+	show_share(c, &force);
+	/* The first member that finds a change says so, for all of them. */
+	if (shown && shown != c->terms.limit_ppm && (old || has_members(c)))
+		arb_events_write(
+			&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, shown, c->terms.limit_ppm);
+	if (shown_mem != c->mem_limit && (old || has_members(c)))
+		arb_events_write(&c->seg, ARB_EVENT_MEM_LIMIT_CHANGED, c->me.slot, c->account, shown_mem,
+			c->mem_limit);
+	if (old && old != c->terms.limit_ppm)
+		arb_add32_full(&c->seg.header->epoch, 1);
+}
+
+/*
+ * What the members of an account go by must be the same for all. Seen by the state, not by the epoch alone:
+ * whoever changed it may have died before it came to that.
+ */
+void arb_client_follow_account(struct gpuarb_client *c)
+{
+	const struct arb_account *acct = &c->seg.accounts[c->account];
+
+	if (__builtin_expect(arb_load32(&acct->limit_ppm) != c->terms.limit_ppm ||
+				     arb_load64(&acct->mem_limit) != c->mem_limit,
+		    0))
+		read_limits(c);
+}
+
+static void read_settings(struct gpuarb_client *c)
+{
+	if (c->have_control) {
+		int64_t value[ARB_KEY_COUNT];
+
+		if (arb_settings_read(c->control.control, value, &c->control_epoch) == 0)
+			arb_settings_rules(value, &c->rules);
+		arb_settings_classes(c->control.control, c->classes);
+	}
+	arb_admission_settle_classes(c);
+	arb_client_know_memory(c);
+	c->terms.carryover_pct = c->rules.carryover_pct;
+	c->terms.wall = c->rules.wall;
+	c->move.win_ms = c->rules.win_ms;
+	c->move.reserve_ns = c->rules.reserve_ns;
+	c->move.argument = c;
+}
+
+void arb_client_leave_as_hung(struct gpuarb_client *c)
+{
+	uint64_t now = arb_os_now_ns(), heard = arb_running_heard(&c->seg, c->me.slot, now);
+
+	if (__builtin_expect(c->running && heard && now - heard > c->rules.grace_ns, 0))
+		arb_reclaim_evict(&c->seg, c->me.slot, c->me.slot, &c->rules);
+}
+
+int arb_client_roll(
+	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct)
+{
+	if (!at_ns)
+		arb_client_leave_as_hung(c);
+	for (int tries = 0; tries < 1000; tries++) {
+		struct arb_move *move = arb_client_move(c, at_ns);
+		int r = arb_running_roll(&c->me, move, snap);
+
+		if (r == -EOWNERDEAD) {
+			r = arb_reclaim_silent(&c->seg, c->me.slot, &c->rules, &c->move.asked);
+			if (r < 0 && r != -EBADMSG)
+				return r;
+			continue;
+		}
+		if (r == -EBADMSG) {
+			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 1, 0);
+			r = arb_running_repair(&c->me, move->now, c->rules.win_ms);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (r < 0)
+			return r;
+		c->epoch = arb_load32_acquire(&c->seg.header->epoch);
+		arb_client_follow_account(c);
+		arb_quota_find(c, snap->win_number);
+		arb_told_window(&c->seg, c->me.slot, snap->win_ms);
+		arb_told_auto(&c->seg, c->me.slot, c->rules.policy == ARB_POLICY_AUTO,
+			c->rules.policy == ARB_POLICY_AUTO
+				? arb_account_sum(&c->seg, snap->win_number, ARB_NONE)
+				: 0);
+		c->policy = arb_policy_in_force(c->rules.policy, c->rules.alternation,
+			arb_alternates(&c->seg, move->now / ARB_TICKS_PER_NS), c->quota_sum);
+		c->turns = arb_policy_takes_turns(c->policy, c->quota_sum);
+		c->move.choose = c->turns ? arb_turn_choose : NULL;
+		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
+		c->move.lends = c->shares && !c->turns;
+		/* Nobody to ask where there is no limit, there are no turns, and nobody is above another. */
+		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM || arb_above_matters(c)
+					? arb_turn_admit
+					: NULL;
+		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move->now, acct);
+		if (r == -EBADMSG) {
+			struct arb_lock directory;
+
+			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 2, 0);
+			r = arb_slot_directory(&c->seg, &directory);
+			if (r < 0)
+				return r;
+			r = arb_account_repair(&c->seg, c->account);
+			arb_slot_unlock(&directory);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (r < 0)
+			return r;
+		if (acct->window == snap->win_number) {
+			if (c->window != snap->win_number)
+				arb_check_debug(&c->seg);
+			c->window = snap->win_number;
+			return 0;
+		}
+		/* Another member is ahead of us: look again. */
+	}
+	return -EBADMSG;
+}
+
+static int attach(struct gpuarb_client *c)
+{
+	struct arb_lock directory;
+	struct arb_snap snap;
+	int r = arb_slot_directory(&c->seg, &directory);
+
+	if (r < 0)
+		return r;
+	if (arb_running_read(&c->seg, &snap) < 0)
+		snap.win_number = 0;
+	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
+	if (c->account == ARB_NONE) {
+		r = -ENOSPC;
+	} else {
+		/* Said before it is done, so that whoever cleans up knows where to look. */
+		arb_store32(&arb_client_slot(c)->account, c->account);
+		arb_fence_release();
+		r = arb_account_attach(&c->seg, c->account, c->me.slot);
+		if (r == -EBADMSG && arb_account_repair(&c->seg, c->account) >= 0)
+			r = arb_account_attach(&c->seg, c->account, c->me.slot);
+	}
+	arb_slot_unlock(&directory);
+	return r;
+}
+
+/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
+void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
+{
+	if (id->container[0])
+		snprintf(name, ARB_NAME_BYTES, "%.12s", id->container);
+	else
+		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
+}
+
+void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	if (c->by_container)
+		arb_client_container_name(id, c->name);
+	else
+		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->comm[0] ? id->comm : "process",
+			id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
+	for (char *p = c->name; *p; p++)
+		if ((unsigned char)*p <= ' ' || *p == 0x7f)
+			*p = '_';
+}
+
+/* -EDQUOT: its quota cannot be promised; the rest is asked for. */
+static int ask_limits(struct gpuarb_client *c)
+{
+	arb_store32(&arb_client_slot(c)->asked_ppm, c->core_pct * (ARB_PPM / 100));
+	return arb_client_promise(c, c->mem_bytes, c->request_pct);
+}
+
+int arb_client_join(struct gpuarb_client *c)
+{
+	struct arb_os_identity id;
+	struct arb_reclaimed left;
+	struct arb_lock directory;
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	int r;
+
+	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
+	c->lock_page = NULL;
+	c->sampler.page = NULL;
+	arb_store32(&c->class_priority, 0);
+	c->active_window = 0;
+	c->mem_held = 0;
+	c->passing = c->settled = 0;
+	/* Who finds somebody there comes again soon, and need not do all the rest each time. */
+	if (!c->seg.stranded) {
+		r = arb_slot_directory(&c->seg, &directory);
+		if (r < 0)
+			return r;
+		arb_slot_unlock(&directory);
+	}
+	r = arb_os_clock_init();
+	if (r < 0)
+		return r;
+	r = arb_slot_claim(&c->seg, &c->me.slot, &c->lock_page, c->lock_fd);
+	if (r < 0)
+		return r;
+	c->me.seg = &c->seg;
+	read_settings(c);
+	if (arb_load32_acquire(&arb_client_slot(c)->state) != ARB_SLOT_FREE) {
+		r = arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_DIED, &c->rules, &left);
+		if (r == 0)
+			arb_add64_full(&c->seg.header->reclaimed, 1);
+	}
+	if (r == 0) {
+		arb_os_identify(&id);
+		if (c->own_account)
+			arb_client_own_name(c, &id);
+		arb_slot_fill(&c->seg, c->me.slot, &id, c->priority);
+		r = attach(c);
+	}
+	if (r == 0) {
+		c->terms.limit_ppm = 0;
+		arb_client_members(c);
+		r = ask_limits(c);
+	}
+	if (r == 0) {
+		read_limits(c);
+		r = arb_client_roll(c, 0, &snap, &acct);
+	}
+	if (r < 0) {
+		arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_LEFT, &c->rules, &left);
+		arb_slot_release(&c->seg, c->me.slot, c->lock_page);
+		c->lock_page = NULL;
+		return r;
+	}
+	if (c->guard->carried && arb_account_mem(&c->me, c->account, (int64_t)c->guard->carried, 0) == 0)
+		c->mem_held = c->guard->carried;
+	c->guard->carried = 0;
+	arb_slot_show(&c->seg, c->me.slot);
+	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
+	c->running = false;
+	c->kept = false;
+	c->scrubbed = ARB_NONE;
+	c->throttled_since = c->waiting_since = 0;
+	c->turn_from = 0;
+	c->turn_noted = false;
+	c->mem_refused = c->mem_driver = c->skipped = c->timeouts = (struct arb_repeat){0};
+	if (c->unbiased)
+		arb_store32(&c->guard->lock.revoked, 1);
+	else
+		arb_lock_bias(&c->guard->lock);
+	arb_store64(&c->guard->birth,
+		(uint64_t)arb_load32(&arb_client_slot(c)->generation) << 32 | (c->me.slot + 1));
+	c->joins += c->joins + 1 ? 1 : 2;
+	arb_store32_release(&c->guard->joined, 1);
+	arb_check_debug(&c->seg);
+	return 0;
+}
+
+void arb_client_note_rest(struct gpuarb_client *c, bool now)
+{
+	arb_events_rest(&c->seg, &c->mem_refused, now);
+	arb_events_rest(&c->seg, &c->mem_driver, now);
+	arb_events_rest(&c->seg, &c->skipped, now);
+	arb_events_rest(&c->seg, &c->timeouts, now);
+}
+
+int arb_client_refresh(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+
+	if (__builtin_expect(arb_fault_lost(c->seg.file.guard), 0))
+		return -ESTALE;
+
+	read_settings(c);
+	read_limits(c);
+	return arb_client_roll(c, 0, &snap, &acct);
+}
+
+static int apply_limits(struct gpuarb_client *c)
+{
+	int r = arb_client_ensure(c), asked;
+
+	if (r < 0)
+		return r;
+	asked = ask_limits(c);
+	if (asked < 0 && asked != -EDQUOT)
+		return asked;
+	r = arb_client_refresh(c);
+	/* Threads of ours that sleep without quota may have some now. */
+	arb_os_wake(&arb_client_slot(c)->wake);
+	return r < 0 ? r : asked;
+}
+
+int gpuarb_client_set_limits(
+	struct gpuarb_client *c, unsigned core_pct, uint64_t mem_bytes, unsigned priority)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	uint64_t before;
+	int r;
+
+	if (core_pct > 100 || priority > 100)
+		return -EINVAL;
+	arb_lock_take(&c->guard->lock);
+	before = c->mem_bytes;
+	if (core_pct)
+		c->core_pct = core_pct;
+	if (mem_bytes)
+		c->mem_bytes = mem_bytes == GPUARB_MEM_UNLIMITED ? 0 : mem_bytes;
+	if (priority)
+		c->priority = priority;
+	do
+		r = apply_limits(c);
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
+	/* What it had been promised stays. */
+	if (r == -EDQUOT || r == -EBUSY)
+		c->mem_bytes = before;
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_set_share(struct gpuarb_client *c, unsigned request_pct, unsigned weight)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	unsigned before;
+	int r;
+
+	if (request_pct > 100 || weight > ARB_SHARE_WEIGHT_MOST)
+		return -EINVAL;
+	arb_lock_take(&c->guard->lock);
+	before = c->request_pct;
+	c->request_pct = request_pct;
+	if (weight)
+		c->weight = weight;
+	do
+		r = apply_limits(c);
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
+	/* What it had been promised stays. */
+	if (r == -EDQUOT || r == -EBUSY)
+		c->request_pct = before;
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_counters(struct gpuarb_client *c, const uint64_t *counters, unsigned n)
+{
+	int r = -EAGAIN;
+
+	arb_lock_take(&c->guard->lock);
+	/* Not worth joining for: a child that has not used the GPU is no client. */
+	if (arb_load32(&c->guard->joined)) {
+		for (unsigned i = 0; i < n && i < ARB_COUNTERS; i++)
+			arb_store64(&arb_client_slot(c)->counter[i], counters[i]);
+		r = 0;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_unknown(struct gpuarb_client *c, const char *names)
+{
+	int r = -EAGAIN;
+
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined)) {
+		arb_text_store(arb_client_slot(c)->unknown, ARB_UNKNOWN_WORDS, names);
+		r = 0;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+static void tell_levels(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns,
+	struct gpuarb_client_status *status)
+{
+	struct arb_above_seen seen;
+
+	status->gated = true;
+	status->in_request = c->move.level & ARB_LEVEL_IN_REQUEST;
+	status->below = !c->turns && arb_above_me(c, snap, now_ns);
+	seen = arb_above_present(c, now_ns);
+	status->above_present = seen.priority;
+	status->request_present = seen.request;
+}
+
+bool gpuarb_client_may_launch(struct gpuarb_client *c)
+{
+	bool may;
+
+	/* The lock, because the mapping is touched. */
+	arb_lock_take(&c->guard->lock);
+	may = arb_load32(&c->guard->joined) && arb_load32(&arb_client_slot(c)->gate);
+	arb_lock_give(&c->guard->lock);
+	return may;
+}
+
+/* Reads again what a tick has just rolled. False: a window has ended since, or there is garbage. */
+static bool read_again(struct gpuarb_client *c, struct arb_snap *snap, struct arb_account_snap *acct)
+{
+	return arb_running_read(&c->seg, snap) == 0 && arb_account_read(&c->seg, c->account, acct) == 0 &&
+	       acct->window == snap->win_number &&
+	       arb_os_now_ns() * ARB_TICKS_PER_NS < snap->win_start + snap->win_ticks;
+}
+
+static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_status *status)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	uint64_t usage, now;
+	int r;
+
+	memset(status, 0, sizeof(*status));
+	arb_lock_take(&c->guard->lock);
+	do {
+		r = arb_client_ensure(c);
+		if (r == 0 && !(ticked && read_again(c, &snap, &acct)))
+			r = arb_client_roll(c, 0, &snap, &acct);
+	} while (r == -EBUSY && arb_client_breathe(c, &patience));
+	if (r == 0) {
+		struct arb_slot *s = arb_client_slot(c);
+
+		now = arb_os_now_ns();
+		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+		usage = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false);
+		status->slot = c->me.slot;
+		status->account = c->account;
+		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
+		status->others = arb_bits_count(snap.running, snap.words) - status->running;
+		/* Where memory decides, only while somebody waits for it. */
+		status->turns = c->turns && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
+		status->turn_left_ns = arb_turn_left_ns(c, &snap, now);
+		status->look_ns = c->rules.look_ns;
+		status->tail_pct = c->rules.tail_pct;
+		status->reason = status->running ? ARB_REASON_NONE : arb_load32(&s->reason);
+		status->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
+		status->quota_ppm = acct.quota_ppm;
+		status->shares = c->shares;
+		status->request_pct = c->request_ppm / (ARB_PPM / 100);
+		if (__builtin_expect(arb_above_matters(c), 0))
+			tell_levels(c, &snap, now, status);
+		status->window_ns = snap.win_ticks / ARB_TICKS_PER_NS;
+		status->window_end_ns = (snap.win_start + snap.win_ticks) / ARB_TICKS_PER_NS;
+		status->used_ns = (usage - acct.start) / ARB_TICKS_PER_NS;
+		if (arb_policy_before(usage, acct.cap))
+			status->left_ns = (acct.cap - usage) / ARB_TICKS_PER_NS;
+		else
+			status->debt_ns = (usage - acct.cap) / ARB_TICKS_PER_NS;
+		status->total_ns = usage / ARB_TICKS_PER_NS;
+		status->throttled_ns =
+			arb_load64(&s->throttled_ns) + (c->throttled_since ? now - c->throttled_since : 0);
+		status->waited_ns =
+			arb_load64(&s->waited_ns) + (c->waiting_since ? now - c->waiting_since : 0);
+		status->mem_used = acct.mem_used;
+		status->mem_limit = c->mem_limit;
+	}
+	arb_lock_give(&c->guard->lock);
+	return r;
+}
+
+int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *status)
+{
+	return tell(c, false, status);
+}
+
+int gpuarb_client_tick_status(struct gpuarb_client *c, struct gpuarb_client_status *status, int *told)
+{
+	int r = gpuarb_client_tick(c);
+
+	*told = tell(c, r == 0 || r == -EDQUOT || r == -EAGAIN, status);
+	return r;
+}
+
+void gpuarb_client_alternates(struct gpuarb_client *c)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		arb_alternates_note(&c->seg, c->me.slot, arb_os_now_ns());
+	arb_lock_give(&c->guard->lock);
+}
+
+static void set_flag(struct gpuarb_client *c, uint32_t flag, bool on)
+{
+	arb_u32 *flags = &arb_client_slot(c)->flags;
+
+	arb_store32(flags, (arb_load32(flags) & ~flag) | (on ? flag : 0));
+}
+
+void gpuarb_client_outlasts(struct gpuarb_client *c, bool outlasts)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined) && c->outlasts != outlasts) {
+		c->outlasts = outlasts;
+		set_flag(c, ARB_SLOT_OUTLASTS, outlasts);
+	}
+	arb_lock_give(&c->guard->lock);
+}
+
+void gpuarb_client_stalls(struct gpuarb_client *c, bool stalls)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined)) {
+		/* The window in which it ended: earlier ones were seen to when they were rolled. */
+		if (!stalls)
+			arb_quota_forgive(c);
+		set_flag(c, ARB_SLOT_STALLS, stalls);
+	}
+	arb_lock_give(&c->guard->lock);
+}

@@ -1,0 +1,295 @@
+/* Inside a client. */
+#ifndef ARB_CLIENT_H
+#define ARB_CLIENT_H
+
+/* In place of an account's name: whoever is in the same container shares one. */
+#define ARB_BY_CONTAINER "@container"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/segment/account.h"
+#include "shm/segment/events.h"
+#include "gpuarb/client.h"
+#include "shm/base/lock.h"
+#include "shm/base/os.h"
+#include "shm/segment/residency.h"
+#include "shm/segment/running.h"
+#include "shm/admission/sampler.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/settings.h"
+#include "shm/segment/slot.h"
+
+/* How long somebody who needs the directory tries again: it is held for microseconds, but for one that is
+ * stopped. */
+#define ARB_CLIENT_PATIENCE ((struct arb_patience){.length_ns = 2000000000u})
+
+/* In a page of its own that a forked child finds full of zeros. */
+struct arb_guard {
+	struct arb_process_lock lock; /* one thread at a time acts as the slot; nobody sleeps with it */
+	arb_u32 joined;               /* 0 in a child: it must join for itself */
+	arb_u32 parted;               /* 1: the process is about to end; it does not join again */
+	arb_u32 following;            /* 1: a thread looks at the limits file */
+	uint64_t carried;  /* memory held in a segment that was left, counted at the next join; under lock */
+	uint64_t promised; /* the quota that this process was promised, bytes; under lock */
+	uint32_t promised_request; /* the same of its request, percent */
+
+	/* Admission. Taken before `lock` where both are; nobody sleeps with it. */
+	struct arb_process_lock adm;
+	arb_u32 says_waits, says_holds; /* what our bits in the segment should be */
+	arb_u64 birth;              /* tells a lease of this process from one that it inherited by fork() */
+	uint64_t counted;           /* the birth that `leases` belongs to; from here on under adm */
+	uint32_t leases;            /* that its threads hold */
+	struct arb_waiter *waiters; /* threads of this process that wait for a lease */
+};
+
+struct arb_follow;
+
+struct gpuarb_client {
+	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
+	struct arb_guard *guard;
+	struct arb_actor me;
+	uint32_t account;
+	uint32_t epoch;
+	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
+	uint64_t control_epoch;
+	uint64_t window;        /* that the account has been rolled to, as far as we know */
+	uint64_t active_window; /* in which the account was marked active last */
+	struct arb_move move;   /* the next transition's, mostly the same every time */
+	bool have_control;
+	bool running;
+	enum arb_policy policy; /* in force: that of the rules, or turns where the GPU alternates */
+	bool turns;
+	bool outlasts; /* its work outlasts its turn: ARB_SLOT_OUTLASTS */
+	arb_u32 cancels;
+	struct arb_terms terms;
+	uint64_t quota_sum;
+	bool shares;                        /* the quota is one by requests and weights */
+	uint32_t request_ppm, share_weight; /* of the account, in force */
+	uint64_t outstanding;
+	uint64_t throttled_since;
+	uint64_t waiting_since;
+	uint64_t wait_from;  /* the same through several waits, one right behind the other; ns */
+	uint64_t wait_left;  /* when the last of them was given up */
+	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
+	uint64_t turn_began; /* ticks; when the set was entered */
+	uint64_t turn_from;  /* ns; when its turn at the GPU's memory began; 0: it has none */
+	bool turn_noted;     /* there is an event of that, and none of its end yet */
+	uint64_t checked_ns;
+	bool kept;          /* it has left, and its place was kept */
+	uint64_t kept_busy; /* the busy clock then */
+	uint32_t scrubbed;  /* the slot that was looked at last; ARB_NONE: begin again */
+	uint64_t mem_limit;
+	uint64_t mem_held;         /* counted for this process, by its own books */
+	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */
+	enum arb_refusal refusal;  /* of the last reservation that was refused */
+	struct arb_repeat mem_refused, mem_driver; /* events that a program can repeat at will; under lock */
+	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
+	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
+	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
+	arb_u32 memory_turns;   /* the same: the policy is memory */
+	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
+	struct arb_rules rules;
+
+	/* Admission; the last three under guard->adm. */
+	struct arb_class_rules classes[ARB_CLASSES];
+	unsigned highest; /* priority that no class is above */
+	struct arb_sampler sampler;
+	bool leasing;           /* a thread asks whether there is a place for a lease: that is no launch */
+	bool tracked;           /* somebody else (the preload) enters and leaves the running set */
+	arb_u32 class_priority; /* of whoever waits or holds a lease; 0: nobody */
+	arb_u32 base_priority;  /* the account's */
+	struct arb_repeat skipped, timeouts; /* under guard->lock */
+	struct arb_busy looked;
+	uint64_t kicked_ns;
+	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
+
+	struct gpuarb_error denied; /* why its quota could not be promised, after -EDQUOT */
+
+	unsigned core_pct; /* what this client asks for; 0: nothing */
+	uint64_t mem_bytes;
+	unsigned priority;
+	unsigned request_pct, weight; /* the same; 0: nothing */
+	struct arb_follow *follow;    /* NULL: there is no limits file */
+	bool own_account;
+	bool by_container; /* its name is that of the container */
+	bool unbiased;
+	bool ignore_env; /* as it was opened, should it have to open again */
+	char *conf;
+	char name[ARB_NAME_BYTES];
+
+	void *lock_page; /* as long as it is mapped, the slot is ours */
+	int *lock_fd;    /* where the descriptor is wanted too; NULL: it is not */
+	struct arb_segment seg;
+	struct arb_control_map control;
+	char gpu[ARB_UUID_BYTES];
+	char dir[PATH_MAX];
+};
+
+/*
+ * All of these under the lock, and none sleeps: -EBUSY if somebody is in the directory, which has to be
+ * entered to join, and to repair garbage. Whoever can wait for it does
+ *
+ *	do r = ...; while (r == -EBUSY && arb_client_breathe(c, &patience));
+ *
+ * and finds the client, after each breath, as others have left it.
+ */
+int arb_client_join(struct gpuarb_client *c);
+/* Asks for a quota of so many bytes, and a request of so many percent (0: none), in the client's slot, if both
+ * can be promised. -EDQUOT: there is
+ * no room, c->denied says why, and nothing has changed; -EBUSY: somebody else promises just now. */
+int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct);
+/* The same for what it has asked for already, if that was not promised because the GPU's memory was unknown. */
+int arb_client_promise_again(struct gpuarb_client *c);
+/* The control segment may come, or be replaced, while clients run. */
+void arb_client_find_control(struct gpuarb_client *c);
+/* Somebody may have changed what the account may have. */
+void arb_client_follow_account(struct gpuarb_client *c);
+/* Reads settings and limits again, and applies them. */
+int arb_client_refresh(struct gpuarb_client *c);
+/*
+ * A process that was stopped in the set is taken out by whoever is there, as of its last heartbeat and grace_ms. Where
+ * nobody was there it does that itself when it goes on: a bill must not depend on the neighbours, and after a night
+ * it would owe hours. Before its next heartbeat.
+ */
+void arb_client_leave_as_hung(struct gpuarb_client *c);
+/*
+ * Brings the window and the account's caps up to date, as of `at_ns` (0: now). Every transition that finds
+ * itself in another window than c->window comes here first, so that an account has been rolled before any of
+ * its members changes its usage in the new window.
+ */
+int arb_client_roll(
+	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
+
+/* Somebody should have handed over by now: are they still there? */
+int arb_client_patrol(struct gpuarb_client *c);
+/* A few slots, each time from where the last look ended. */
+void arb_client_scrub(struct gpuarb_client *c);
+/* Those of its own account: what a dead one asked for must not bind the living. */
+void arb_client_members(struct gpuarb_client *c);
+/* And the next one in the set. */
+int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+
+/* Lets go of the lock for a moment. False: the time is over, or it would be in vain. */
+bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);
+
+/* As gpuarb_client_enter and gpuarb_client_leave, but with -EBUSY instead of a sleep: for those who hold the
+ * admission lock. */
+int arb_client_enter_now(struct gpuarb_client *c);
+int arb_client_leave_now(struct gpuarb_client *c);
+
+/* What the account @container is called. */
+void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES]);
+/* What that of a client with own_account is called: c->name. */
+void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id);
+
+/* What the options and the settings say, before anything is opened; and where it is. */
+int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
+	const struct arb_config *config, struct gpuarb_error *err);
+const char *arb_client_dir(const struct gpuarb_options *o);
+
+/* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */
+int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err);
+void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns);
+
+static inline void arb_client_follow(struct gpuarb_client *c)
+{
+	if (__builtin_expect(c->follow != NULL, 0))
+		arb_client_follow_look(c, arb_os_now_ns());
+}
+
+/* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the
+ * lock. for_lease: whoever waits writes the event if it is in vain. */
+int arb_client_wait_until(
+	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease);
+
+/* Events that were held back because they repeat: those that are due, or all `now`. */
+void arb_client_note_rest(struct gpuarb_client *c, bool now);
+
+/* There may be room for one that waits for it. */
+void arb_client_memory_freed(struct gpuarb_client *c);
+/* Completes the rules by what is known of the GPU. */
+void arb_client_know_memory(struct gpuarb_client *c);
+/* More than any GPU has: garbage. */
+#define ARB_PHYSICAL_MOST (1ull << 50)
+/* Fills in limit and left by all the rest; `most`: c->mem_most. */
+void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most);
+
+/* Where memory decides: what it decides by, and the turns at it, which begin when the set was entered and end
+ * before it is left. */
+static inline struct arb_residency arb_turn_residency(
+	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	return (struct arb_residency){&c->seg, &c->rules, snap, now_ns};
+}
+void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap);
+void arb_turn_end(struct gpuarb_client *c);
+
+/* How long its turn lasts while others wait for theirs; UINT64_MAX: nobody does. */
+uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+/* Is its turn over, because others wait or one is above it? */
+bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+/* Marks its account active in this window. */
+void arb_turn_active(struct gpuarb_client *c);
+
+/* The functions of struct arb_move. */
+arb_choose_fn arb_turn_choose;
+arb_admit_fn arb_turn_admit;
+
+static inline struct arb_slot *arb_client_slot(struct gpuarb_client *c)
+{
+	return &c->seg.slots[c->me.slot];
+}
+
+/* The priority of whoever says nothing. */
+#define ARB_PRIORITY 50u
+
+/* From now on everybody on this GPU looks at levels, requests and weights. */
+static inline void arb_client_ranks(struct gpuarb_client *c)
+{
+	if (!arb_hint32(&c->seg.header->ranks)) {
+		arb_store32(&c->seg.header->ranks, 1);
+		arb_add32_full(&c->seg.header->epoch, 1);
+	}
+}
+
+/* A task's class stands above the account's priority. */
+static inline void arb_client_show_priority(struct gpuarb_client *c)
+{
+	uint32_t of_class = arb_load32(&c->class_priority);
+	uint32_t priority = of_class ? of_class : arb_load32(&c->base_priority);
+
+	arb_store32(&arb_client_slot(c)->priority, priority);
+	if (priority != ARB_PRIORITY)
+		arb_client_ranks(c);
+}
+
+/* Fills in what changes from one transition to the next; the rest is set where the settings are read. */
+static inline struct arb_move *arb_client_move(struct gpuarb_client *c, uint64_t at_ns)
+{
+	uint64_t now = arb_os_now_ns();
+
+	/* A client may date a transition back to what it measured, never ahead. */
+	if (!at_ns || at_ns > now)
+		at_ns = now;
+	c->move.now = now * ARB_TICKS_PER_NS;
+	c->move.at = at_ns * ARB_TICKS_PER_NS;
+	c->move.window = c->window;
+	return &c->move;
+}
+
+/* Joined, and up to date with what an administrator or other accounts changed? */
+static inline int arb_client_ensure(struct gpuarb_client *c)
+{
+	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
+		return arb_load32(&c->guard->parted) ? -ESHUTDOWN : arb_client_join(c);
+	if (__builtin_expect(
+		    arb_load32(&c->seg.header->epoch) != c->epoch ||
+			    (c->have_control && arb_settings_epoch(c->control.control) != c->control_epoch),
+		    0))
+		return arb_client_refresh(c);
+	return 0;
+}
+
+#endif

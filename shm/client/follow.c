@@ -1,0 +1,209 @@
+/* A client follows its limits file. No lock is held over it but a mark that a thread is at it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/client.h"
+
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/base/error.h"
+#include "shm/base/granted.h"
+#include "shm/base/limits_file.h"
+#include "shm/base/os.h"
+
+/* A change is to be felt within 100 ms; a look is a system call or two. */
+#define LOOK_NS 30000000ull
+/* A quota that cannot be promised is asked for again, because others leave. */
+#define ASK_AGAIN_NS 1000000000ull
+
+struct arb_follow {
+	arb_u64 next_ns;
+	/* What is asked for where the file says nothing. */
+	unsigned core_pct;
+	uint64_t mem_bytes;
+	bool most; /* and the most that the file may give */
+	unsigned request_pct, weight;
+	/* Only by the thread that has the mark. */
+	struct arb_limits_file file;
+	struct gpuarb_error unsaid; /* trouble that nobody has been told of; code 0: none */
+	uint64_t ask_again_ns;      /* 0: what the file says is in force */
+	uint64_t denied;            /* bytes that could not be promised, and somebody was told; 0: none */
+	unsigned denied_request;    /* the same of a request, percent */
+};
+
+/* Only the last trouble is worth telling, and only while it lasts. */
+static int look(struct arb_follow *f)
+{
+	struct gpuarb_error err = {0};
+	int r = arb_limits_look(&f->file, &err);
+
+	if (r < 0)
+		f->unsaid = err;
+	else if (!f->file.said.code)
+		f->unsaid.code = 0;
+	return r;
+}
+
+static unsigned core_of(const struct arb_follow *f)
+{
+	unsigned core = f->file.limits.core_pct ? f->file.limits.core_pct : f->core_pct;
+
+	return f->most && f->core_pct && core > f->core_pct ? f->core_pct : core;
+}
+
+static uint64_t mem_of(const struct arb_follow *f)
+{
+	uint64_t mem = f->file.limits.has_mem ? f->file.limits.mem_bytes : f->mem_bytes;
+
+	/* 0 is no quota. */
+	return f->most && f->mem_bytes && (!mem || mem > f->mem_bytes) ? f->mem_bytes : mem;
+}
+
+static unsigned request_of(const struct arb_follow *f)
+{
+	unsigned request = f->file.limits.has_request ? f->file.limits.request_pct : f->request_pct;
+
+	return f->most && request > f->request_pct ? f->request_pct : request;
+}
+
+static unsigned weight_of(const struct arb_follow *f)
+{
+	unsigned weight = f->file.limits.weight ? f->file.limits.weight : f->weight;
+	unsigned most = f->weight ? f->weight : ARB_SHARE_WEIGHT;
+
+	return f->most && weight > most ? most : weight;
+}
+
+int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err)
+{
+	struct arb_follow *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return arb_fail(err, -ENOMEM, "out of memory");
+	if (strlen(path) >= sizeof(f->file.path)) {
+		free(f);
+		return arb_fail(
+			err, -ENAMETOOLONG, "limits file '%.60s...': %s", path, strerror(ENAMETOOLONG));
+	}
+	snprintf(f->file.path, sizeof(f->file.path), "%s", path);
+	f->core_pct = c->core_pct;
+	f->mem_bytes = c->mem_bytes;
+	f->most = !c->ignore_env && arb_granted();
+	f->request_pct = c->request_pct;
+	f->weight = c->weight;
+	c->follow = f;
+	look(f);
+	c->core_pct = core_of(f);
+	c->mem_bytes = mem_of(f);
+	c->request_pct = request_of(f);
+	c->weight = weight_of(f);
+	arb_store64(&f->next_ns, arb_os_now_ns() + LOOK_NS);
+	return 0;
+}
+
+/* What is no longer asked for is taken back; where nothing ever was, other members of the account decide. */
+static int apply(struct gpuarb_client *c)
+{
+	unsigned core = core_of(c->follow);
+	uint64_t mem = mem_of(c->follow);
+	unsigned request = request_of(c->follow), weight = weight_of(c->follow);
+	bool share;
+	int r = 0, shared = 0;
+
+	arb_lock_take(&c->guard->lock);
+	share = request != c->request_pct ||
+		(weight ? weight : ARB_SHARE_WEIGHT) != (c->weight ? c->weight : ARB_SHARE_WEIGHT);
+	if (!core && c->core_pct)
+		core = 100;
+	if (!mem && c->mem_bytes)
+		mem = GPUARB_MEM_UNLIMITED;
+	arb_lock_give(&c->guard->lock);
+	if (share)
+		shared = gpuarb_client_set_share(c, request, weight ? weight : ARB_SHARE_WEIGHT);
+	if (core || mem)
+		r = gpuarb_client_set_limits(c, core, mem, 0);
+	return r < 0 ? r : shared;
+}
+
+/* Said once for each quota that is asked for. */
+static void say_denied(struct gpuarb_client *c)
+{
+	struct arb_follow *f = c->follow;
+
+	if (f->denied == mem_of(f) && f->denied_request == request_of(f))
+		return;
+	arb_lock_take(&c->guard->lock);
+	arb_fail(&f->unsaid, -EDQUOT, "%.380s: what it has stays until there is room", c->denied.text);
+	arb_lock_give(&c->guard->lock);
+}
+
+/* Marks are wiped on fork, with the thread that set them. */
+static bool begin(struct gpuarb_client *c)
+{
+	return arb_cas32_full(&c->guard->following, 0, 1);
+}
+
+static void end(struct gpuarb_client *c)
+{
+	arb_store32_release(&c->guard->following, 0);
+}
+
+static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
+{
+	struct arb_follow *f = c->follow;
+	int r;
+
+	arb_store64(&f->next_ns, now_ns + LOOK_NS);
+	r = look(f);
+	if (r <= 0 && (!f->ask_again_ns || now_ns < f->ask_again_ns))
+		return 0;
+	r = apply(c);
+	f->ask_again_ns = r == -EDQUOT ? now_ns + ASK_AGAIN_NS : 0;
+	if (r == -EDQUOT)
+		say_denied(c);
+	else if (r < 0)
+		/* Not joined now, or the segment is in trouble: once more when it is not. */
+		f->file.read = false;
+	else
+		f->denied = f->denied_request = 0;
+	return r == 0;
+}
+
+void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns)
+{
+	if (now_ns < arb_load64(&c->follow->next_ns) || !begin(c))
+		return;
+	look_and_apply(c, now_ns);
+	end(c);
+}
+
+int gpuarb_client_follow(struct gpuarb_client *c, uint64_t *next_ns, struct gpuarb_error *err)
+{
+	uint64_t now, next;
+	int r = 0;
+
+	if (next_ns)
+		*next_ns = c->follow ? LOOK_NS : 0;
+	if (!c->follow || !begin(c))
+		return 0;
+	now = arb_os_now_ns();
+	if (now >= arb_load64(&c->follow->next_ns))
+		r = look_and_apply(c, now);
+	next = arb_load64(&c->follow->next_ns);
+	if (next_ns)
+		*next_ns = next > now ? next - now : 1;
+	if (c->follow->unsaid.code) {
+		r = c->follow->unsaid.code;
+		if (err)
+			*err = c->follow->unsaid;
+		if (r == -EDQUOT) {
+			c->follow->denied = mem_of(c->follow);
+			c->follow->denied_request = request_of(c->follow);
+		}
+		c->follow->unsaid.code = 0;
+	}
+	end(c);
+	return r;
+}

@@ -1,0 +1,82 @@
+/* How a client goes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "gpuarb/client.h"
+
+#include "shm/base/atomic.h"
+#include "shm/segment/check.h"
+#include "shm/client/client_state.h"
+#include "shm/segment/events.h"
+#include "shm/client/reclaim.h"
+#include "shm/segment/slot.h"
+
+#define PATIENCE_NS 200000000u
+
+/*
+ * The same cleaning as after a death, so that there is one way out. Other threads find the client not joined
+ * from the beginning: what they do while somebody else is in the directory is not about this slot, whose byte
+ * is held by a page that only we know of now. If they move on to another segment, those in the old one
+ * see us die.
+ */
+static void leave_for_good(struct gpuarb_client *c)
+{
+	struct arb_patience patience = {.length_ns = PATIENCE_NS};
+	struct arb_state_header *header = c->seg.header;
+	struct arb_reclaimed what;
+	uint32_t account = c->account, slot = c->me.slot;
+	void *page = c->lock_page;
+	int r;
+
+	arb_client_note_rest(c, true);
+	arb_sampler_stop(&c->sampler);
+	arb_store64(&c->guard->birth, 0);
+	arb_store32(&c->guard->joined, 0);
+	c->guard->promised = 0;
+	c->lock_page = NULL;
+	do
+		r = c->seg.header == header
+			    ? arb_reclaim_clean(&c->seg, slot, ARB_GONE_LEFT, &c->rules, &what)
+			    : -ESTALE;
+	while (r == -EBUSY && arb_client_breathe(c, &patience));
+	if (r == 0) {
+		arb_events_write(&c->seg, ARB_EVENT_LEFT, slot, account, what.used_ticks, what.freed_bytes);
+		arb_slot_release(&c->seg, slot, page);
+		arb_check_debug(&c->seg);
+	} else {
+		/* It stays marked as taken, so that those who look for the dead find it. */
+		arb_os_unmap(page, 0);
+	}
+}
+
+void gpuarb_client_part(struct gpuarb_client *c)
+{
+	arb_lock_take(&c->guard->lock);
+	arb_store32(&c->guard->parted, 1);
+	if (arb_load32(&c->guard->joined))
+		leave_for_good(c);
+	arb_lock_give(&c->guard->lock);
+}
+
+bool gpuarb_client_free(const struct gpuarb_client *c)
+{
+	return arb_lock_free(&c->guard->lock);
+}
+
+void gpuarb_client_close(struct gpuarb_client *c)
+{
+	if (!c)
+		return;
+	if (c->guard) {
+		arb_lock_take(&c->guard->lock);
+		if (arb_load32(&c->guard->joined))
+			leave_for_good(c);
+		arb_lock_give(&c->guard->lock);
+		arb_os_unmap(c->guard, 0);
+	}
+	arb_control_map_close(&c->control);
+	arb_segment_close(&c->seg);
+	free(c->follow);
+	free(c->conf);
+	free(c);
+}

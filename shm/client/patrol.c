@@ -1,0 +1,121 @@
+/* A client looks after the others: are those still there who should have handed over, or left something? */
+#include <errno.h>
+
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/base/os.h"
+#include "shm/client/reclaim.h"
+#include "shm/segment/running.h"
+#include "shm/segment/wait.h"
+
+/* One that is dead and cannot be cleaned up behind just now has lost its place all the same: on to the next.
+ */
+static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
+{
+	int r = arb_reclaim_look(&c->seg, c->me.slot, slot, runs, &c->rules);
+
+	return r == -EBUSY ? 0 : r;
+}
+
+int arb_client_patrol(struct gpuarb_client *c)
+{
+	struct arb_snap snap;
+	uint32_t looked = 0;
+	int r = arb_running_read(&c->seg, &snap), worst = 0;
+
+	if (r < 0)
+		return r;
+	if (snap.reserved)
+		worst = look(c, (uint32_t)snap.reserved - 1, false);
+	/* From our own place on, a few at a time: others look as well. */
+	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0;
+		looked++) {
+		if (i == ARB_NONE)
+			i = arb_bits_next(snap.running, snap.words, 0);
+		if (i == ARB_NONE || i == c->me.slot)
+			break;
+		worst = look(c, i, true);
+		i = arb_bits_next(snap.running, snap.words, i + 1);
+	}
+	if (worst >= 0) {
+		/* Also one that is silent: it may be dead. */
+		struct arb_order order = {arb_os_now_ns(), c->rules.max_wait_ns, UINT64_MAX};
+		uint32_t first = arb_wait_choose(&c->seg, &snap, &order);
+
+		if (first != ARB_NONE)
+			worst = look(c, first, false);
+	}
+	return worst < 0 ? worst : 0;
+}
+
+/*
+ * Who dies in the set is missed at once, who dies in the queue soon; who dies idle or throttled is in
+ * nobody's way, but its memory and its slot are. So every second a few slots are looked at, each client going
+ * round.
+ */
+void arb_client_scrub(struct gpuarb_client *c)
+{
+	uint64_t taken[ARB_WORDS];
+
+	for (uint32_t w = 0; w < c->seg.nwords; w++)
+		taken[w] = arb_load64(&c->seg.header->taken[w]);
+	for (int n = 0; n < 16; n++) {
+		c->scrubbed = arb_bits_next(taken, c->seg.nwords, c->scrubbed + 1);
+		if (c->scrubbed == ARB_NONE)
+			return; /* round: from the first on at the next time */
+		if (arb_reclaim_look(&c->seg, c->me.slot, c->scrubbed, false, &c->rules) == -EBUSY) {
+			c->scrubbed--; /* somebody holds the directory: the same one at the next time */
+			return;
+		}
+	}
+}
+
+/* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
+static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
+{
+	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
+
+	return beat <= now_ns && now_ns - beat < ARB_HEARD_NS;
+}
+
+/* A member, other than this client, that asks for just that limit: the one that binds. */
+static uint32_t who_asks(const struct gpuarb_client *c, uint32_t ppm, uint64_t mem)
+{
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return ARB_NONE;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
+		if (i != c->me.slot && ((ppm && arb_load32(&c->seg.slots[i].asked_ppm) == ppm) ||
+					       (mem && arb_load64(&c->seg.slots[i].asked_mem) == mem)))
+			return i;
+	return ARB_NONE;
+}
+
+/* The strictest one is alive, or is cleaned up behind, and so on: no more looks than there are dead ones. */
+static void look_at_strictest(struct gpuarb_client *c, bool mem)
+{
+	for (uint32_t n = 0; n < c->seg.nslots; n++) {
+		struct arb_asked asked = arb_account_asked(&c->seg, c->account);
+		uint32_t i = mem ? who_asks(c, 0, asked.mem) : who_asks(c, asked.ppm, 0);
+
+		if (i == ARB_NONE || arb_reclaim_look(&c->seg, c->me.slot, i, false, &c->rules) <= 0)
+			return;
+	}
+}
+
+void arb_client_members(struct gpuarb_client *c)
+{
+	look_at_strictest(c, false);
+	look_at_strictest(c, true);
+}
+
+int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	uint32_t next = arb_bits_next(snap->running, snap->words, c->me.slot + 1);
+
+	if (next == ARB_NONE)
+		next = arb_bits_next(snap->running, snap->words, 0);
+	return was_heard(c, next, now_ns) ? 0 : arb_reclaim_look(&c->seg, c->me.slot, next, true, &c->rules);
+}

@@ -1,0 +1,86 @@
+#include "shm/client/quota.h"
+
+#include "shm/base/os.h"
+#include "shm/client/above.h"
+#include "shm/segment/running.h"
+#include "shm/segment/account.h"
+#include "shm/policy/policy.h"
+#include "shm/policy/share.h"
+#include "units.h"
+
+/* How far an account may go beyond its quota at a time, while nobody else is short. */
+#define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
+/* So many active accounts are told apart; what is beyond counts as one. 2 KiB of stack. */
+#define ACCOUNTS_MOST 128
+
+static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
+{
+	struct arb_share all[ACCOUNTS_MOST];
+	unsigned n;
+
+	all[0] = (struct arb_share){c->request_ppm, c->terms.limit_ppm, c->share_weight, 0};
+	n = 1 + arb_account_shares(&c->seg, window, c->account, all + 1, ACCOUNTS_MOST - 1);
+	c->shares = arb_share_in_force(all, n);
+	if (!c->shares)
+		return 0;
+	arb_share_fill(all, n);
+	return all[0].quota_ppm;
+}
+
+void arb_quota_find(struct gpuarb_client *c, uint64_t window)
+{
+	c->quota_sum = arb_account_sum(&c->seg, window, c->account) +
+		       (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
+	c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
+	c->shares = false;
+	if (__builtin_expect(arb_above_matters(c), 0)) {
+		uint32_t quota = by_shares(c, window);
+
+		if (c->shares)
+			c->terms.quota_ppm = quota;
+	}
+}
+
+bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
+{
+	struct arb_wanting who = {c->account, c->shares, c->move.level, c->move.now / ARB_TICKS_PER_NS, 0};
+	bool unlimited = c->terms.limit_ppm >= ARB_PPM, alone = true;
+	/* Accounts that share by weight are short only for moments, at the end of a window: debt is not
+	 * forgiven then. */
+	struct arb_extension more = {0, outstanding + EXTEND_TICKS, unlimited, c->shares};
+	struct arb_account_snap acct;
+	uint64_t usage;
+
+	if (unlimited && c->terms.quota_ppm >= ARB_PPM)
+		return true;
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return true; /* repaired at the next roll; until then nobody is punished for it */
+	usage = arb_account_usage(&c->seg, snap, &acct, acct.wall, false);
+	if (arb_policy_below(usage, outstanding, acct.cap))
+		return true;
+	more.usage = usage;
+	if (c->shares)
+		who.debt = arb_account_debt(&acct, usage);
+	if ((unlimited || arb_policy_below(usage, outstanding, acct.hard)) &&
+		!arb_account_others_short(&c->seg, snap, &who))
+		return arb_account_extend(&c->me, c->account, &more, &acct) == 0;
+	if (!c->rules.borrow)
+		return false;
+	for (uint32_t w = 0; w < snap->words; w++)
+		alone &= !((snap->running[w] | snap->waiting[w]) & ~acct.attached[w]);
+	more.borrow = true;
+	return alone && arb_account_extend(&c->me, c->account, &more, &acct) == 0;
+}
+
+void arb_quota_forgive(struct gpuarb_client *c)
+{
+	struct arb_extension more = {.borrow = true};
+	struct arb_account_snap acct;
+	struct arb_snap snap;
+
+	if (arb_running_read(&c->seg, &snap) < 0 || arb_account_read(&c->seg, c->account, &acct) < 0)
+		return;
+	arb_running_advance(&snap, arb_os_now_ns() * ARB_TICKS_PER_NS, c->rules.win_ms);
+	more.usage = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false);
+	arb_account_extend(&c->me, c->account, &more, &acct);
+}

@@ -1,0 +1,89 @@
+/* The look of one that runs: a heartbeat, the window, its limits, its neighbour, and whether it may go on. */
+#include <errno.h>
+
+#include "gpuarb/client.h"
+
+#include "shm/client/above.h"
+#include "shm/segment/account.h"
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/base/os.h"
+#include "shm/admission/lease_queue.h"
+#include "shm/client/quota.h"
+#include "shm/segment/running.h"
+#include "shm/admission/sampler.h"
+#include "shm/segment/slot.h"
+
+#define STALE_CHECK_NS 1000000000ull
+
+/* What cannot be cleaned up behind now is left to the next one who looks. */
+static int tick(struct gpuarb_client *c, bool *untidy)
+{
+	struct arb_snap snap;
+	struct arb_account_snap acct;
+	uint64_t now = arb_os_now_ns();
+	bool above = false;
+	int r = arb_client_ensure(c);
+
+	if (r < 0)
+		return r;
+	*untidy = !arb_queue_bits_agree(c);
+	arb_client_leave_as_hung(c);
+	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
+	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
+	if (now - c->checked_ns >= STALE_CHECK_NS) {
+		c->checked_ns = now;
+		arb_client_note_rest(c, false);
+		arb_client_find_control(c);
+		arb_client_scrub(c);
+		if (arb_slot_alive(&c->seg, c->me.slot) == -ESTALE)
+			return -ESTALE;
+	}
+	r = arb_client_roll(c, 0, &snap, &acct);
+	if (r < 0)
+		return r;
+	c->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
+	if (c->running) {
+		arb_turn_active(c);
+		r = arb_client_neighbour(c, &snap, now);
+		if (r < 0 && r != -ESTALE)
+			r = 0;
+		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+		if (__builtin_expect(arb_above_matters(c), 0)) {
+			int leveled = arb_above_tick(c);
+
+			if (leveled < 0)
+				return leveled;
+			above = !c->turns && arb_above_me(c, &snap, now);
+		}
+		if (r >= 0)
+			r = !arb_quota_left(c, &snap, 0)            ? -EDQUOT
+			    : arb_turn_over(c, &snap, now) || above ? -EAGAIN
+								    : 0;
+	}
+	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were
+	 * back. */
+	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != (c->running && !above), 0)) {
+		arb_store32(&arb_client_slot(c)->gate, c->running && !above);
+		if (c->running && !above && arb_above_matters(c))
+			arb_above_entered(c);
+	}
+	return r;
+}
+
+int gpuarb_client_tick(struct gpuarb_client *c)
+{
+	struct arb_patience patience = ARB_CLIENT_PATIENCE;
+	bool untidy = false;
+	int r;
+
+	arb_client_follow(c);
+	arb_lock_take(&c->guard->lock);
+	do
+		r = tick(c, &untidy);
+	while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
+	arb_lock_give(&c->guard->lock);
+	if (__builtin_expect(untidy, 0))
+		arb_queue_tidy(c);
+	return r;
+}

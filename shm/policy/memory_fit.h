@@ -1,0 +1,43 @@
+/*
+ * Turns at the GPU's memory, as arithmetic: what fits together, how long a turn lasts. Numbers in, a decision
+ * out; who reads them from where is residency.c's business.
+ */
+#ifndef ARB_MEMORY_H
+#define ARB_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The settings, in the units that the code uses. */
+struct arb_memory_rules {
+	uint64_t physical;        /* bytes of the GPU; 0: not known */
+	int64_t oversub_permille; /* of it may be promised */
+	uint64_t foreign;         /* of them: taken by processes that are no clients */
+	uint64_t fixed;           /* left free beside the clients */
+	unsigned percent;         /* the same, on top of it */
+	uint64_t per_client;      /* set aside for each that has joined */
+	uint64_t context;         /* what a context counts */
+	bool context_measured;    /* it counts what it is found to take */
+	uint64_t turn_ns;         /* fixed; 0: automatic */
+	uint64_t bytes_per_s;
+	unsigned multiplier;
+	uint64_t least_ns, most_ns; /* of an automatic turn */
+	uint64_t idle_ns;
+	bool oversubscribe;
+	bool alone_may_exceed;
+	bool prefetch;
+};
+
+/* What `clients` of them may have together; 0: nothing is known of the GPU, and everything fits. */
+uint64_t arb_memory_room(const struct arb_memory_rules *rules, unsigned clients);
+
+/* Do so many bytes of so many clients fit together? */
+bool arb_memory_fits(const struct arb_memory_rules *rules, uint64_t bytes, unsigned clients);
+
+/* The length of a turn for which `bytes` have to be moved. */
+uint64_t arb_memory_turn_ns(const struct arb_memory_rules *rules, uint64_t bytes);
+
+/* What one client may allocate at all; 0: no such bound. */
+uint64_t arb_memory_most(const struct arb_memory_rules *rules);
+
+#endif

@@ -1,0 +1,110 @@
+#include "shm/policy/policy.h"
+
+bool arb_policy_takes_turns(enum arb_policy policy, uint64_t quota_sum_ppm)
+{
+	switch (policy) {
+	case ARB_POLICY_CONCURRENT:
+		return false;
+	case ARB_POLICY_AUTO:
+		return quota_sum_ppm > ARB_PPM;
+	case ARB_POLICY_EXCLUSIVE:
+	case ARB_POLICY_FAIR:
+	case ARB_POLICY_MEMORY:
+		break;
+	}
+	return true;
+}
+
+enum arb_policy arb_policy_in_force(
+	enum arb_policy policy, enum arb_alternation setting, bool alternates, uint64_t quota_sum_ppm)
+{
+	if (setting == ARB_ALTERNATION_OFF || (setting == ARB_ALTERNATION_DETECT && !alternates) ||
+		arb_policy_takes_turns(policy, quota_sum_ppm))
+		return policy;
+	return ARB_POLICY_FAIR;
+}
+
+bool arb_policy_admit(const struct arb_policy_case *c)
+{
+	return !arb_policy_takes_turns(c->policy, c->quota_sum_ppm) ||
+	       (!c->reserved_for_other && c->running == 0);
+}
+
+uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm)
+{
+	if (sum_ppm <= ARB_PPM || limit_ppm >= ARB_PPM)
+		return limit_ppm;
+	return (uint32_t)((uint64_t)limit_ppm * ARB_PPM / sum_ppm);
+}
+
+uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks)
+{
+	/* Split, so that a window of a minute times a million does not overflow. */
+	return ticks / ARB_PPM * ppm + ticks % ARB_PPM * ppm / ARB_PPM;
+}
+
+uint64_t arb_policy_next_cap(
+	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows)
+{
+	uint64_t debt, paid;
+
+	if (windows == 0)
+		return cap;
+	if (arb_policy_before(usage, cap) || grant == 0)
+		return usage + grant;
+	/* In the windows that passed unseen the account used nothing that was not in `usage`: each of them
+	 * paid off a grant, and what is left of the debt shrinks at every boundary. */
+	debt = usage - cap;
+	if (carryover_pct >= 100) {
+		paid = windows - 1 > debt / grant ? debt : grant * (windows - 1);
+		return usage - (debt - paid) + grant;
+	}
+	for (uint64_t i = 0; i < windows && debt; i++) {
+		if (i)
+			debt = debt > grant ? debt - grant : 0;
+		debt = debt / 100 * carryover_pct + debt % 100 * carryover_pct / 100;
+	}
+	return usage - debt + grant;
+}
+
+uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint64_t windows)
+{
+	uint64_t most = usage + grant * (1 + ARB_SAVED_WINDOWS);
+	uint64_t saved;
+
+	/* Enough to reach that bound from any debt that such a wait could pay; more would not matter. */
+	saved = cap + grant * (windows > 1000 ? 1000 : windows);
+	return arb_policy_before(most, saved) ? most : saved;
+}
+
+uint64_t arb_policy_turn(enum arb_policy policy, uint64_t slice, uint64_t window)
+{
+	return policy == ARB_POLICY_FAIR ? slice : window;
+}
+
+uint64_t arb_policy_move_cap(uint64_t cap, uint32_t old_ppm, uint32_t new_ppm, uint64_t left)
+{
+	return cap + arb_policy_grant(new_ppm, left) - arb_policy_grant(old_ppm, left);
+}
+
+bool arb_policy_goes_first(
+	const struct arb_candidate *a, const struct arb_candidate *b, uint64_t now_ns, uint64_t max_wait_ns)
+{
+	bool a_late = a->since_ns && now_ns > a->since_ns && now_ns - a->since_ns > max_wait_ns;
+	bool b_late = b->since_ns && now_ns > b->since_ns && now_ns - b->since_ns > max_wait_ns;
+
+	if (a->silent != b->silent)
+		return b->silent;
+	/* One for which a place was kept, and that has not come back. */
+	if (!a->since_ns != !b->since_ns)
+		return a->since_ns != 0;
+	if (a_late != b_late)
+		return a_late;
+	if (a_late)
+		return a->since_ns < b->since_ns;
+	if (a->priority != b->priority)
+		return a->priority > b->priority;
+	if (a->rank_ppm != b->rank_ppm)
+		return a->rank_ppm < b->rank_ppm;
+	return a->since_ns < b->since_ns;
+}

@@ -1,0 +1,99 @@
+/*
+ * Decisions as arithmetic: numbers in, a decision out. Nothing here reads a clock, a file or shared
+ * memory, so that every rule can be tested by a table.
+ */
+#ifndef ARB_POLICY_H
+#define ARB_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ARB_PPM 1000000u
+
+enum arb_policy {
+	ARB_POLICY_CONCURRENT, /* everybody at once, billed by weight */
+	ARB_POLICY_EXCLUSIVE,  /* one at a time */
+	ARB_POLICY_AUTO,       /* concurrent while the quotas add up to at most 100, else one at a time */
+	ARB_POLICY_FAIR,       /* one at a time, short slices, next is the smallest used/quota */
+	ARB_POLICY_MEMORY,     /* those whose memory fits together */
+};
+
+/* What is known when a client wants to enter the running set. */
+struct arb_policy_case {
+	enum arb_policy policy;
+	unsigned running;        /* how many run now, this client not among them */
+	bool reserved_for_other; /* a live reservation that is not this client's */
+	uint64_t quota_sum_ppm;  /* limits of the active accounts */
+};
+
+/* Where memory decides (ARB_POLICY_MEMORY) it is asked in residency.c instead. */
+bool arb_policy_admit(const struct arb_policy_case *c);
+
+/* The setting `alternation`. */
+enum arb_alternation { ARB_ALTERNATION_DETECT, ARB_ALTERNATION_OFF, ARB_ALTERNATION_ON };
+
+/*
+ * The policy in force. A GPU that serves its processes one after the other gives each of them time that its
+ * membership in the running set does not show. There clients take short turns instead of running together.
+ * `alternates`: a client has seen that the GPU does so.
+ */
+enum arb_policy arb_policy_in_force(
+	enum arb_policy policy, enum arb_alternation setting, bool alternates, uint64_t quota_sum_ppm);
+
+/* Does this policy make clients wait for each other? */
+bool arb_policy_takes_turns(enum arb_policy policy, uint64_t quota_sum_ppm);
+
+/* limit * 100 / sum where the limits of the active accounts add up to more than 100 percent. */
+uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm);
+
+/* What a quota grants in a stretch of time. */
+uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks);
+
+/*
+ * The cap after `windows` boundaries, the last of which saw the account at `usage`: what was not used is
+ * not saved, what was used too much is a debt of which `carryover_pct` percent remain.
+ */
+uint64_t arb_policy_next_cap(
+	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows);
+
+/*
+ * The same for one that stands in the queue at the boundary: what the turns of the others kept it from using
+ * stays its own, up to ARB_SAVED_WINDOWS grants.
+ */
+#define ARB_SAVED_WINDOWS 10
+uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint64_t windows);
+
+/* How long a turn lasts when others wait for theirs; a quota that is used up ends it earlier. */
+uint64_t arb_policy_turn(enum arb_policy policy, uint64_t slice, uint64_t window);
+
+/* The cap when the quota changes with `left` ticks of the window to go. */
+uint64_t arb_policy_move_cap(uint64_t cap, uint32_t old_ppm, uint32_t new_ppm, uint64_t left);
+
+/* Usage and caps are cumulative and may wrap: a comes before b. */
+static inline bool arb_policy_before(uint64_t a, uint64_t b)
+{
+	return (int64_t)(a - b) < 0;
+}
+
+/* May an account run, given its usage? Beyond `cap` it may as long as nobody else is short (see account.c).
+ */
+static inline bool arb_policy_below(uint64_t usage, uint64_t outstanding, uint64_t cap)
+{
+	return arb_policy_before(usage + outstanding, cap);
+}
+
+/* One who waits. */
+struct arb_candidate {
+	uint32_t priority;
+	uint64_t rank_ppm; /* used / quota */
+	uint64_t since_ns;
+	bool silent; /* has not looked for so long that it may be stopped: a place kept for it would stay
+			empty */
+};
+
+/* Goes a before b? Who is silent comes last; whoever has waited longer than max_wait_ns goes first, the
+ * longest wait foremost. */
+bool arb_policy_goes_first(
+	const struct arb_candidate *a, const struct arb_candidate *b, uint64_t now_ns, uint64_t max_wait_ns);
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * A client's quota and request are promised when it joins, and when it asks for more: however the program was
+ * started, all quotas of a GPU together stay within oversub_ratio, and all requests within 100 percent. What is
+ * promised is the slot's asked_mem and asked_share, written with
+ * ARB_BYTE_PROMISES in hand, so that of two who come at once the second sees the first; it goes with its
+ * slot.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/base/error.h"
+#include "shm/promise/promise_bytes.h"
+
+/* With the byte. */
+static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
+{
+	const struct arb_control *control = c->have_control ? c->control.control : NULL;
+	struct arb_promise_bounds bounds = {
+		c->gpu, c->rules.memory.physical, c->rules.memory.oversub_permille};
+	struct gpuarb_promise promise = {c->name, bytes, 0, request_pct};
+	struct arb_promises *all = arb_promise_alloc(&c->seg);
+	struct gpuarb_room room;
+	int r;
+
+	if (!all)
+		return -ENOMEM;
+	r = arb_promise_look(
+		&c->seg, control, &c->rules, &bounds, &promise, UINT64_MAX, c->me.slot, all, &room);
+	if (r == 0 && !room.fits) {
+		arb_promise_refuse(all, &bounds, c->name, &room, &c->denied);
+		r = -EDQUOT;
+	}
+	free(all);
+	return r;
+}
+
+/* What the account's quota comes to with it, as far as this client knows: 0 is none. */
+static uint64_t quota_with(struct gpuarb_client *c, uint64_t bytes)
+{
+	return arb_promise_share(c->have_control ? c->control.control : NULL, c->name, bytes);
+}
+
+static unsigned request_with(struct gpuarb_client *c, unsigned request_pct)
+{
+	return arb_promise_request(c->have_control ? c->control.control : NULL, c->name, request_pct);
+}
+
+/* What is asked for, for all to see. */
+static void ask(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
+{
+	struct arb_slot *slot = arb_client_slot(c);
+	uint32_t share = request_pct | c->weight << 8;
+
+	arb_store64(&slot->asked_mem, bytes);
+	if (arb_hint32(&slot->asked_share) != share)
+		arb_store32(&slot->asked_share, share);
+}
+
+int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
+{
+	uint64_t quota = quota_with(c, bytes);
+	unsigned request = request_with(c, request_pct);
+	/* Nobody knows yet of how much: it is asked again when somebody does. */
+	bool known = c->rules.memory.physical != 0, own = c->seg.alone || c->seg.stranded;
+	/* No quota, less than before, or what it was promised in a segment that was replaced: nobody can have
+	 * less because of it. */
+	bool more = (known && quota > c->guard->promised) || request > c->guard->promised_request;
+	struct arb_lock lock;
+	int r = 0;
+
+	if (more && !own) {
+		r = arb_slot_lock(&c->seg, ARB_BYTE_PROMISES(c->seg.nslots), &lock);
+		if (r < 0)
+			return r == -EAGAIN ? -EBUSY : r;
+		r = add_up(c, bytes, request_pct);
+	}
+	if (r == 0) {
+		ask(c, bytes, request_pct);
+		if (known && !c->seg.alone)
+			c->guard->promised = quota;
+		if (!c->seg.alone)
+			c->guard->promised_request = request;
+	}
+	if (more && !own)
+		arb_slot_unlock(&lock);
+	return r;
+}
+
+int arb_client_promise_again(struct gpuarb_client *c)
+{
+	int promised, r;
+
+	if (quota_with(c, c->mem_bytes) <= c->guard->promised)
+		return 0;
+	promised = arb_client_promise(c, c->mem_bytes, c->request_pct);
+	if (promised < 0 && promised != -EDQUOT)
+		return promised;
+	/* Of two that came before anybody knew, one must get it: who is denied does not stand in its way. */
+	if (promised < 0)
+		arb_store64(&arb_client_slot(c)->asked_mem, 0);
+	r = arb_client_refresh(c);
+	return r < 0 ? r : promised;
+}
+
+const char *gpuarb_client_denied(const struct gpuarb_client *c)
+{
+	return c->denied.text;
+}

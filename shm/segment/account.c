@@ -1,0 +1,462 @@
+#include "shm/segment/account_record.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "shm/base/os.h"
+#include "shm/policy/policy.h"
+#include "shm/base/text.h"
+
+int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
+{
+	if (!arb_segment_account(seg, a))
+		return -EBADMSG;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		bool good = account_copy(seg, a, s) && account_plausible(seg, s);
+
+		if (account_unchanged(seg, a, s))
+			return good ? 0 : -EBADMSG;
+		arb_pause();
+	}
+	return -EBUSY;
+}
+
+void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot)
+{
+	uint32_t ppm = arb_load32(&slot->asked_ppm);
+	uint64_t mem = arb_load64(&slot->asked_mem);
+	uint32_t share = arb_hint32(&slot->asked_share);
+
+	if (ppm >= ARB_PPM / 100 && ppm < ARB_PPM && (!asked->ppm || ppm < asked->ppm))
+		asked->ppm = ppm;
+	if (mem && (!asked->mem || mem < asked->mem))
+		asked->mem = mem;
+	if (share) {
+		uint32_t request = share & 0xff, weight = share >> 8;
+
+		if (request <= 100 && request > asked->request_pct)
+			asked->request_pct = request;
+		if (weight <= ARB_SHARE_WEIGHT_MOST && weight > asked->weight)
+			asked->weight = weight;
+	}
+}
+
+struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a)
+{
+	struct arb_asked asked = {0};
+	struct arb_account_snap s;
+
+	if (arb_account_read(seg, a, &s) == 0)
+		for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
+			i = arb_bits_next(s.attached, seg->nwords, i + 1))
+			arb_asked_add(&asked, &seg->slots[i]);
+	return asked;
+}
+
+void arb_asked_settle(struct arb_asked *asked, const struct arb_config_limit *set)
+{
+	if (!asked->ppm)
+		asked->ppm = ARB_PPM;
+	if (!asked->weight)
+		asked->weight = ARB_SHARE_WEIGHT;
+	if (set->set & ARB_LIMIT_CORE)
+		asked->ppm = (uint32_t)set->core_pct * (ARB_PPM / 100);
+	if (set->set & ARB_LIMIT_MEM)
+		asked->mem = (uint64_t)set->mem_bytes;
+	if (set->set & ARB_LIMIT_REQUEST)
+		asked->request_pct = (uint32_t)set->request_pct;
+	if (set->set & ARB_LIMIT_WEIGHT)
+		asked->weight = (uint32_t)set->weight;
+}
+
+uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
+	const struct arb_account_snap *acct, bool wall, bool at_start)
+{
+	uint64_t sum = wall ? acct->wall_folded : acct->folded;
+
+	for (uint32_t i = arb_bits_next(acct->attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(acct->attached, seg->nwords, i + 1))
+		if (wall)
+			sum += arb_running_wall_at(seg, run, i, at_start ? run->win_busy : run->busy) -
+			       arb_load64(&seg->slots[i].wall_base);
+		else
+			sum += arb_running_usage_at(seg, run, i, at_start ? run->win_v : run->v) -
+			       arb_load64(&seg->slots[i].base);
+	return sum;
+}
+
+/* Nobody attached, and what it owed, if it can owe, has been paid by the time that went by. */
+static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, unsigned carryover_pct)
+{
+	struct arb_account_snap s;
+	uint64_t usage, grant, windows;
+
+	if (account_load(seg, a, &s) < 0)
+		return true;
+	if (arb_bits_count(s.attached, seg->nwords))
+		return false;
+	/* Without a limit there is nothing to owe: processes that come and go must not fill the table. */
+	if (s.limit_ppm >= ARB_PPM)
+		return true;
+	if (window == 0 || window == s.window)
+		return false;
+	/* Nobody is attached who could have been ahead of us: windows are counted anew, or it is garbage. */
+	if (s.window > window)
+		return true;
+	windows = window - s.window;
+	usage = s.wall ? s.wall_folded : s.folded;
+	/* The grant of the window it was last seen in, as good an estimate as any. */
+	grant = s.cap - s.start;
+	if ((int64_t)grant <= 0)
+		grant = 1;
+	return windows > 100000 ||
+	       arb_policy_next_cap(usage, s.cap, grant, carryover_pct, windows) == usage + grant;
+}
+
+uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct)
+{
+	uint32_t high = arb_load32(&seg->header->accounts_high), best = ARB_NONE;
+	uint64_t best_at = UINT64_MAX;
+	struct arb_account *acct;
+	struct arb_account_snap fresh;
+
+	if (high > seg->naccounts)
+		high = seg->naccounts;
+	for (uint32_t a = 0; a < high; a++)
+		if (arb_text_equals(seg->accounts[a].name, ARB_NAME_WORDS, name))
+			return a;
+	if (high < seg->naccounts) {
+		best = high;
+	} else {
+		for (uint32_t a = 0; a < high; a++) {
+			uint64_t at = arb_load64(&seg->accounts[a].used_at);
+
+			if (at < best_at && lapsed(seg, a, window, carryover_pct)) {
+				best = a;
+				best_at = at;
+			}
+		}
+		if (best == ARB_NONE)
+			return ARB_NONE;
+	}
+	acct = &seg->accounts[best];
+	/* Without a name first: whoever dies here leaves an entry that is nobody's. */
+	arb_text_store(acct->name, ARB_NAME_WORDS, "");
+	arb_add32_full(&acct->generation, 1);
+	arb_store64(&acct->active_window, 0);
+	arb_store32(&acct->limit_ppm, ARB_PPM);
+	arb_store64(&acct->mem_limit, 0);
+	if (arb_hint32(&seg->header->ranks)) {
+		arb_store32(&acct->request_ppm, 0);
+		arb_store32(&acct->weight, 0);
+	}
+	memset(&fresh, 0, sizeof(fresh));
+	fresh.limit_ppm = fresh.quota_ppm = ARB_PPM;
+	do
+		fresh.head = arb_load64_acquire(&acct->head);
+	while (!account_publish(seg, best, ARB_HOME, &fresh));
+	arb_fence_release();
+	arb_text_store(acct->name, ARB_NAME_WORDS, name);
+	if (best == high)
+		arb_store32_release(&seg->header->accounts_high, high + 1);
+	return best;
+}
+
+int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
+{
+	struct arb_slot *s = &seg->slots[slot];
+	struct arb_account_snap acct;
+	uint64_t bit = 1ull << (slot % 64);
+
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = account_load(seg, a, &acct);
+
+		if (r < 0)
+			return r;
+		if (acct.attached[slot / 64] & bit)
+			return 0;
+		arb_fence_release();
+		arb_store64(&s->mem[0], 0);
+		arb_store64(&s->mem[1], 0);
+		arb_store64(&s->mem_now, 0);
+		arb_store64(&s->mem_passing, 0);
+		arb_store64(&s->base, arb_load64(&s->total));
+		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
+		acct.attached[slot / 64] |= bit;
+		acct.parity[slot / 64] &= ~bit;
+		if (account_publish(seg, a, ARB_HOME, &acct))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+static uint64_t mem_of(const struct arb_segment *seg, const struct arb_account_snap *acct, uint32_t slot)
+{
+	return arb_load64(&seg->slots[slot].mem[arb_bit_test(acct->parity, slot)]);
+}
+
+int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed)
+{
+	struct arb_slot *s = &seg->slots[slot];
+	struct arb_account_snap acct;
+	uint64_t bit = 1ull << (slot % 64);
+
+	*freed = 0;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = account_load(seg, a, &acct);
+		uint64_t mem;
+
+		if (r < 0)
+			return r;
+		/* The dead one may have been the last to publish: then its buffer must not stay the head. */
+		if (!(acct.attached[slot / 64] & bit) && publish_owner(acct.head) != slot)
+			return 0;
+		if (acct.attached[slot / 64] & bit) {
+			mem = mem_of(seg, &acct, slot);
+			acct.mem_used = acct.mem_used > mem ? acct.mem_used - mem : 0;
+			acct.folded += arb_load64(&s->total) - arb_load64(&s->base);
+			acct.wall_folded += arb_load64(&s->wall_total) - arb_load64(&s->wall_base);
+			acct.attached[slot / 64] &= ~bit;
+			acct.parity[slot / 64] &= ~bit;
+			*freed = mem;
+			arb_store64(&s->mem_passing, 0);
+		}
+		arb_store64(&seg->accounts[a].used_at, arb_os_now_ns());
+		if (account_publish(seg, a, ARB_HOME, &acct))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+int arb_account_repair(struct arb_segment *seg, uint32_t a)
+{
+	struct arb_account_snap s;
+
+	for (int i = 0; i < ARB_TRIES; i++) {
+		if (account_copy(seg, a, &s) && account_plausible(seg, &s)) {
+			if (account_unchanged(seg, a, &s))
+				return 0;
+			continue;
+		}
+		/* Window 0 makes the next roll start afresh; members and their memory are what the slots say.
+		 */
+		s = (struct arb_account_snap){.head = s.head, .limit_ppm = ARB_PPM, .quota_ppm = ARB_PPM};
+		for (uint32_t slot = 0; slot < seg->nslots; slot++)
+			if (arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE &&
+				arb_load32(&seg->slots[slot].account) == a) {
+				uint64_t mem = arb_load64(&seg->slots[slot].mem_now);
+
+				s.attached[slot / 64] |= 1ull << (slot % 64);
+				s.mem_used += arb_load64(&seg->slots[slot].mem[0]) == mem ? mem : 0;
+				if (arb_load64(&seg->slots[slot].mem[0]) != mem) {
+					s.parity[slot / 64] |= 1ull << (slot % 64);
+					s.mem_used += arb_load64(&seg->slots[slot].mem[1]);
+				}
+			}
+		if (account_publish(seg, a, ARB_HOME, &s))
+			return 1;
+	}
+	return -EBUSY;
+}
+
+/*
+ * Before anybody is refused: is what is counted what the members have? A client never leaves a difference;
+ * garbage does, and nobody else would ever find it. True: *s has been corrected.
+ */
+static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
+{
+	uint64_t sum = 0;
+	bool strangers = false;
+
+	for (uint32_t i = arb_bits_next(s->attached, seg->nwords, 0); i != ARB_NONE;
+		i = arb_bits_next(s->attached, seg->nwords, i + 1)) {
+		/* Said before attaching and taken back after detaching. */
+		if (arb_load32(&seg->slots[i].account) == a) {
+			sum += mem_of(seg, s, i);
+			continue;
+		}
+		strangers = true;
+		s->attached[i / 64] &= ~(1ull << (i % 64));
+		s->parity[i / 64] &= ~(1ull << (i % 64));
+	}
+	if (!strangers && sum == s->mem_used)
+		return false;
+	s->mem_used = sum;
+	return true;
+}
+
+static int count_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota, bool sure)
+{
+	struct arb_slot *slot = &me->seg->slots[me->slot];
+	struct arb_account_snap s;
+	uint64_t bit = 1ull << (me->slot % 64);
+
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = account_load(me->seg, a, &s);
+		bool odd = (s.parity[me->slot / 64] & bit) != 0;
+		uint64_t mine = arb_load64(&slot->mem[odd]);
+
+		if (r < 0)
+			return r;
+		if (!(s.attached[me->slot / 64] & bit)) {
+			if (account_unchanged(me->seg, a, &s))
+				return -EBADMSG;
+			continue;
+		}
+		if (bytes > 0 && ((quota && (s.mem_used > quota || (uint64_t)bytes > quota - s.mem_used)) ||
+					 s.mem_used + (uint64_t)bytes < s.mem_used)) {
+			if (recount(me->seg, a, &s)) {
+				account_publish(me->seg, a, me->slot, &s);
+				continue;
+			}
+			if (account_unchanged(me->seg, a, &s))
+				return -ENOMEM;
+			continue;
+		}
+		if (bytes < 0 && (mine < 0 - (uint64_t)bytes || s.mem_used < 0 - (uint64_t)bytes)) {
+			if (account_unchanged(me->seg, a, &s))
+				return -EINVAL;
+			continue;
+		}
+		/* A torn copy may have the wrong parity, if its buffer has gone to another account meanwhile:
+		 * then the word that counts would be overwritten. One clean look is enough, because nobody
+		 * else changes our parity. */
+		if (!account_unchanged(me->seg, a, &s))
+			continue;
+		arb_fence_release();
+		arb_store64(&slot->mem[!odd], mine + (uint64_t)bytes);
+		s.mem_used += (uint64_t)bytes;
+		if (sure && s.mem_used > s.mem_peak)
+			s.mem_peak = s.mem_used;
+		s.parity[me->slot / 64] ^= bit;
+		if (account_publish(me->seg, a, me->slot, &s)) {
+			arb_store64(&slot->mem_now, mine + (uint64_t)bytes);
+			return 0;
+		}
+	}
+	return -EBUSY;
+}
+
+int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota)
+{
+	return count_mem(me, a, bytes, quota, true);
+}
+
+int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes, uint64_t quota)
+{
+	return count_mem(me, a, (int64_t)bytes, quota, false);
+}
+
+bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window)
+{
+	arb_u64 *word = &seg->accounts[a].active_window;
+	uint64_t last = arb_load64(word);
+
+	if (last == window + 1)
+		return false;
+	arb_store64(word, window + 1);
+	return last < window;
+}
+
+uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_t without)
+{
+	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
+	uint64_t sum = 0;
+
+	if (high > seg->naccounts)
+		high = seg->naccounts;
+	for (uint32_t a = 0; a < high; a++) {
+		uint32_t limit;
+
+		/* Active in `window` - 1 up to `window` + 1; those before come out as large numbers. */
+		if (arb_load64(&seg->accounts[a].active_window) - window > 2 || a == without)
+			continue;
+		limit = arb_load32(&seg->accounts[a].limit_ppm);
+		sum += limit < ARB_PPM ? limit : 0;
+	}
+	return sum;
+}
+
+unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint32_t without,
+	struct arb_share *list, unsigned most)
+{
+	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
+	unsigned n = 0;
+
+	if (high > seg->naccounts)
+		high = seg->naccounts;
+	for (uint32_t a = 0; a < high; a++) {
+		const struct arb_account *acct = &seg->accounts[a];
+		uint64_t last = arb_load64(&acct->active_window);
+		struct arb_share s = {arb_load32(&acct->request_ppm), arb_load32(&acct->limit_ppm),
+			arb_load32(&acct->weight), 0};
+
+		if (a == without || last < window || last > window + 2)
+			continue;
+		if (s.request_ppm > ARB_PPM)
+			s.request_ppm = 0;
+		if (s.limit_ppm > ARB_PPM)
+			s.limit_ppm = ARB_PPM;
+		if (s.weight > ARB_SHARE_WEIGHT_MOST || !s.weight)
+			s.weight = ARB_SHARE_WEIGHT;
+		if (n < most) {
+			list[n++] = s;
+			continue;
+		}
+		list[n - 1].request_ppm += s.request_ppm;
+		list[n - 1].limit_ppm += s.limit_ppm;
+		list[n - 1].weight += s.weight;
+	}
+	return n;
+}
+
+/* Does a member of it run or wait, so that the asking one has to heed it? */
+static bool wants(const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s,
+	const struct arb_wanting *who)
+{
+	uint64_t members[ARB_WORDS];
+
+	for (uint32_t w = 0; w < run->words; w++)
+		members[w] = s->attached[w] & (run->running[w] | run->waiting[w]);
+	for (uint32_t i = arb_bits_next(members, run->words, 0); i != ARB_NONE;
+		i = arb_bits_next(members, run->words, i + 1)) {
+		uint32_t level;
+
+		if (!who->shares && !who->level)
+			return true;
+		level = arb_running_level(seg, i);
+		if (!(level & ARB_LEVEL_IN_REQUEST) && level < (who->level & ~ARB_LEVEL_IN_REQUEST))
+			continue;
+		/* One that is stopped lends what it has. */
+		if (!who->shares || who->now_ns - arb_running_heard(seg, i, who->now_ns) < 2 * ARB_HEARD_NS)
+			return true;
+	}
+	return false;
+}
+
+bool arb_account_others_short(
+	const struct arb_segment *seg, const struct arb_snap *run, const struct arb_wanting *who)
+{
+	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
+	struct arb_account_snap s;
+	uint64_t usage;
+
+	if (high > seg->naccounts)
+		high = seg->naccounts;
+	for (uint32_t a = 0; a < high; a++) {
+		if (a == who->account || arb_load64(&seg->accounts[a].active_window) < run->win_number ||
+			(!who->shares && arb_load32(&seg->accounts[a].limit_ppm) >= ARB_PPM) ||
+			account_load(seg, a, &s) < 0)
+			continue;
+		if (!wants(seg, run, &s, who))
+			continue;
+		usage = arb_account_usage(seg, run, &s, s.wall, false);
+		/* One that has not rolled yet has a whole new quota before it. */
+		if (s.window < run->win_number || arb_policy_before(usage, s.cap))
+			return true;
+		if (arb_account_debt(&s, usage) < who->debt &&
+			(s.limit_ppm >= ARB_PPM || arb_policy_before(usage, s.hard)))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,41 @@
+#include "shm/segment/alternation.h"
+
+#include "shm/base/atomic.h"
+#include "shm/segment/events.h"
+
+bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns)
+{
+	uint64_t until = arb_load64(&seg->header->alternates_until_ns);
+
+	/* What is further away than anybody writes is garbage. */
+	return until > now_ns && until - now_ns <= 2ull * ARB_ALTERNATES_NS;
+}
+
+void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns)
+{
+	arb_u64 *until = &seg->header->alternates_until_ns;
+	uint64_t old = arb_load64(until);
+	bool known = arb_alternates(seg, now_ns);
+
+	/* Of several that see it at once, one writes the event. */
+	if (!arb_cas64_full(until, old, now_ns + ARB_ALTERNATES_NS) || known)
+		return;
+	arb_events_put(seg, &(struct arb_event_copy){.kind = ARB_EVENT_ALTERNATES,
+				    .slot = slot,
+				    .account = ARB_NONE,
+				    .a = ARB_ALTERNATES_NS,
+				    .times = 1});
+}
+
+uint32_t arb_alternates_in_the_way(const struct arb_segment *seg, const struct arb_snap *snap)
+{
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < snap->words; w++)
+		for (uint64_t bits = snap->running[w]; bits; bits &= bits - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			n += i >= seg->nslots || !(arb_load32(&seg->slots[i].flags) & ARB_SLOT_OUTLASTS);
+		}
+	return n;
+}

@@ -1,0 +1,26 @@
+/*
+ * Whether the GPU serves its processes one after the other: in time slices, or out of one queue. A client that
+ * measures it says so in one word of the header, and it counts for all clients for a while. The word only
+ * decides whether clients take turns: a wrong one costs some of the work that could have run side by side.
+ */
+#ifndef ARB_ALTERNATION_H
+#define ARB_ALTERNATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/segment/segment.h"
+#include "shm/segment/snapshot.h"
+
+/* How long it counts. Clients that take turns cannot see it, so it must be seen anew from time to time; that
+ * costs some tenths of a second in which limits are less exact. */
+#define ARB_ALTERNATES_NS 60000000000u
+
+bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns);
+/* It was seen now, by the owner of this slot. */
+void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
+
+/* How many of those who run others have to wait for, where turns are taken: all whose work ends with their turn. */
+uint32_t arb_alternates_in_the_way(const struct arb_segment *seg, const struct arb_snap *snap);
+
+#endif

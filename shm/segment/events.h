@@ -1,0 +1,49 @@
+/* The black box: the last decisions, written by everybody, readable by anybody, also after all have died. */
+#ifndef ARB_EVENTS_H
+#define ARB_EVENTS_H
+
+#include <stdint.h>
+
+#include "shm/segment/segment.h"
+
+struct arb_event_copy {
+	uint64_t position;
+	uint64_t time_ns;
+	enum arb_event_kind kind;
+	uint32_t slot;
+	uint32_t generation;
+	uint32_t account; /* ARB_NONE: of the GPU as a whole */
+	uint64_t a, b, c;
+	uint32_t why;
+	uint32_t times; /* at least 1 */
+};
+
+void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account,
+	uint64_t a, uint64_t b);
+/* The same with all that there is to say; position, time and generation are filled in here. */
+void arb_events_put(struct arb_segment *seg, const struct arb_event_copy *event);
+
+/*
+ * What a program can make happen thousands of times a second must not push everything else out of the ring:
+ * the first is written at once, the next ones together, one event a second. Under a lock of the caller's.
+ */
+#define ARB_EVENT_REPEAT_NS 1000000000u
+
+struct arb_repeat {
+	uint64_t written_ns;        /* 0: never */
+	struct arb_event_copy last; /* that has not been written, as often as its `times` */
+};
+
+void arb_events_repeat(
+	struct arb_segment *seg, struct arb_repeat *repeat, const struct arb_event_copy *event);
+/* Writes what was left over, if a second has passed or `now`. */
+void arb_events_rest(struct arb_segment *seg, struct arb_repeat *repeat, bool now);
+
+/* Positions [first, end) may still be there. */
+void arb_events_range(const struct arb_segment *seg, uint64_t *first, uint64_t *end);
+/* 0, or -ENOENT: overwritten, half-written or never written. */
+int arb_events_read(const struct arb_segment *seg, uint64_t position, struct arb_event_copy *event);
+
+const char *arb_events_name(enum arb_event_kind kind);
+
+#endif

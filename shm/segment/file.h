@@ -1,0 +1,32 @@
+/* One shared file: created complete or not at all, mapped only after its header was checked. */
+#ifndef ARB_FILE_H
+#define ARB_FILE_H
+
+#include "shm/segment/segment.h"
+
+struct arb_file_plan {
+	const char *directory;
+	const char *path;
+	size_t size;
+	mode_t mode;
+	gid_t gid;
+	void (*initialise)(void *base, const void *argument);
+	const void *argument;
+};
+
+/* Makes `dir` and `dir/sub` where they are missing. */
+int arb_file_directories(
+	const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err);
+
+/* -EEXIST: it is there already (somebody may have been faster). */
+int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);
+
+/* file->path is set by the caller; fills in the rest. */
+int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
+	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
+	struct gpuarb_error *err);
+/* No file at all, but memory of this process. */
+int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err);
+void arb_file_unmap(struct arb_file *file);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * Who may have its memory on the GPU. A client that gets into the running set under the policy `memory` has a
+ * turn: its memory counts while it runs, and while it holds on to its turn though it has no work just now
+ * (turn_hold_ns). Those that fit together have their turns together; the others wait.
+ */
+#ifndef ARB_RESIDENCY_H
+#define ARB_RESIDENCY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/segment/running.h"
+#include "shm/segment/settings.h"
+#include "shm/segment/wait.h"
+
+/* What a decision is about. */
+struct arb_residency {
+	const struct arb_segment *seg;
+	const struct arb_rules *rules;
+	const struct arb_snap *snap;
+	uint64_t now_ns;
+};
+
+/* May slot `me` run as of this snapshot? 0, or a positive enum arb_reason. */
+uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me);
+
+/* Who of those that wait has room now and goes first, or ARB_NONE. */
+uint32_t arb_residency_choose(const struct arb_residency *r);
+
+/*
+ * By what those that wait are ordered. A turn may well be longer than max_wait_ms; here whoever waits goes
+ * before its betters only when it has waited for two rounds: twice the turns of all who run or wait.
+ */
+struct arb_order arb_residency_order(const struct arb_residency *r);
+
+/* Must slot `me` end its turn, because it is over and others wait, or because all do not fit any more? */
+bool arb_residency_over(const struct arb_residency *r, uint32_t me);
+
+/* Has it a turn, though it may not be running? */
+bool arb_residency_holds(const struct arb_residency *r, uint32_t me);
+
+/*
+ * By the holder of byte `me`. Enter: after it is in the set; true if a turn begins, false if it goes on.
+ * Leave: before it goes, `keep` to come back at once.
+ */
+bool arb_residency_enter(const struct arb_residency *r, uint32_t me);
+void arb_residency_leave(const struct arb_residency *r, uint32_t me, bool keep);
+
+#endif

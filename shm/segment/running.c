@@ -1,0 +1,528 @@
+/* The transitions of the running set: each is one CAS of the head. */
+#include "shm/segment/running.h"
+
+#include "shm/segment/snapshot.h"
+
+/* W after one has gone: checked, because a wrong W would be divided by. */
+static inline void lighten(const struct arb_segment *seg, struct arb_snap *s, uint32_t by)
+{
+	uint64_t any = 0;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		any |= s->running[w];
+	s->weight -= by;
+	if (__builtin_expect(s->weight >> 31 || (s->weight == 0) != (any == 0), 0))
+		s->weight = arb_snapshot_weights(seg, s);
+}
+
+/* Takes a running slot out: its bill goes to `total`, which counts once the bit is gone. */
+static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, uint32_t i)
+{
+	struct arb_slot *slot = &seg->slots[i];
+	uint32_t w = snap_clamp_weight(arb_load64(&slot->weight));
+
+	arb_store64(&slot->total, arb_load64(&slot->acc) + w * s->v);
+	arb_store64(&slot->wall_total, arb_load64(&slot->wall_acc) + s->busy);
+	s->running[i / 64] &= ~(1ull << (i % 64));
+	lighten(seg, s, w);
+}
+
+/* One has gone: whom did it keep from running? */
+static inline void lower(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
+{
+	uint32_t before = s->top;
+
+	if (__builtin_expect(before != 0, 0))
+		s->top = arb_snapshot_top(seg, s);
+	move->fell = s->any_waiting && !move->choose && (s->top < before || (move->lends && !s->weight));
+}
+
+/* One is about to be in the set: whom does it keep from running? Its level counts once its bit is there. */
+static inline void raise_to(
+	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, uint32_t slot)
+{
+	if (arb_load32(&seg->slots[slot].level) != move->level)
+		arb_store32(&seg->slots[slot].level, move->level);
+	move->rose = move->level > s->top && s->weight;
+	if (move->level > s->top)
+		s->top = move->level;
+}
+
+/* The set must know the slot's word of the bitmaps. */
+static inline void widen(struct arb_snap *s, uint32_t i)
+{
+	while (__builtin_expect(s->words <= i / 64, 0)) {
+		s->running[s->words] = s->waiting[s->words] = s->evicted[s->words] = 0;
+		s->words++;
+	}
+}
+
+static uint64_t reservation(const struct arb_segment *seg, uint32_t slot)
+{
+	return (uint64_t)(slot + 1) | (uint64_t)arb_load32(&seg->slots[slot].generation) << 32;
+}
+
+/*
+ * Who is next: chooses a waiter and reserves a place for it, or finds the one it is reserved for already,
+ * which has all the time again only if a place has just become free (`freed`): else it would never lapse
+ * where others come and go. Whoever it is must be woken after the CAS.
+ */
+static inline void choose(
+	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, const bool freed)
+{
+	uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
+	bool fresh = freed;
+
+	move->next = ARB_NONE;
+	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
+		return;
+	/* Where one runs at a time there is no place before it has gone: one that was promised now would end
+	 * its turn. */
+	if (s->weight && !move->more)
+		return;
+	if (arb_snap_reserved(s, now_ns)) {
+		move->next = (uint32_t)s->reserved - 1;
+	} else {
+		s->reserved = s->reserved_until = 0;
+		move->next = move->choose(move->argument, s, now_ns);
+		fresh = true;
+	}
+	if (move->next >= seg->nslots) {
+		move->next = ARB_NONE;
+		return;
+	}
+	s->reserved = reservation(seg, move->next);
+	if (fresh)
+		s->reserved_until = now_ns + move->reserve_ns;
+}
+
+static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
+{
+	if ((uint32_t)s->reserved == slot + 1)
+		s->reserved = s->reserved_until = 0;
+}
+
+/*
+ * Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger
+ * than ARB_HEARD_NS is counted on without a look: most are.
+ */
+static bool over_silence(const struct arb_actor *me, const struct arb_move *move, const struct arb_snap *s)
+{
+	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
+	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
+
+	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= heard, 1))
+		return false;
+	if ((int64_t)(move->at - move->asked) <= heard)
+		return false;
+	/* While a record stays unchanged for longer, every look of every client comes here. */
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t rest = s->running[w]; rest; rest &= rest - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
+			uint64_t beat = arb_load64(&me->seg->slots[i].heartbeat_ns);
+
+			/* As in arb_running_heard: a time that has not come yet is none. */
+			beat = beat <= now_ns ? beat * ARB_TICKS_PER_NS : 0;
+			if ((int64_t)(move->at - beat) > heard && i != me->slot)
+				return true;
+		}
+	return false;
+}
+
+/* What an evicted slot owes goes to `total`, which counts once the bit is gone. */
+static void take_bill(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i)
+{
+	arb_store64(&seg->slots[i].total, arb_running_usage(seg, s, i));
+	arb_store64(&seg->slots[i].wall_total, arb_running_wall_at(seg, s, i, s->busy));
+}
+
+int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
+{
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+
+		if (r < 0)
+			return r;
+		if (me->slot / 64 >= s->words || !arb_bit_test(s->evicted, me->slot)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
+		arb_fence_release();
+		take_bill(me->seg, s, me->slot);
+		s->evicted[me->slot / 64] &= ~(1ull << (me->slot % 64));
+		if (snap_publish(me, s))
+			return 1;
+	}
+	return -EBUSY;
+}
+
+/* The words of a slot that is about to be in the set; they count once its bit is there. */
+static inline void open_bill(struct arb_slot *slot, const struct arb_snap *s, uint32_t weight)
+{
+	arb_fence_release(); /* SNAPSHOT_REUSE, for the slot's words */
+	arb_store64(&slot->weight, weight);
+	arb_store64(&slot->acc, arb_load64(&slot->total) - (uint64_t)weight * s->v);
+	arb_store64(&slot->wall_acc, arb_load64(&slot->wall_total) - s->busy);
+}
+
+/*
+ * The first attempt at a transition, for a plain record within one window: most are. False: not that simple,
+ * or the CAS was lost; nothing has happened.
+ */
+static inline bool plain_move(const struct arb_actor *me, struct arb_move *move, const bool entering)
+{
+	uint64_t bit = 1ull << (me->slot % 64);
+	struct arb_snap s;
+
+	if (me->slot >= 64 || !snap_copy(me->seg, &s, true) || !(s.running[0] & bit) != entering || s.top ||
+		s.win_number != move->window || snap_too_far_ahead(&s, move->now) ||
+		(int64_t)(move->at - s.win_start - s.win_ticks) >= 0 ||
+		(s.running[0] & ~bit && over_silence(me, move, &s)))
+		return false;
+	snap_count_on(&s, move->at);
+	if (entering) {
+		if (!snap_unchanged(me->seg, &s))
+			return false; /* as in arb_running_enter */
+		open_bill(&me->seg->slots[me->slot], &s, move->weight);
+		move->others = s.weight;
+		s.running[0] |= bit;
+		s.weight += move->weight;
+	} else {
+		move->steady = s.head == move->entered;
+		arb_fence_release();
+		take_out(me->seg, &s, me->slot);
+		move->others = s.weight;
+	}
+	if (!snap_publish_as(me, &s, true))
+		return false;
+	move->entered = s.head;
+	return true;
+}
+
+int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	struct arb_segment *seg = me->seg;
+	struct arb_slot *slot = &seg->slots[me->slot];
+	uint32_t word = me->slot / 64;
+	uint64_t bit = 1ull << (me->slot % 64);
+
+	move->reason = ARB_REASON_NONE;
+	move->next = ARB_NONE;
+	move->rose = false;
+	if (__builtin_expect(!move->admit && !move->level && plain_move(me, move, true), 1))
+		return 0;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(seg, s);
+
+		if (r < 0)
+			return r;
+		widen(s, me->slot);
+		if (__builtin_expect(s->evicted[word] & bit, 0)) {
+			r = arb_running_settle(me, s);
+			if (r < 0)
+				return r;
+			move->returned |= r == 1;
+			continue;
+		}
+		if (s->running[word] & bit) {
+			if (snap_unchanged(seg, s))
+				return 0;
+			continue;
+		}
+		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EBADMSG;
+			continue;
+		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
+		snap_advance(s, move->at, move->win_ms);
+		if (__builtin_expect(s->win_number != move->window, 0))
+			return -EXDEV;
+		if (move->admit &&
+			(move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
+			/* Who lacks quota is in nobody's way: he does not stand in the queue. */
+			bool queue = move->queue && (move->reason != ARB_REASON_QUOTA || move->lends) &&
+				     !(move->reason == ARB_REASON_ABOVE && move->more);
+
+			if (queue == !!(s->waiting[word] & bit)) {
+				if (snap_unchanged(seg, s))
+					return -EAGAIN;
+				continue;
+			}
+			s->waiting[word] ^= bit;
+			s->any_waiting |= bit;
+			if (!queue) {
+				drop_reservation_of(s, me->slot);
+				choose(seg, move, s, false);
+			}
+			if (snap_publish(me, s))
+				return -EAGAIN;
+			continue;
+		}
+		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to
+		 * change. One clean look is enough, because nobody else puts us in. */
+		if (!snap_unchanged(seg, s))
+			continue;
+		open_bill(slot, s, move->weight);
+		if (__builtin_expect(move->level, 0))
+			raise_to(seg, move, s, me->slot);
+		move->others = s->weight;
+		move->busy = s->busy;
+		s->running[word] |= bit;
+		s->waiting[word] &= ~bit;
+		s->weight += move->weight;
+		drop_reservation_of(s, me->slot);
+		/* Where more than one may fit, each who enters lets the next one try. */
+		if (move->more && !s->reserved)
+			choose(seg, move, s, false);
+		if (snap_publish(me, s)) {
+			move->entered = s->head;
+			return 0;
+		}
+	}
+	return -EBUSY;
+}
+
+/*
+ * Out of the set, and in the queue with the place reserved for itself: nobody is woken, and whoever looks
+ * waits until it is back or the reservation has lapsed. Where nobody waits there is nothing to keep.
+ */
+static inline bool keep_place(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	uint64_t now_ns = move->now / ARB_TICKS_PER_NS, bit = 1ull << (me->slot % 64);
+
+	if (!move->keep_ns || !s->any_waiting || s->weight || arb_snap_reserved(s, now_ns))
+		return false;
+	s->waiting[me->slot / 64] |= bit;
+	s->any_waiting |= bit;
+	s->reserved = reservation(me->seg, me->slot);
+	s->reserved_until = now_ns + move->keep_ns;
+	move->busy = s->busy;
+	return true;
+}
+
+int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	struct arb_segment *seg = me->seg;
+	uint32_t word = me->slot / 64;
+	uint64_t bit = 1ull << (me->slot % 64);
+
+	move->next = ARB_NONE;
+	move->kept = false;
+	move->fell = false;
+	if (__builtin_expect(plain_move(me, move, false), 1))
+		return 0;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(seg, s);
+
+		if (r < 0)
+			return r;
+		if (word >= s->words || !((s->running[word] | s->evicted[word]) & bit)) {
+			if (snap_unchanged(seg, s))
+				return 0;
+			continue;
+		}
+		if (__builtin_expect(s->evicted[word] & bit, 0)) {
+			r = arb_running_settle(me, s);
+			if (r < 0)
+				return r;
+			move->returned |= r == 1;
+			if (r)
+				return 0;
+			continue; /* an eviction that was being tried, and was given up: we still run */
+		}
+		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EBADMSG;
+			continue;
+		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
+		snap_advance(s, move->at, move->win_ms);
+		if (__builtin_expect(s->win_number != move->window, 0))
+			return -EXDEV;
+		move->steady = s->head == move->entered;
+		arb_fence_release();
+		take_out(seg, s, me->slot);
+		lower(seg, move, s);
+		move->others = s->weight;
+		move->kept = keep_place(me, move, s);
+		if (!move->kept)
+			choose(seg, move, s, true);
+		if (snap_publish(me, s))
+			return 0;
+		move->kept = false;
+	}
+	return -EBUSY;
+}
+
+int arb_running_unqueue(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	uint32_t word = me->slot / 64;
+	uint64_t bit = 1ull << (me->slot % 64);
+
+	move->next = ARB_NONE;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+
+		if (r < 0)
+			return r;
+		if (word >= s->words || !(s->waiting[word] & bit)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
+		s->waiting[word] &= ~bit;
+		drop_reservation_of(s, me->slot);
+		choose(me->seg, move, s, false);
+		if (snap_publish(me, s))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	uint32_t word = me->slot / 64;
+	uint64_t bit = 1ull << (me->slot % 64);
+
+	move->next = ARB_NONE;
+	move->fell = false;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+		bool runs;
+
+		if (r < 0)
+			return r;
+		if (word >= s->words || (!((s->running[word] | s->waiting[word] | s->evicted[word]) & bit) &&
+						(uint32_t)s->reserved != me->slot + 1)) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
+		snap_advance(s, move->at, move->win_ms);
+		if (s->running[word] & bit && s->win_number != move->window)
+			return -EXDEV;
+		arb_fence_release();
+		runs = s->running[word] & bit;
+		if (runs) {
+			take_out(me->seg, s, me->slot);
+			lower(me->seg, move, s);
+		} else if (s->evicted[word] & bit)
+			take_bill(me->seg, s, me->slot);
+		s->evicted[word] &= ~bit;
+		s->waiting[word] &= ~bit;
+		drop_reservation_of(s, me->slot);
+		choose(me->seg, move, s, runs);
+		if (snap_publish(me, s))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+int arb_running_relevel(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	move->rose = move->fell = false;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+		uint32_t top, before = s->top;
+
+		if (r < 0)
+			return r;
+		top = arb_snapshot_top(me->seg, s);
+		if (me->slot / 64 >= s->words || !arb_bit_test(s->running, me->slot) || top == before) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+			continue;
+		}
+		s->top = top;
+		move->rose = top > before;
+		move->fell = top < before && s->any_waiting && !move->choose;
+		if (snap_publish(me, s))
+			return 0;
+		move->rose = move->fell = false;
+	}
+	return -EBUSY;
+}
+
+int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
+{
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+		uint64_t before = s->win_number;
+
+		if (r < 0)
+			return r;
+		if (snap_too_far_ahead(s, move->now) && snap_unchanged(me->seg, s))
+			return -EBADMSG;
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
+		snap_advance(s, move->at, move->win_ms);
+		if (s->win_number == before) {
+			if (snap_unchanged(me->seg, s))
+				return 0;
+		} else if (snap_publish(me, s)) {
+			return 0;
+		}
+	}
+	return -EBUSY;
+}
+
+int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_t victim, uint32_t generation,
+	uint64_t stale_before_ns, struct arb_snap *s)
+{
+	struct arb_slot *slot = &me->seg->slots[victim];
+	uint32_t word = victim / 64;
+	uint64_t bit = 1ull << (victim % 64);
+
+	move->next = ARB_NONE;
+	move->fell = false;
+	for (int i = 0; i < ARB_TRIES; i++) {
+		int r = snap_load(me->seg, s);
+		uint32_t w;
+
+		if (r < 0)
+			return r;
+		/* Still that owner, still silent: asked at every attempt, because it may just have woken up.
+		 */
+		if (word >= s->words || !(s->running[word] & bit) ||
+			arb_load32(&slot->generation) != generation ||
+			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)
+			return 0;
+		if (__builtin_expect(over_silence(me, move, s), 0)) {
+			if (snap_unchanged(me->seg, s))
+				return -EOWNERDEAD;
+			continue;
+		}
+		snap_advance(s, move->at, move->win_ms);
+		w = snap_clamp_weight(arb_load64(&slot->weight));
+		arb_fence_release();
+		arb_store64(&slot->evicted_v, s->v);
+		arb_store64(&slot->evicted_busy, s->busy);
+		s->running[word] &= ~bit;
+		s->evicted[word] |= bit;
+		s->any_evicted |= bit;
+		lighten(me->seg, s, w);
+		lower(me->seg, move, s);
+		choose(me->seg, move, s, true);
+		if (snap_publish(me, s))
+			return 1;
+	}
+	return -EBUSY;
+}

@@ -1,0 +1,101 @@
+/* The two files of a GPU: made complete or not at all, checked before they are believed, never overwritten.
+ */
+#ifndef ARB_SEGMENT_H
+#define ARB_SEGMENT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpuarb/abi.h"
+#include "gpuarb/client.h"
+
+#define ARB_DIR_DEFAULT "/dev/shm/gpuarb"
+
+/* How a file is made if it is not there yet. */
+struct arb_create {
+	uint32_t nslots;
+	mode_t mode;
+	gid_t gid; /* (gid_t)-1: the creator's */
+};
+
+struct arb_file {
+	void *base;
+	size_t size;
+	dev_t dev;
+	ino_t ino;
+	uint32_t guard; /* of fault.h; 0: none */
+	char path[PATH_MAX];
+};
+
+/*
+ * A mapped state segment. The numbers are copies that were checked once: the header in shared memory is
+ * never believed again.
+ */
+struct arb_segment {
+	struct arb_state_header *header;
+	struct arb_slot *slots;
+	struct arb_account *accounts;
+	struct arb_event *events;
+	struct arb_promise *promises; /* nslots of them */
+	uint32_t nslots;
+	uint32_t naccounts;
+	uint32_t nevents;
+	uint32_t nwords; /* of bitmaps over nslots */
+	uint64_t beyond; /* bits of the last word that are no slots */
+	bool writable;
+	bool alone;           /* memory of this process: no file, no locks, one client */
+	bool stranded;        /* its path leads there no more: nobody can be asked after */
+	struct arb_file file; /* last: its path is long, and rarely looked at */
+};
+
+struct arb_control_map {
+	struct arb_control *control;
+	bool writable;
+	struct arb_file file;
+};
+
+/* Can this be the name of a file in our directories? */
+bool arb_segment_name_ok(const char *gpu);
+/* Is it a whole UUID, as the driver writes it: GPU- or MIG-, then 8-4-4-4-12 hexadecimal digits? */
+bool arb_segment_name_is_uuid(const char *gpu);
+/* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
+bool arb_segment_exists(const char *dir, const char *gpu);
+
+/* Attaches to the state segment; with `create` it is made if it does not exist. Read-only if !writable. */
+int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
+	const struct arb_create *create, struct gpuarb_error *err);
+void arb_segment_close(struct arb_segment *seg);
+/* The same in memory that nobody else sees; a forked child has a copy of its own. */
+int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err);
+
+/* `first` is what a new control segment holds; unused if there is one. */
+int arb_control_map_open(struct arb_control_map *map, const char *dir, const char *gpu, bool writable,
+	const struct arb_create *create, const struct arb_control_copy *first, struct gpuarb_error *err);
+void arb_control_map_close(struct arb_control_map *map);
+int arb_control_map_alone(struct arb_control_map *map, const char *gpu, const struct arb_control_copy *first,
+	struct gpuarb_error *err);
+
+/* Opens the file anew, for locks: a descriptor, or -ESTALE if the path no longer leads to this file. */
+int arb_file_open(const struct arb_file *file, int flags);
+
+/* Bytes of a state segment with these numbers. */
+size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents);
+uint32_t arb_segment_accounts_for(uint32_t nslots);
+uint64_t arb_segment_fingerprint(void);
+uint64_t arb_control_fingerprint(void);
+
+/* Every index out of shared memory goes through these: NULL if it is out of range. */
+static inline struct arb_slot *arb_segment_slot(const struct arb_segment *seg, uint32_t i)
+{
+	return i < seg->nslots ? &seg->slots[i] : NULL;
+}
+
+static inline struct arb_account *arb_segment_account(const struct arb_segment *seg, uint32_t i)
+{
+	return i < seg->naccounts ? &seg->accounts[i] : NULL;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* The contents of the control segment: two whole copies and one head word (CONTROL_PUBLISH). */
+#ifndef ARB_SETTINGS_H
+#define ARB_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/base/classes.h"
+#include "shm/base/config.h"
+#include "shm/policy/memory_fit.h"
+#include "shm/policy/policy.h"
+#include "shm/segment/segment.h"
+#include "shm/segment/usage.h"
+
+/* The GPU-wide settings in the units that the code uses. */
+struct arb_rules {
+	enum arb_policy policy;
+	enum arb_alternation alternation;
+	bool wall; /* billing = full */
+	bool borrow;
+	unsigned carryover_pct;
+	uint32_t win_ms;
+	uint64_t reserve_ns;
+	uint64_t max_wait_ns;
+	uint64_t grace_ns;
+	uint64_t slice_ticks;
+	uint64_t look_ns; /* sample_interval_ms; 0: as often as it matters */
+	int tail_pct;     /* tail_billing; -1: as measured */
+	struct arb_memory_rules memory;
+	struct arb_usage_rules usage;
+};
+
+/* What a new control segment holds: the settings and the [account] sections of arbiter.conf. */
+void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *config);
+
+/* All settings, each checked (one out of range counts as its default), and the epoch they belong to. */
+int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch);
+/* Limits of an account: 1 found, 0 not. */
+int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit);
+/* The same in a draft. */
+int arb_settings_limit_in(
+	const struct arb_control_copy *copy, const char *name, struct arb_config_limit *limit);
+/* Entry i of the list: 1, or 0 past the end. */
+int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit);
+/* The classes, each checked; returns how many places there are (the last with a name + 1). */
+uint32_t arb_settings_classes(const struct arb_control *control, struct arb_class_rules classes[ARB_CLASSES]);
+uint64_t arb_settings_epoch(const struct arb_control *control);
+
+void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules);
+
+/*
+ * By an administrator who holds the writer's byte: edit a private copy, then publish it. A writer that
+ * dies in between leaves the settings as they were.
+ */
+int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft);
+/* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
+int arb_settings_set_limit(
+	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
+/* What is out of range counts as the default's. */
+void arb_settings_load_class(const struct arb_class *from, struct arb_class_rules *to);
+/* The class in the draft, made if there is none; -ENOSPC: no room for another. */
+int arb_settings_set_class(struct arb_control_copy *draft, const struct arb_class_rules *rules);
+/* Without it; the default goes back to what it is by itself. False: there is no such class. */
+bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name);
+void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);
+
+#endif

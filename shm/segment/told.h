@@ -1,0 +1,28 @@
+/*
+ * Changes of the GPU as a whole that every client notices for itself, and one of them writes into the event
+ * ring: whoever changes the header's word that says what was last written.
+ */
+#ifndef ARB_TOLD_H
+#define ARB_TOLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/segment/segment.h"
+
+/* The length of the windows. `slot`: whoever calls; ARB_NONE: no client. */
+void arb_told_window(struct arb_segment *seg, uint32_t slot, uint32_t win_ms);
+
+/* The policy auto: do clients run one at a time, because the limits of the active accounts add up to so much?
+ * Under another policy it is forgotten what was said. */
+void arb_told_auto(struct arb_segment *seg, uint32_t slot, bool is_auto, uint64_t sum_ppm);
+
+/*
+ * Admission: HIGH_PRESSURE or NORMAL, as of a sample of the utilisation. At most one event a second: a state
+ * that lasted for less is left out, the last one never, because each sample comes here.
+ */
+#define ARB_TOLD_PRESSURE_NS 1000000000u
+void arb_told_pressure(
+	struct arb_segment *seg, bool high, unsigned hundredths, unsigned line_hundredths, uint64_t now_ns);
+
+#endif

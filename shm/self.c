@@ -1,3 +1,0 @@
-#include "self.h"
-
-struct arb_self_state arb_self;

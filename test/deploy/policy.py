@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""The admission policies without a cluster that has them: their fields are those of a table of this test, and their
+expressions decide as they should on pods. Usage: policy.py DIRECTORY-OF-THE-MANIFESTS"""
+import copy
+import os
+import sys
+
+import yaml
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cel  # noqa: E402
+
+# Fields of admissionregistration.k8s.io/v1: (required, others). A table that was written by hand; no schema is loaded here.
+# Compared with the OpenAPI document in the sources of Kubernetes (api/openapi-spec/v3, a version that has v1 of the
+# validating policy): the specs of the validating policy and its binding, MatchResources, MatchCondition. Compared with
+# generated bindings only: the mutating policy's spec (v1beta1) and Mutation (1.36). Not compared: the mutating policy's
+# binding, rules, validations and variables. What the server's own validation asks for beyond its schema counts as required.
+RULES = (["resourceRules"], ["namespaceSelector", "objectSelector", "excludeResourceRules", "matchPolicy"])
+FIELDS = {
+    "ValidatingAdmissionPolicy": (["matchConstraints", "validations"],
+                                  ["failurePolicy", "matchConditions", "paramKind", "variables", "auditAnnotations"]),
+    "MutatingAdmissionPolicy": (["matchConstraints", "mutations", "reinvocationPolicy"],
+                                ["failurePolicy", "matchConditions", "paramKind", "variables"]),
+    "ValidatingAdmissionPolicyBinding": (["policyName", "validationActions"], ["matchResources", "paramRef"]),
+    "MutatingAdmissionPolicyBinding": (["policyName"], ["matchResources", "paramRef"]),
+}
+PARTS = {
+    "matchConstraints": RULES,
+    "resourceRules": (["apiGroups", "apiVersions", "operations", "resources"], ["resourceNames", "scope"]),
+    "matchResources": ([], RULES[0] + RULES[1]), "namespaceSelector": ([], ["matchExpressions", "matchLabels"]),
+    "matchExpressions": (["key", "operator"], ["values"]),
+    "matchConditions": (["name", "expression"], []), "variables": (["name", "expression"], []),
+    "validations": (["expression"], ["message", "messageExpression", "reason"]),
+    "mutations": (["patchType"], ["applyConfiguration", "jsonPatch"]), "applyConfiguration": (["expression"], []),
+}
+LISTS = ["resourceRules", "apiGroups", "apiVersions", "operations", "resources", "matchConditions", "variables", "validations", "mutations",
+         "validationActions", "matchExpressions", "values"]
+OBJECTS = ["matchConstraints", "matchResources", "namespaceSelector", "applyConfiguration"]
+WORDS = {"operations": ["CREATE", "UPDATE", "DELETE", "CONNECT", "*"], "validationActions": ["Deny", "Warn", "Audit"],
+         "operator": ["In", "NotIn", "Exists", "DoesNotExist"], "failurePolicy": ["Fail", "Ignore"], "reinvocationPolicy": ["Never", "IfNeeded"], "patchType": ["ApplyConfiguration", "JSONPatch"]}
+bad = []
+
+
+def say(sentence):
+    print("policy: " + sentence, file=sys.stderr)
+    bad.append(sentence)
+
+
+def fields(where, thing, known):
+    required, others = known
+    for name in required:
+        if name not in thing:
+            say("%s has no %s" % (where, name))
+    for name, value in thing.items():
+        if name not in required + others:
+            say("%s: the API knows no field %s" % (where, name))
+        kind = list if name in LISTS else dict if name in OBJECTS else str
+        if not isinstance(value, kind) or (kind is str and (not value or "\n" in value.strip())):
+            say("%s: %s is not what the API takes: %r" % (where, name, value))
+        for word in value if isinstance(value, list) else [value]:
+            if name in WORDS and word not in WORDS[name]:
+                say("%s: %s cannot be %s" % (where, name, word))
+        for part in value if isinstance(value, list) else [value]:
+            if name in PARTS and isinstance(part, dict):
+                fields(where + "." + name, part, PARTS[name])
+
+
+def pod(shares=(), memory=(), annotations=None, volumes=None, runtime="gpuarb", limits=None, before=None):
+    containers = [{"name": "c%d" % i, "resources": {"limits": {"gpuarb.dev/share": s}}} for i, s in enumerate(shares)] + [{"name": "side"}]
+    for i, m in enumerate(memory):
+        containers[i]["resources"]["limits"]["gpuarb.dev/memory-gib"] = m
+    made = {"metadata": {"name": "p"}, "spec": {"containers": containers}}
+    if limits:
+        containers[-1]["resources"] = {"limits": limits}
+    if before:
+        made["spec"]["initContainers"] = [{"name": "before", "resources": {"limits": before}}]
+    if annotations is not None:
+        made["metadata"]["annotations"] = annotations
+    if volumes is not None:
+        made["spec"]["volumes"] = volumes
+    if runtime:
+        made["spec"]["runtimeClassName"] = runtime
+    return made
+
+
+def bound(policy, obj):
+    env, variables = {"object": obj}, {}
+    env["variables"] = variables
+    for v in policy["spec"].get("variables", []):
+        variables[v["name"]] = cel.evaluate(v["expression"], env)
+    return env
+
+
+def denied(policy, obj):
+    """The messages of what it is denied for."""
+    env = bound(policy, obj)
+    return [v.get("message") or cel.evaluate(v["messageExpression"], env) for v in policy["spec"]["validations"]
+            if not cel.evaluate(v["expression"], env)]
+
+
+def mutated(policy, obj):
+    env = bound(policy, obj)
+    if not all(cel.evaluate(c["expression"], env) for c in policy["spec"]["matchConditions"]):
+        return None
+    return cel.evaluate(policy["spec"]["mutations"][0]["applyConfiguration"]["expression"], env)
+
+
+VALIDATED = [
+    ("no GPU", pod(runtime=None), None),
+    ("a share", pod(["30"]), None),
+    ("two containers, annotated", pod(["30", "5"], annotations={"gpuarb.dev/share": "35"}), None),
+    ("other annotations", pod(["30"], annotations={"a": "b"}, volumes=[{"name": "x", "emptyDir": {}}]), None),
+    ("a lower limit", pod(["30"], annotations={"gpuarb.dev/core-limit": "20"}), None),
+    ("the same limit", pod(["30"], annotations={"gpuarb.dev/core-limit": "30", "gpuarb.dev/core-request": "10"}), None),
+    ("memory", pod(["30"], ["4"], annotations={"gpuarb.dev/memory-gib": "4"}), None),
+    ("more than one GPU", pod(["1k"], annotations={"gpuarb.dev/share": "1000"}), None),
+    ("annotates more than it asks for", pod(["30"], annotations={"gpuarb.dev/share": "90"}), "in their resources: 30"),
+    ("annotates and asks for nothing", pod(annotations={"gpuarb.dev/share": "90"}), "in their resources: 0"),
+    ("annotates nonsense", pod(["30"], annotations={"gpuarb.dev/share": "x"}), "in their resources: 30"),
+    ("more memory", pod(["30"], ["4"], annotations={"gpuarb.dev/memory-gib": "40"}), "memory-gib must be"),
+    ("a higher limit", pod(["30"], annotations={"gpuarb.dev/core-limit": "31"}), "the share of the pod: 30"),
+    ("a higher request", pod(["30"], annotations={"gpuarb.dev/core-request": "100"}), "the share of the pod: 30"),
+    ("a higher limit by another name", pod(["30"], annotations={"nvshare.com/gpu-core-limit": "100"}), "the share of the pod: 30"),
+    ("a limit that is none", pod(["30"], annotations={"gpuarb.dev/core-limit": "30%"}), "the share of the pod: 30"),
+    ("a directory of the node", pod(["30"], volumes=[{"name": "a", "emptyDir": {}}, {"name": "x", "hostPath": {"path": "/dev/shm"}}]), "hostPath"),
+    ("past the runtime", pod(runtime="nvidia"), "runtimeClassName: gpuarb"),
+    ("past the runtime by another class of NVIDIA's", pod(runtime="nvidia-cdi"), "runtimeClassName: gpuarb"),
+    ("a whole GPU", pod(limits={"nvidia.com/gpu": "1"}, runtime=None), "must ask for gpuarb.dev/share as well"),
+    ("a part of one", pod(limits={"nvidia.com/mig-1g.5gb": "1"}, runtime=None), "must ask for gpuarb.dev/share as well"),
+    ("a whole GPU before the others", pod(before={"nvidia.com/gpu": "1"}, runtime=None), "must ask for gpuarb.dev/share as well"),
+    ("a GPU that the device plugin chooses, with a share", pod(["30"], limits={"nvidia.com/gpu": "1"}), None),
+    ("processors and memory", pod(limits={"cpu": "1", "memory": "1Gi"}, before={"cpu": "1"}, runtime=None), None),
+    ("a share without the runtime", pod(["30"], runtime=None), "needs runtimeClassName"),
+    ("another runtime", pod(["30"], runtime="kata"), "needs runtimeClassName"),
+]
+
+
+def spoilt(document, spoil):
+    """What the fields' check says of a copy with a defect."""
+    copy_of, before = copy.deepcopy(document), len(bad)
+    spoil(copy_of["spec"])
+    stderr, sys.stderr = sys.stderr, open(os.devnull, "w")
+    fields(document["kind"], copy_of["spec"], FIELDS[document["kind"]])
+    sys.stderr.close()
+    sys.stderr = stderr
+    found = len(bad) > before
+    del bad[before:]
+    return found
+
+
+DEFECTS = [
+    ("a field that there is not", "ValidatingAdmissionPolicy", lambda s: s.update(validation=[])),
+    ("no constraints", "ValidatingAdmissionPolicy", lambda s: s.pop("matchConstraints")),
+    ("a word", "ValidatingAdmissionPolicy", lambda s: s.update(failurePolicy="Deny")),
+    ("an operation", "ValidatingAdmissionPolicy", lambda s: s["matchConstraints"]["resourceRules"][0]["operations"].append("create")),
+    ("a list", "ValidatingAdmissionPolicy", lambda s: s.update(validations=s["validations"][0])),
+    ("a number", "ValidatingAdmissionPolicy", lambda s: s["validations"][0].update(expression=1)),
+    ("an action", "ValidatingAdmissionPolicyBinding", lambda s: s.update(validationActions=["Refuse"])),
+    ("a selector", "ValidatingAdmissionPolicyBinding", lambda s: s["matchResources"]["namespaceSelector"].update(labels={})),
+    ("no reinvocation", "MutatingAdmissionPolicy", lambda s: s.pop("reinvocationPolicy")),
+    ("a patch", "MutatingAdmissionPolicy", lambda s: s["mutations"][0].update(patchType="Apply")),
+]
+
+
+def main(directory):
+    documents = {}
+    for name in ("validating", "mutating"):
+        for d in yaml.safe_load_all(open("%s/policy/%s.yaml" % (directory, name))):
+            documents[d["kind"]] = d
+            if d["apiVersion"] != "admissionregistration.k8s.io/v1" or d["kind"] not in FIELDS:
+                say("%s of %s is not one that is known" % (d["kind"], d["apiVersion"]))
+            else:
+                fields(d["kind"], d["spec"], FIELDS[d["kind"]])
+    if sorted(documents) != sorted(FIELDS):
+        say("there are %s" % sorted(documents))
+    for what, kind, spoil in DEFECTS:
+        if not spoilt(documents[kind], spoil):
+            say("the check of the fields does not see %s" % what)
+    for what, obj, sentence in VALIDATED:
+        got = denied(documents["ValidatingAdmissionPolicy"], obj)
+        if bool(got) != bool(sentence) or (sentence and not any(sentence in g for g in got)):
+            say("%s: %s" % (what, got or "it is allowed"))
+    mutating = documents["MutatingAdmissionPolicy"]
+    for what, obj, wanted in (
+            ("no share", pod(runtime=None), None),
+            ("a share", pod(["30"], runtime=None), {"metadata": {"annotations": {"gpuarb.dev/share": "30"}}, "spec": {"runtimeClassName": "gpuarb"}}),
+            ("memory", pod(["30", "5"], ["4"], runtime=None), {"metadata": {"annotations": {
+                "gpuarb.dev/share": "35", "gpuarb.dev/memory-gib": "4"}}, "spec": {"runtimeClassName": "gpuarb"}})):
+        if mutated(mutating, obj) != wanted:
+            say("mutating, %s: %s" % (what, mutated(mutating, obj)))
+    # What one adds, the other lets pass.
+    added = mutated(mutating, pod(["30"], ["4"], runtime=None))
+    both = pod(["30"], ["4"], annotations=added["metadata"]["annotations"], runtime=added["spec"]["runtimeClassName"])
+    if denied(documents["ValidatingAdmissionPolicy"], both):
+        say("what the one adds the other denies: %s" % denied(documents["ValidatingAdmissionPolicy"], both))
+    if bad:
+        sys.exit(1)
+    print("policy: fields are those of the table, %d defects seen, %d pods judged (no schema was loaded, and no API server has seen these)" % (len(DEFECTS), len(VALIDATED) + 4))
+
+
+main(sys.argv[1])

@@ -1,0 +1,28 @@
+# Parsers under arbitrary input. `make check` runs the stored inputs and changes of them under the sanitizers;
+# `make fuzz TARGET=config SECONDS=600` searches with libFuzzer (clang).
+FUZZ_TARGETS := $(patsubst test/fuzz/fuzz_%.c,%,$(wildcard test/fuzz/fuzz_*.c))
+FUZZ_CHANGES ?= 2000
+TARGET       ?= config
+FUZZ_TOOLS   := common/conf_edit top/top_since
+
+$(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz/fuzz_%.o $(BUILD)/obj/test/fuzz/main.o $(FUZZ_TOOLS:%=$(BUILD)/obj/tools/%.o) $(BUILD)/libgpuarb.a
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(sort $(filter %.o,$^)) $(filter %.a,$^) $(LDLIBS) -l:libinih.a -lpthread
+
+$(BUILD)/test/fuzz_json: $(BUILD)/obj/test/tools/top_world.o $(TOP_PURE)
+$(BUILD)/test/fuzz_json: LDLIBS += -l:libjansson.a
+
+.PHONY: check-fuzz check-fuzz-corpus fuzz
+CHECK += check-fuzz
+check-fuzz: ## every parser on stored inputs and changes of them, under the sanitizers
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/asan OPT="$(ASAN)" $(FUZZ_TARGETS:%=$(BUILD)/asan/test/fuzz_%)
+	@for t in $(FUZZ_TARGETS); do $(BUILD)/asan/test/fuzz_$$t test/fuzz/corpus/$$t $(FUZZ_CHANGES) || exit 1; done
+
+# libFuzzer brings its own main. What it finds is kept in build/fuzz; what is worth keeping goes into the corpus.
+fuzz: ## search for inputs that break a parser: make fuzz TARGET=config SECONDS=600
+	@test/install-deps.sh clang libclang-rt-14-dev $(PACKAGES)
+	@mkdir -p $(BUILD)/fuzz/found-$(TARGET)
+	$(Q)clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined $(CPPFLAGS) -fno-strict-aliasing -o $(BUILD)/fuzz/$(TARGET) \
+		test/fuzz/fuzz_$(TARGET).c $(FUZZ_TOOLS:%=tools/%.c) $(SHM_SRC) -l:libinih.a -lpthread -ldl
+	$(BUILD)/fuzz/$(TARGET) -max_total_time=$(SECONDS) -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/found-$(TARGET) test/fuzz/corpus/$(TARGET)

@@ -1,0 +1,7 @@
+/* The driver behind the one that misbehaves. */
+#ifndef TEST_GPU_MISBEHAVE_H
+#define TEST_GPU_MISBEHAVE_H
+
+void *misbehave_next(const char *name);
+
+#endif

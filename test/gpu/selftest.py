@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Can check-gpu fail? Each part on a simulated driver that misbehaves in the way that the part is there to see."""
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# The part, how the driver misbehaves, seconds for the part, what the page then says.
+CASES = [("machine", "drift", 60, "longer or shorter from one second to the next"),
+         ("facts", "thunks", 60, "are not the exported ones"),
+         ("facts", "", 60, "functions that look like work are in no table: cuLaunchUnheardOf"),
+         ("accuracy", "early", 90, "attained"),
+         ("conservation", "hidden", 60, "NVML saw"),
+         ("overhead", "slow", 60, "a second with the preload"),
+         ("memory", "double", 60, "plain: gpuarb counts 256 MiB, NVML says 512 MiB"),
+         ("safety", "hang", 6, "cuStreamSynchronize")]
+
+
+def check(build, part, how, limit, out, **env):
+    command = [sys.executable, os.path.join(HERE, "check_gpu.py"), build, "--short", "--parts", part, "--limit", str(limit), "--tries", "1",
+               "--out", out, "--driver", os.path.join(build, "test", "gpu", "bad")]
+    env = dict(os.environ, MISBEHAVE=how, MISBEHAVE_SINCE=str(time.monotonic_ns()),
+               MISBEHAVE_DRIVER=os.path.join(build, "sim", "libcuda.so.1"), **env)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
+
+
+def verdict(name, ran, says):
+    if ran.returncode == 1 and "FAIL" in ran.stdout and says in ran.stdout:
+        print("check-gpu: %s: seen" % name)
+        return True
+    print("check-gpu: %s was not seen (exit %d):\n%s%s" % (name, ran.returncode, ran.stdout, ran.stderr))
+    return False
+
+
+def one(build, case):
+    part, how, limit, says = case
+    with tempfile.TemporaryDirectory() as out:
+        return verdict("%s, a driver that misbehaves by '%s'" % (part, how or "a new name"),
+                       check(build, part, how, limit, out), says)
+
+
+def other_program(build):
+    """A program whose output is another one with the preload."""
+    with tempfile.TemporaryDirectory() as out:
+        fake = os.path.join(out, "ffmpeg")
+        with open(fake, "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\necho "MD5=${LD_PRELOAD:+not the same}"\n')
+        os.chmod(fake, 0o755)
+        ran = check(build, "programs", "", 60, out, PATH=out + ":" + os.environ["PATH"])
+        return verdict("programs, one that is disturbed", ran, "ffmpeg: another result with the preload")
+
+
+def others(build):
+    """Somebody is on the GPU already."""
+    with tempfile.TemporaryDirectory() as out:
+        check_gpu = os.path.join(HERE, "check_gpu.py")
+        code = ("import sys, subprocess, time; sys.path.insert(0, %r); sys.argv = [%r, %r, '--short', '--out', %r]\n"
+                "import check_gpu, lab, parts\n"
+                "make = lab.Lab.__init__\n"
+                "def begin(self, *a):\n"
+                "    make(self, *a)\n"
+                "    self.guest = self.start(['safety', 'case=forever', 'count=100000'])\n"
+                "    self.line(self.guest)\n"
+                "lab.Lab.__init__ = begin\n"
+                "close = lab.Lab.close\n"
+                "def end(self):\n"
+                "    self.kill(self.guest)\n"
+                "    close(self)\n"
+                "lab.Lab.close = end\n"
+                "sys.exit(check_gpu.main())\n" % (HERE, check_gpu, build, out))
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+        return verdict("machine, a GPU that others use", ran, "others use this GPU")
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        work = [pool.submit(one, build, case) for case in CASES]
+        work += [pool.submit(other_program, build), pool.submit(others, build)]
+        good = [w.result() for w in work]
+    print("check-gpu: %d of %d ways to fail were seen" % (sum(good), len(good)))
+    return not all(good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

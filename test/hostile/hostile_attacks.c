@@ -1,0 +1,534 @@
+#include "test/hostile/hostile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm/segment/account_record.h"
+#include "shm/base/atomic.h"
+#include "shm/base/os.h"
+#include "shm/segment/snapshot.h"
+#include "shm/base/text.h"
+
+#define HOUR_TICKS (3600ull * 1000000000u * ARB_TICKS_PER_NS)
+
+static struct arb_slot *slot(struct target *t)
+{
+	return &t->seg.slots[t->slot];
+}
+
+static void add(arb_u64 *word, uint64_t by)
+{
+	arb_store64(word, arb_load64(word) + by);
+}
+
+/* The record that counts just now. */
+static struct arb_record *record(struct target *t)
+{
+	return snap_record_of(&t->seg, arb_load64(&t->seg.header->head));
+}
+
+static struct arb_account_record *account(struct target *t)
+{
+	struct arb_account_record *r =
+		account_record_of(&t->seg, t->account, arb_load64(&t->seg.accounts[t->account].head));
+
+	return r ? r : &t->seg.accounts[t->account].home[0];
+}
+
+/* A program as anybody starts one, and its name for a moment. */
+static void program(struct target *t, const char *account, const char *core, const char *load, bool wait)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		char command[1024];
+
+		alarm(20);
+		setenv("GPUARB_ACCOUNT", account, 1);
+		setenv("GPUARB_CORE_LIMIT", core, 1);
+		snprintf(command, sizeof(command),
+			"LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload %s >/dev/null 2>&1", t->build,
+			t->build, load);
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	if (wait)
+		waitpid(pid, NULL, 0);
+}
+
+static void join_account(struct target *t)
+{
+	program(t, "victim", "1", "-k 100 -n 20", true);
+}
+
+static void stay_in_account(struct target *t)
+{
+	program(t, "victim", "1", "-k 100 -p burst -b 1:100000 -d 10", false);
+}
+
+static void join_unlimited(struct target *t)
+{
+	program(t, "victim", "100", "-k 1000 -d 1.5", false);
+}
+
+static void truncate_all(struct target *t)
+{
+	if (truncate(t->state, 0) != 0)
+		perror("truncate");
+}
+
+static void truncate_half(struct target *t)
+{
+	if (truncate(t->state, (off_t)t->seg.file.size / 2) != 0)
+		perror("truncate");
+}
+
+static void grow(struct target *t)
+{
+	if (truncate(t->state, (off_t)t->seg.file.size + 4096) != 0)
+		perror("truncate");
+}
+
+static void punch(struct target *t)
+{
+	int fd = open(t->state, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0 ||
+		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)t->seg.file.size) != 0)
+		perror("fallocate");
+	close(fd);
+}
+
+static void unlink_it(struct target *t)
+{
+	unlink(t->state);
+}
+
+static void fifo(struct target *t)
+{
+	unlink(t->state);
+	if (mkfifo(t->state, 0666) != 0)
+		perror("mkfifo");
+}
+
+static void link_elsewhere(struct target *t)
+{
+	unlink(t->state);
+	if (symlink("/etc/passwd", t->state) != 0)
+		perror("symlink");
+}
+
+static void directory(struct target *t)
+{
+	unlink(t->state);
+	if (mkdir(t->state, 0700) != 0)
+		perror("mkdir");
+}
+
+static void closed(struct target *t)
+{
+	if (chmod(t->state, 0) != 0)
+		perror("chmod");
+}
+
+static void bill_raised(struct target *t)
+{
+	add(&slot(t)->acc, HOUR_TICKS);
+	add(&slot(t)->total, HOUR_TICKS);
+}
+
+static void bill_lowered(struct target *t)
+{
+	add(&slot(t)->acc, 0 - HOUR_TICKS);
+	add(&slot(t)->total, 0 - HOUR_TICKS);
+}
+
+static void base_lowered(struct target *t)
+{
+	add(&slot(t)->base, 0 - HOUR_TICKS);
+}
+
+static void folded_raised(struct target *t)
+{
+	add(&account(t)->folded, HOUR_TICKS);
+}
+
+static void cap_lowered(struct target *t)
+{
+	add(&account(t)->cap, 0 - HOUR_TICKS);
+	add(&account(t)->hard, 0 - HOUR_TICKS);
+}
+
+static void cap_raised(struct target *t)
+{
+	add(&account(t)->cap, HOUR_TICKS);
+	add(&account(t)->hard, HOUR_TICKS);
+}
+
+static void quota_lowered(struct target *t)
+{
+	arb_store64(&account(t)->quota, 10000 | 10000ull << 32);
+	arb_store32(&t->seg.accounts[t->account].limit_ppm, 10000);
+}
+
+static void slots_zeroed(struct target *t)
+{
+	memset((void *)t->seg.slots, 0, t->seg.nslots * sizeof(struct arb_slot));
+}
+
+static void accounts_zeroed(struct target *t)
+{
+	memset((void *)t->seg.accounts, 0, t->seg.naccounts * sizeof(struct arb_account));
+}
+
+static void asked(struct target *t)
+{
+	arb_store32(&slot(t)->asked_ppm, 10000);
+	arb_add32_full(&t->seg.header->epoch, 1);
+}
+
+static void asked_nothing(struct target *t)
+{
+	arb_store32(&slot(t)->asked_ppm, 0);
+	arb_add32_full(&t->seg.header->epoch, 1);
+}
+
+static void weight(struct target *t)
+{
+	arb_store64(&slot(t)->weight, 1);
+}
+
+static void out_of_the_set(struct target *t)
+{
+	struct arb_record *r = record(t);
+
+	for (unsigned w = 0; r && w < ARB_WORDS; w++)
+		arb_store64(&r->running[w], 0);
+	if (r)
+		arb_store64(&r->shape, arb_load64(&r->shape) & ~((1ull << ARB_SHAPE_WEIGHT_BITS) - 1));
+}
+
+static void head_anywhere(struct target *t)
+{
+	static uint64_t seed = 88172645463325252ull;
+
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	arb_store64(&t->seg.header->head, seed);
+}
+
+static void clock_jumps(struct target *t)
+{
+	struct arb_record *r = record(t);
+
+	if (r)
+		add(&r->v, HOUR_TICKS / ARB_WEIGHT_ONE);
+}
+
+static void time_ahead(struct target *t)
+{
+	struct arb_record *r = record(t);
+	uint64_t by = 50ull * 1000000000u * ARB_TICKS_PER_NS;
+
+	if (r) {
+		add(&r->t, by);
+		add(&r->win_start, by);
+	}
+}
+
+static void window_long(struct target *t)
+{
+	struct arb_record *r = record(t);
+
+	if (r)
+		arb_store64(
+			&r->shape, (arb_load64(&r->shape) & 0xffffffff) | 3600000ull << ARB_SHAPE_WIN_SHIFT);
+}
+
+static void crowd(struct target *t)
+{
+	struct arb_record *r = record(t);
+	uint64_t shape;
+
+	if (!r)
+		return;
+	shape = arb_load64(&r->shape);
+	for (uint32_t i = 0; i < 64 && i < t->seg.nslots; i++) {
+		if (i == t->slot)
+			continue;
+		arb_store64(&t->seg.slots[i].weight, ARB_WEIGHT_ONE);
+		arb_store64(&t->seg.slots[i].heartbeat_ns, arb_os_now_ns());
+	}
+	arb_store64(&r->running[0], ~0ull);
+	shape &= ~((1ull << ARB_SHAPE_WEIGHT_BITS) - 1);
+	arb_store64(&r->shape, shape | 64 * ARB_WEIGHT_ONE);
+}
+
+static void name_changed(struct target *t)
+{
+	arb_text_store(t->seg.accounts[t->account].name, ARB_NAME_WORDS, "stolen");
+}
+
+static void slot_freed(struct target *t)
+{
+	arb_store32(&slot(t)->state, ARB_SLOT_FREE);
+	arb_add32_full(&slot(t)->generation, 1);
+	arb_store32(&slot(t)->account, 7);
+}
+
+static void flood(struct target *t)
+{
+	for (int i = 0; i < 1000; i++) {
+		arb_add32_full(&t->seg.header->epoch, 1);
+		arb_os_wake(&slot(t)->wake);
+	}
+}
+
+static void mem_counted(struct target *t)
+{
+	arb_store64(&account(t)->mem_used, 1ull << 40);
+	arb_store64(&slot(t)->asked_mem, 4096);
+	arb_store64(&t->seg.accounts[t->account].mem_limit, 4096);
+}
+
+static void not_attached(struct target *t)
+{
+	struct arb_account_record *r = account(t);
+
+	for (unsigned w = 0; w < ARB_WORDS; w++)
+		arb_store64(&r->attached[w], 0);
+}
+
+/* Locks, with whatever rights it has. */
+static void lock(struct target *t, uint64_t first, uint64_t length)
+{
+	int fd = open(t->state, O_RDWR), reads = fd < 0;
+	struct flock l = {
+		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = (off_t)length};
+
+	if (reads) {
+		fd = open(t->state, O_RDONLY);
+		l.l_type = F_RDLCK;
+	}
+	/* One byte after the other: those that are taken stay with who has them. */
+	l.l_len = 1;
+	for (uint64_t i = 0; fd >= 0 && i < length; i++) {
+		l.l_start = (off_t)(first + i);
+		fcntl(fd, F_OFD_SETLK, &l);
+	}
+}
+
+static void lock_all(struct target *t)
+{
+	lock(t, 0, 4096);
+}
+
+static void lock_directory(struct target *t)
+{
+	lock(t, ARB_BYTE_DIRECTORY(256), 1);
+}
+
+static void lock_control(struct target *t)
+{
+	char path[PATH_MAX];
+	const char *name = strrchr(t->state, '/');
+	struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/control%s", t->dir, name);
+	fd = open(path, O_RDONLY);
+	if (fd < 0 || fcntl(fd, F_OFD_SETLK, &l) != 0)
+		perror("lock");
+}
+
+static void many_programs(struct target *t)
+{
+	for (int i = 0; i < 12; i++)
+		program(t, "crowd", "100", "-k 100 -p burst -b 1:100000 -d 6", false);
+	sleep(1);
+}
+
+static void last_events(struct target *t)
+{
+	arb_store64(&t->seg.header->event_next, UINT64_MAX - 3);
+	memset((void *)t->seg.events, 0xff, t->seg.nevents * sizeof(struct arb_event));
+}
+
+static void hints(struct target *t)
+{
+	for (unsigned w = 0; w < ARB_WORDS; w++)
+		arb_store64(&t->seg.header->taken[w], ~0ull);
+	arb_store32(&t->seg.header->accounts_high, 0);
+	arb_store64(&t->seg.header->mem_physical, 1);
+}
+
+static void everything(struct target *t)
+{
+	size_t from = offsetof(struct arb_state_header, head);
+
+	memset((char *)t->seg.file.base + from, 0x5a, t->seg.file.size - from);
+}
+
+const struct attack attacks[] = {
+	{.name = "join",
+		.what = "joins the victim's account with a limit of 1 percent, and leaves",
+		.who = MEMBER,
+		.once = join_account,
+		.quick = true},
+	{.name = "stay",
+		.what = "joins the victim's account with a limit of 1 percent, and stays",
+		.who = MEMBER,
+		.once = stay_in_account},
+	{.name = "spend",
+		.what = "joins the victim's account without a limit, and runs",
+		.who = MEMBER,
+		.once = join_unlimited},
+	{.name = "truncate",
+		.what = "truncates the segment to nothing",
+		.who = MEMBER,
+		.once = truncate_all,
+		.quick = true},
+	{.name = "truncate-half",
+		.what = "truncates the segment to half",
+		.who = MEMBER,
+		.once = truncate_half},
+	{.name = "truncate-replace",
+		.what = "the same, and the administrator replaces it",
+		.who = MEMBER,
+		.once = truncate_all,
+		.replace = true,
+		.quick = true},
+	{.name = "grow", .what = "makes the segment larger", .who = MEMBER, .once = grow},
+	{.name = "punch", .what = "makes a hole of the whole segment", .who = MEMBER, .once = punch},
+	{.name = "unlink", .what = "removes the segment", .who = CONTAINER, .once = unlink_it},
+	{.name = "fifo", .what = "puts a FIFO in its place", .who = CONTAINER, .once = fifo, .replace = true},
+	{.name = "symlink",
+		.what = "puts a symbolic link in its place",
+		.who = CONTAINER,
+		.once = link_elsewhere,
+		.replace = true},
+	{.name = "directory",
+		.what = "puts a directory in its place",
+		.who = CONTAINER,
+		.once = directory,
+		.replace = true},
+	{.name = "chmod",
+		.what = "takes all rights to it away",
+		.who = CONTAINER,
+		.once = closed,
+		.replace = true},
+	{.name = "bill",
+		.what = "adds an hour to the victim's bill",
+		.who = MEMBER,
+		.once = bill_raised,
+		.quick = true},
+	{.name = "bills", .what = "the same every millisecond", .who = MEMBER, .again = bill_raised},
+	{.name = "credit",
+		.what = "takes an hour off the victim's bill",
+		.who = MEMBER,
+		.once = bill_lowered},
+	{.name = "base",
+		.what = "takes an hour off the base of the victim's bill",
+		.who = MEMBER,
+		.once = base_lowered},
+	{.name = "folded",
+		.what = "adds an hour to what departed members used",
+		.who = MEMBER,
+		.once = folded_raised},
+	{.name = "cap",
+		.what = "lowers the account's cap by an hour",
+		.who = MEMBER,
+		.once = cap_lowered,
+		.quick = true},
+	{.name = "caps", .what = "the same every millisecond", .who = MEMBER, .again = cap_lowered},
+	{.name = "unlimit", .what = "raises the account's cap by an hour", .who = MEMBER, .once = cap_raised},
+	{.name = "quota",
+		.what = "writes a quota of 1 percent into the account",
+		.who = MEMBER,
+		.again = quota_lowered},
+	{.name = "slots", .what = "zeroes all slots", .who = MEMBER, .once = slots_zeroed, .quick = true},
+	{.name = "accounts", .what = "zeroes all accounts", .who = MEMBER, .once = accounts_zeroed},
+	{.name = "asked",
+		.what = "writes a wish for 1 percent into the victim's slot",
+		.who = MEMBER,
+		.once = asked},
+	{.name = "asked-not",
+		.what = "takes the wish for a limit out of the victim's slot",
+		.who = MEMBER,
+		.once = asked_nothing},
+	{.name = "weight",
+		.what = "writes a weight of 1/256 into the victim's slot",
+		.who = MEMBER,
+		.again = weight},
+	{.name = "out",
+		.what = "takes everybody out of the running set, every millisecond",
+		.who = MEMBER,
+		.again = out_of_the_set},
+	{.name = "head",
+		.what = "writes random heads, every millisecond",
+		.who = MEMBER,
+		.again = head_anywhere},
+	{.name = "jump",
+		.what = "lets the weighted clock jump by an hour",
+		.who = MEMBER,
+		.once = clock_jumps},
+	{.name = "ahead", .what = "sets the record's time 50 s ahead", .who = MEMBER, .once = time_ahead},
+	{.name = "window", .what = "makes the window an hour long", .who = MEMBER, .once = window_long},
+	{.name = "crowd",
+		.what = "puts 63 that do not exist into the running set, every millisecond",
+		.who = MEMBER,
+		.again = crowd},
+	{.name = "name", .what = "renames the victim's account", .who = MEMBER, .once = name_changed},
+	{.name = "free",
+		.what = "marks the victim's slot as free, every millisecond",
+		.who = MEMBER,
+		.again = slot_freed},
+	{.name = "flood",
+		.what = "wakes the victim and raises the epoch, a million times a second",
+		.who = MEMBER,
+		.again = flood},
+	{.name = "memory",
+		.what = "counts a terabyte for the victim, and a quota of a page",
+		.who = MEMBER,
+		.again = mem_counted},
+	{.name = "detach",
+		.what = "detaches the victim from its account, every millisecond",
+		.who = MEMBER,
+		.again = not_attached},
+	{.name = "look-lock",
+		.what = "holds read locks on all bytes, and may only look",
+		.who = LOOKER,
+		.once = lock_all,
+		.conf = "segment_mode = 0664\n",
+		.quick = true},
+	{.name = "lock", .what = "holds all bytes that are free", .who = MEMBER, .once = lock_all},
+	{.name = "lock-directory",
+		.what = "holds the directory's byte",
+		.who = MEMBER,
+		.once = lock_directory},
+	{.name = "lock-control",
+		.what = "holds the administrator's byte of the control segment",
+		.who = LOOKER,
+		.once = lock_control},
+	{.name = "slots-taken",
+		.what = "starts more programs than there are slots",
+		.who = MEMBER,
+		.once = many_programs,
+		.conf = "slots = 8\n"},
+	{.name = "events", .what = "fills the event ring with garbage", .who = MEMBER, .again = last_events},
+	{.name = "hints", .what = "garbage in every hint of the header", .who = MEMBER, .again = hints},
+	{.name = "everything",
+		.what = "overwrites the whole segment",
+		.who = MEMBER,
+		.once = everything,
+		.quick = true},
+};
+const unsigned nattacks = sizeof(attacks) / sizeof(attacks[0]);

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""A program that is frozen by a checkpoint is out of the set, holds nobody up, and goes on when it is let go.
+
+usage: checkpoint.py BUILD
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# Nothing is judged by how long it takes: this is when it is said that something does not happen at all.
+DEADLINE_S = 60
+PROGRESS_NS = 200000000
+
+
+def start(build, account):
+    env = dict(os.environ, LD_PRELOAD=build + "/libgpuarb-preload.so", GPUARB_ACCOUNT=account)
+    return subprocess.Popen([build + "/test/gpu/gpu_work", "run", "count=200000", "batch=10", "warm=0", "seconds=600"],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
+
+
+def accounts(build):
+    out = subprocess.run([build + "/gpuarb-top", "--json", "--once"], capture_output=True, text=True, check=False).stdout
+    gpus = json.loads(out)["gpus"] if out.strip() else []
+    return {a["name"]: a for a in gpus[0]["accounts"]} if gpus else {}
+
+
+def until(build, what, true):
+    """What gpuarb-top says as soon as `true` holds of it."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        said = accounts(build)
+        if true(said):
+            return said
+        assert time.monotonic() < end, "%s: not within %d s; last seen: %s" % (
+            what, DEADLINE_S, {n: (a["state"], a["used_ns"]) for n, a in said.items()})
+        time.sleep(0.02)
+
+
+def used(said, name):
+    return said[name]["used_ns"] if name in said else 0
+
+
+def alone(build, policy):
+    """Waits until the other one has got on while the frozen one was billed for nothing."""
+    since = accounts(build)
+
+    def got_on(said):
+        nonlocal since
+        if used(said, "frozen") != used(since, "frozen"):
+            since = said
+        return used(said, "other") > used(since, "other") + PROGRESS_NS
+    return until(build, policy + ": the other goes on beside a frozen one", got_on)
+
+
+def frozen(build, policy):
+    directory = tempfile.mkdtemp(prefix="gpuarb-checkpoint-", dir="/dev/shm")
+    os.environ.update(GPUARB_DIR=directory, GPUSIM_DIR=directory + "/sim", LD_LIBRARY_PATH=build + "/sim",
+                      GPUARB_POLICY=policy)
+    programs = {name: start(build, name) for name in ("frozen", "other")}
+    code = ("import ctypes, sys; cu = ctypes.CDLL(%r)\n"
+            "calls = [cu.cuInit(0)] + [getattr(cu, 'cuCheckpointProcess' + c)(%d, None) for c in sys.argv[1:]]\n"
+            "sys.exit(any(calls))" % (build + "/sim/libcuda.so.1", programs["frozen"].pid))
+
+    def call(*names):
+        subprocess.run([sys.executable, "-c", code] + list(names), check=True, timeout=DEADLINE_S)
+
+    try:
+        until(build, policy + ": both work", lambda s: all(used(s, n) > PROGRESS_NS for n in programs))
+        call("Lock", "Checkpoint")
+        after = alone(build, policy)
+        assert after["frozen"]["state"] != "running", "%s: the frozen one is in the set" % policy
+        call("Restore", "Unlock")
+        until(build, policy + ": both work when it is let go",
+              lambda s: all(used(s, n) > used(after, n) + PROGRESS_NS for n in programs))
+        for name, p in programs.items():
+            assert p.poll() is None, "%s: %s ended with %d: %s" % (policy, name, p.returncode, p.stderr.read())
+    finally:
+        for p in programs.values():
+            p.kill()
+            p.communicate()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    for policy in ("concurrent", "exclusive"):
+        frozen(build, policy)
+    print("checkpoint: a frozen program is out of the set, holds nobody up, and comes back")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+/* Queues that are full, that wait for the host, and that have others beside them. */
+#include "test/preload/preload_host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* More than any driver lets a stream hold. */
+#define DEPTH 4000
+/* Our own event comes at one of so many places, in a stream that is full just there. */
+#define PLACES 100
+
+static CUstream new_stream(void)
+{
+	CUstream stream;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static struct {
+	CUcontext context;
+	CUfunction function;
+	CUdeviceptr flag;
+	unsigned place;
+	unsigned launched; /* by the thread that fills its stream */
+} full;
+
+/* With two events, so that it is places in the stream that run out, not kernels. */
+static void launch_one(CUevent event)
+{
+	unsigned us = 5;
+	void *params[] = {&us};
+
+	OK(cuLaunchKernel_ptsz(full.function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	OK(cuEventRecord_ptsz(event, NULL));
+	OK(cuEventRecord_ptsz(event, NULL));
+	__atomic_fetch_add(&full.launched, 1, __ATOMIC_RELAXED);
+}
+
+static void *fills_its_stream(void *argument)
+{
+	CUevent event;
+
+	OK(cuCtxSetCurrent(full.context));
+	OK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+	OK(cuStreamWaitValue32_v2_ptsz(NULL, full.flag, full.place + 1, CU_STREAM_WAIT_VALUE_GEQ));
+	for (unsigned i = 0; i < full.place; i++)
+		OK(cuEventRecord_ptsz(event, NULL));
+	for (unsigned i = 0; i < DEPTH; i++)
+		launch_one(event);
+	OK(cuStreamSynchronize_ptsz(NULL));
+	OK(cuEventDestroy_v2(event));
+	return argument;
+}
+
+/* A thread waits in the driver for room in its stream, and another launches what makes room. */
+static void fills_a_stream_that_waits(void)
+{
+	pthread_t thread;
+	CUmodule module;
+	CUstream other;
+
+	full.context = host_context(0);
+	OK(cuModuleLoadData(
+		&module, ".version 7.0\n.target sm_50\n.visible .entry spin_us(.param .u32 us) {}\n"));
+	OK(cuModuleGetFunction(&full.function, module, "spin_us"));
+	OK(cuMemAlloc_v2(&full.flag, 4));
+	OK(cuMemsetD32_v2(full.flag, 0, 1));
+	OK(cuCtxSynchronize());
+	for (full.place = 0; full.place < PLACES; full.place++) {
+		unsigned before;
+
+		full.launched = 0;
+		T_CHECK(!pthread_create(&thread, NULL, fills_its_stream, NULL), "no thread");
+		do {
+			before = __atomic_load_n(&full.launched, __ATOMIC_RELAXED);
+			t_sleep_us(5000);
+		} while (!before || before != __atomic_load_n(&full.launched, __ATOMIC_RELAXED));
+		T_CHECK(before < DEPTH, "it is not full");
+		other = new_stream();
+		host_launch(other, 1, 10);
+		OK(cuStreamWriteValue32_v2(other, full.flag, full.place + 1, 0));
+		pthread_join(thread, NULL);
+		OK(cuStreamDestroy_v2(other));
+	}
+}
+
+static int company(void *argument)
+{
+	setenv("GPUARB_ACCOUNT", "company", 1);
+	host_context(0);
+	__atomic_store_n((uint32_t *)argument, 1, __ATOMIC_RELEASE);
+	for (;;)
+		host_launch(NULL, 1, 100);
+	return 0;
+}
+
+/* What is urgent has a stream of its own, and does not wait for what is long in another. */
+static void has_something_urgent(void)
+{
+	uint32_t *there = t_shared(sizeof(*there));
+	pid_t other = t_spawn(company, there, 60);
+	CUstream lengthy, urgent;
+
+	while (!__atomic_load_n(there, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	host_context(0);
+	lengthy = new_stream();
+	urgent = new_stream();
+	/* Long enough to know that somebody is there, and how long such a kernel takes. */
+	for (unsigned i = 0; i < 3; i++) {
+		host_launch(lengthy, 1, 100000);
+		host_launch(urgent, 1, 100);
+		OK(cuCtxSynchronize());
+	}
+	host_launch(lengthy, 1, 1000000);
+	for (unsigned i = 0; i < 10; i++) {
+		host_launch(urgent, 1, 100);
+		OK(cuStreamSynchronize(urgent));
+	}
+	GIVES(cuStreamQuery(lengthy), CUDA_ERROR_NOT_READY);
+	OK(cuCtxSynchronize());
+	kill(other, SIGKILL);
+	t_wait(other);
+}
+
+#define ROUNDS_MOST 12
+#define HELD_NS     1000000000ull
+
+/* Everything is queued behind a value that the program writes when that is done, again and again. At first
+ * nobody can know, and it is held up for seconds; some time that ends. */
+static void waits_for_the_host(void)
+{
+	unsigned quick = 0;
+	uint64_t began;
+	CUstream stream;
+	uint32_t *flag;
+
+	host_context(0);
+	stream = new_stream();
+	OK(cuMemHostAlloc((void **)&flag, 4, CU_MEMHOSTALLOC_DEVICEMAP));
+	*flag = 0;
+	for (uint32_t round = 1; quick < 2; round++) {
+		T_CHECK(round <= ROUNDS_MOST, "held up for seconds, still");
+		began = t_now_ns();
+		OK(cuStreamWaitValue32_v2(
+			stream, (CUdeviceptr)(uintptr_t)flag, round, CU_STREAM_WAIT_VALUE_GEQ));
+		host_launch(stream, 20, 1000);
+		quick = t_now_ns() - began < HELD_NS ? quick + 1 : 0;
+		__atomic_store_n(flag, round, __ATOMIC_RELEASE);
+		OK(cuStreamSynchronize(stream));
+	}
+}
+
+/* Long kernels, the next as soon as one has ended: in the set as long as any of them runs. */
+static void launches_long_ones_one_by_one(void)
+{
+	unsigned looked = 0;
+	CUevent end;
+
+	host_context(0);
+	OK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+	for (unsigned i = 0; i < 24; i++) {
+		bool in_set;
+
+		host_launch(NULL, 1, 15000);
+		OK(cuEventRecord(end, NULL));
+		t_sleep_us(3000);
+		in_set = host_picture(0)->nrunning;
+		if (cuEventQuery(end) == CUDA_ERROR_NOT_READY) {
+			looked++;
+			T_CHECK(in_set, "round %u: it runs, and nobody knows", i);
+		}
+		while (cuEventQuery(end) == CUDA_ERROR_NOT_READY)
+			t_sleep_us(20);
+	}
+	T_CHECK(looked, "it never ran when it was looked at");
+	host_must_leave(0);
+}
+
+/* A stream captures for long, others work meanwhile: their work ends, and that is seen. */
+static void works_beside_a_capture(void)
+{
+	CUstream quiet, stream, blocking;
+	CUgraph graph;
+
+	host_context(0);
+	quiet = new_stream();
+	stream = new_stream();
+	OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	OK(cuStreamBeginCapture_v2(quiet, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (unsigned i = 0; i < 5; i++) {
+		host_launch(stream, 300, 20);
+		host_must_leave(0);
+	}
+	OK(cuStreamEndCapture(blocking, &graph));
+	OK(cuStreamEndCapture(quiet, &graph));
+	host_work();
+}
+
+/* What it fails to destroy, and what has nothing to do with what it resets, goes on being looked after. */
+static void keeps_its_context(void)
+{
+	CUcontext made = host_context(0), primary;
+	CUstream stream = new_stream();
+
+	host_launch(stream, 1, 400000);
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	t_sleep_us(20000);
+	T_CHECK(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY || host_picture(0)->nrunning,
+		"it is forgotten");
+	OK(cuStreamSynchronize(stream));
+	OK(cuCtxDestroy_v2(made));
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuCtxSetCurrent(primary));
+	stream = new_stream();
+	host_launch(stream, 1, 400000);
+	T_CHECK(cuCtxDestroy_v2(primary) != CUDA_SUCCESS, "the primary context is not the program's");
+	t_sleep_us(20000);
+	T_CHECK(cuStreamQuery(stream) != CUDA_ERROR_NOT_READY || host_picture(0)->nrunning,
+		"it is forgotten");
+	OK(cuStreamSynchronize(stream));
+	host_must_leave(0);
+}
+
+const struct host_case host_queue_cases[] = {
+	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},
+	{"fills a stream that waits, limited", fills_a_stream_that_waits, "99", 0},
+	{"has something urgent", has_something_urgent, NULL, 0},
+	{"waits for the host", waits_for_the_host, "50", 0},
+	{"works beside a capture", works_beside_a_capture, "50", 0},
+	{"works beside a capture, unlimited", works_beside_a_capture, NULL, 0},
+	{"keeps its context", keeps_its_context, "90", 0},
+	{"launches long ones one by one", launches_long_ones_one_by_one, NULL, 0},
+	{"launches long ones one by one, limited", launches_long_ones_one_by_one, "90", 0},
+	{NULL, NULL, NULL, 0},
+};

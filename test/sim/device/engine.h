@@ -1,0 +1,88 @@
+/*
+ * The device model: a discrete-event simulation in the time of CLOCK_MONOTONIC that is advanced by
+ * whoever looks. Completions happen at their computed times, in order, however late they are noticed.
+ *
+ * All of it runs under the file's lock.
+ */
+#ifndef SIM_ENGINE_H
+#define SIM_ENGINE_H
+
+#include "test/sim/device/layout.h"
+
+/* Brings the model to now (never back). Cheap when nothing can have changed. */
+void sim_engine_advance(uint64_t now_ns);
+
+/* The same, and the accounts are exact at now too. */
+void sim_engine_advance_fully(uint64_t now_ns);
+
+/* Ends the processes that died; looks at most every few ms unless forced. */
+void sim_engine_reap(uint64_t now_ns, bool force);
+
+/* A process is gone: its queued work disappears, its memory is free, its accounts stay. */
+void sim_engine_end_process(uint32_t slot);
+
+/* Its slot is needed: its accounts go into the sums of each device. */
+void sim_engine_forget(uint32_t slot);
+
+/* The oldest op of a ring has ended. */
+void sim_engine_complete(uint32_t ring);
+
+/* steady.c: goes on for as long as there is nothing but kernels that run and follow each other, up to target at
+ * most. */
+enum sim_steady {
+	SIM_NOT_STEADY, /* that is not so now, and nothing was done */
+	SIM_STEADY,     /* something else comes next */
+	SIM_STEADY_ON,  /* up to the target, where nothing ends; it is known when something will (next_ns) */
+};
+enum sim_steady sim_steady_run(uint64_t target_ns);
+
+/* Computes every derived field anew. */
+void sim_engine_rebuild(void);
+
+/* When ring will have completed count ops, if nobody submits or dies. At most a few ms from now. */
+uint64_t sim_engine_predict(uint32_t ring, uint64_t count);
+
+/* A ring for the calling process, or SIM_NONE. It is freed when it is closed and empty. */
+uint32_t sim_ring_open(uint32_t device);
+void sim_ring_close(uint32_t ring);
+
+/* Memory of the calling process on a device: 0 or -ENOMEM. */
+bool sim_memory_fits(uint32_t device, uint64_t bytes); /* beside all that is not managed */
+int sim_memory_take(uint32_t device, uint64_t bytes);
+void sim_memory_give(uint32_t device, uint64_t bytes);
+void sim_managed_take(uint32_t device, uint64_t bytes);
+void sim_managed_give(uint32_t device, uint64_t bytes);
+uint64_t sim_memory_used(uint32_t device);
+
+/* residency.c: brings up to so many of a process's managed pages in; returns how many came. */
+uint64_t sim_page_in(struct sim_account *account, uint32_t device, uint64_t bytes);
+
+/* compute.c: the compute engine's queue. */
+void sim_compute_enter(uint32_t ring);
+void sim_compute_leave(uint32_t ring);
+void sim_compute_begin(uint32_t device);
+void sim_compute_check(void);
+uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns);
+void sim_compute_progress(uint64_t dt_ns);
+/* Ends slices and switches; true if the engine belongs to another process than before. */
+bool sim_compute_rotate(uint64_t now_ns);
+/* Whether the oldest op of a ring may go on; otherwise it waits for the slice of its process. */
+bool sim_compute_admit(uint32_t ring);
+void sim_compute_wait(uint32_t ring);
+void sim_migrate(struct sim_account *account, uint32_t device, uint64_t bytes, bool in);
+
+/* Whether the kernel of a ring has the engine at this moment. */
+bool sim_compute_runs(uint32_t ring);
+
+/* held.c: kernels that occupy the device while they wait. */
+void sim_held_start(uint32_t ring);
+/* Who has arrived, and for whom the wait is over. */
+void sim_held_update(void);
+
+/* Time for work at a rate of 1/n, in whole ns, rounded up. */
+static inline uint64_t sim_work_ns(uint64_t work, uint64_t n)
+{
+	return (work * n + SIM_UNIT - 1) / SIM_UNIT;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * The device model as a reader sees it: what exists, how much memory is used, who ran for how long.
+ *
+ * Every call brings the model up to the present first, so a figure is exact at the moment of the call.
+ * A reader needs no slot in the shared file and changes nothing but the model's clock.
+ */
+#ifndef SIM_MODEL_H
+#define SIM_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIM_MAX_DEVICES 8
+#define SIM_MAX_PROCS   256
+#define SIM_SAMPLES     128
+
+struct sim_device_info {
+	char name[64];
+	char uuid[48]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
+	uint8_t uuid_bytes[16];
+	char pci_bus_id[32]; /* "00000000:01:00.0" */
+	uint32_t pci_domain;
+	uint32_t pci_bus;
+	uint32_t pci_device;
+	uint64_t memory_bytes;
+	uint32_t multiprocessors;
+	uint32_t clock_mhz;
+};
+
+/*
+ * busy_ns is the compute engine's: exactly the sum of device_ns of all processes, dead ones included. In spatial,
+ * where processes run side by side, it is the time in which any of them ran, and the sum may be larger.
+ */
+struct sim_device_state {
+	uint64_t now_ns;   /* CLOCK_MONOTONIC of this snapshot */
+	uint64_t since_ns; /* CLOCK_MONOTONIC of the last reset (or of the file's creation) */
+	uint64_t memory_total_bytes;
+	uint64_t memory_used_bytes;
+	uint64_t busy_ns;
+	uint64_t copy_ns[2]; /* host to device, device to host */
+	uint64_t paging_ns;  /* the part of busy_ns spent moving managed pages */
+	uint64_t width_ns;   /* sum of width_ns of all processes: never more than busy_ns */
+	uint64_t switch_ns;  /* spent on switches between processes: nobody's, and no part of busy_ns */
+	uint64_t switches;
+	uint64_t launches;
+	uint64_t copies;
+	uint64_t copied_bytes;
+};
+
+/* One process on one device. util_pct is its share of the last whole sample period. */
+struct sim_process_state {
+	uint64_t serial; /* unique in the file: a pid may come back, this does not */
+	int32_t pid;     /* as the process itself sees it */
+	char command[16];
+	bool alive;
+	bool has_context; /* has a context on this device now */
+	uint64_t started_ns;
+	uint64_t memory_bytes; /* now, on the device; managed memory counts what is resident */
+	uint64_t away_bytes;   /* managed memory of it that is not on the device */
+	uint64_t memory_peak_bytes;
+	uint64_t device_ns; /* time on the device, at the speed that it has alone */
+	uint64_t width_ns;  /* the same times the part of the device that its kernels filled */
+	uint64_t copy_ns;
+	uint64_t paging_ns;
+	uint64_t launches;
+	uint64_t graph_launches;
+	uint64_t copies;
+	uint64_t copied_bytes;
+	uint64_t memsets;
+	uint64_t sample_ns; /* CLOCK_MONOTONIC at the end of the last sample period */
+	uint32_t util_pct;
+	uint32_t copy_util_pct;
+};
+
+/* A whole sample period of a device that ended at end_ns (CLOCK_MONOTONIC). */
+struct sim_sample {
+	uint64_t end_ns;
+	uint32_t util_pct;
+	uint32_t copy_util_pct;
+};
+
+/* All of them return 0 or -errno. sim_open() is idempotent and creates the simulation if there is none. */
+int sim_open(void);
+void sim_close(void);
+int sim_device_count(void);
+int sim_device_info(int device, struct sim_device_info *info);
+int sim_device_state(int device, struct sim_device_state *state);
+
+/* Fills at most max; returns how many there are. Dead ones are listed only when asked for. */
+int sim_processes(int device, bool with_dead, struct sim_process_state *list, int max);
+
+/* Both at the same moment, so that the parts add up to the sums. */
+int sim_snapshot(
+	int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
+
+/* The last whole sample period, and those that ended after after_ns, oldest first (returns how many). */
+int sim_last_sample(int device, struct sim_sample *sample);
+int sim_samples_after(int device, uint64_t after_ns, struct sim_sample *list, int max);
+uint64_t sim_sample_period_ns(void);
+
+/* All ground truth starts again from zero; dead processes are forgotten. */
+int sim_reset(void);
+
+#endif

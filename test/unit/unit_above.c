@@ -1,0 +1,246 @@
+/* Requests, weights and precedence of clients, with a clock by hand. */
+#include "test/unit/unit_clients.h"
+
+#include "shm/policy/policy.h"
+#include "shm/segment/wait.h"
+
+static struct gpuarb_client *low, *high;
+
+static struct gpuarb_client *with(const char *account, unsigned priority, unsigned request_pct)
+{
+	struct gpuarb_options o = t_options(&u_dir, account);
+	struct gpuarb_client *c;
+	struct gpuarb_error err = {0};
+
+	o.priority = priority;
+	o.request_pct = request_pct;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	return c;
+}
+
+static void open_two(void)
+{
+	u_begin(NULL);
+	low = with("low", 10, 0);
+	high = with("high", 90, 0);
+	u_set("grace_ms", "600000");
+}
+
+static void close_two(void)
+{
+	cr_assert_eq(arb_check(&low->seg, t_say, NULL), 0);
+	gpuarb_client_close(low);
+	gpuarb_client_close(high);
+	u_end();
+}
+
+TestSuite(above, .init = open_two, .fini = close_two);
+
+static bool is_open(struct gpuarb_client *c)
+{
+	return gpuarb_client_may_launch(c);
+}
+
+static struct gpuarb_client_status status_of(struct gpuarb_client *c)
+{
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status;
+}
+
+Test(above, who_comes_closes_the_gates_below_and_only_their_owner_opens_them)
+{
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	cr_assert(is_open(low));
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert(is_open(high));
+	cr_assert_not(is_open(low), "closed by who came");
+	cr_assert_eq(gpuarb_client_tick(low), -EAGAIN);
+	cr_assert(status_of(low).below);
+	cr_assert(status_of(low).above_present);
+	cr_assert_not(status_of(high).above_present);
+	cr_assert_eq(gpuarb_client_leave(high, 0), 0);
+	cr_assert_not(is_open(low));
+	cr_assert_eq(gpuarb_client_tick(low), 0);
+	cr_assert(is_open(low));
+}
+
+Test(above, who_stopped_waits_and_is_woken_by_the_last_one_above)
+{
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(low, NULL), -EAGAIN);
+	cr_assert_eq(status_of(low).reason, ARB_REASON_ABOVE);
+	cr_assert_eq(gpuarb_client_wait(low, NULL, 2 * MS), -ETIMEDOUT);
+	cr_assert_eq(arb_check(&low->seg, t_say, NULL), 0);
+	/* Registered, and not yet given up: as if it slept. */
+	low->move.queue = true;
+	cr_assert_eq(arb_running_enter(&low->me, arb_client_move(low, 0), &(struct arb_snap){0}), -EAGAIN);
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_leave(high, 0), 0);
+	cr_assert_eq(u_futex.nwoken, 1);
+	cr_assert_eq(u_futex.first_woken, &high->seg.slots[low->me.slot].wake);
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+}
+
+Test(above, nobody_stops_for_one_that_is_stopped)
+{
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(low, NULL), -EAGAIN);
+	u_clock_ns += 21 * MS;
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(high), 0);
+	cr_assert_eq(gpuarb_client_tick(low), -EAGAIN, "it goes on");
+}
+
+Test(above, a_priority_that_is_set_counts_at_once)
+{
+	struct gpuarb_change change = {"low", "priority", "95"};
+
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_not(is_open(low));
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(low), 0);
+	cr_assert(is_open(low));
+	cr_assert_not(is_open(high));
+	cr_assert_eq(gpuarb_client_tick(high), -EAGAIN);
+}
+
+Test(above, equal_ones_do_not_stop_for_each_other)
+{
+	struct gpuarb_client *a = with("a", 90, 0);
+
+	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert(is_open(a));
+	cr_assert_eq(gpuarb_client_tick(a), 0);
+	cr_assert_eq(gpuarb_client_tick(high), 0);
+	gpuarb_client_close(a);
+}
+
+/* A lower one has its request in each window, whoever is above; then it stops. */
+Test(above, a_request_is_kept_from_nobody)
+{
+	struct gpuarb_client *c = with("guaranteed", 10, 20);
+
+	u_clock_ns += 100 * MS - u_clock_ns % (100 * MS);
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	cr_assert(is_open(c));
+	cr_assert(status_of(c).in_request);
+	for (int i = 0; i < 9; i++) {
+		u_clock_ns += 4 * MS;
+		cr_assert_eq(gpuarb_client_tick(high), 0, "%d", i);
+		cr_assert_eq(gpuarb_client_tick(c), 0, "%d", i);
+	}
+	u_clock_ns += 5 * MS;
+	cr_assert_eq(gpuarb_client_tick(high), 0);
+	cr_assert_eq(gpuarb_client_tick(c), -EAGAIN, "20 of its 20 ms");
+	cr_assert_not(status_of(c).in_request);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), -EAGAIN);
+	u_clock_ns += 60 * MS;
+	gpuarb_client_tick(high);
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0, "another window");
+	gpuarb_client_close(c);
+}
+
+/* Of the same priority: who has not had its request comes before who has. */
+Test(above, what_was_lent_comes_back_at_once)
+{
+	struct gpuarb_client *owner = with("owner", 0, 50), *borrower = with("borrower", 0, 0);
+
+	cr_assert_eq(gpuarb_client_enter(borrower, NULL), 0);
+	u_clock_ns += 5 * MS;
+	cr_assert_eq(gpuarb_client_tick(borrower), 0, "all of it is lent");
+	cr_assert_eq(gpuarb_client_enter(owner, NULL), 0);
+	cr_assert_not(is_open(borrower));
+	cr_assert_eq(gpuarb_client_tick(borrower), -EAGAIN);
+	cr_assert_eq(status_of(owner).quota_ppm, 750000);
+	cr_assert_eq(status_of(borrower).quota_ppm, 250000);
+	cr_assert_eq(gpuarb_client_leave(owner, 0), 0);
+	cr_assert_eq(gpuarb_client_tick(borrower), 0, "nobody wants it: it is lent again");
+	gpuarb_client_close(owner);
+	gpuarb_client_close(borrower);
+}
+
+/* Where one runs at a time, too: before one of a higher priority that has no request, and without waiting for a slice. */
+Test(above, who_has_not_had_its_request_has_the_next_turn)
+{
+	struct gpuarb_client *owner = with("owner", 10, 20), *greedy = with("greedy", 10, 0);
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(greedy, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(greedy), 0);
+	cr_assert_eq(gpuarb_client_wait(owner, NULL, 0), -ETIMEDOUT);
+	owner->move.queue = true;
+	cr_assert_eq(
+		arb_running_enter(&owner->me, arb_client_move(owner, 0), &(struct arb_snap){0}), -EAGAIN);
+	high->move.queue = true;
+	cr_assert_eq(gpuarb_client_wait(high, NULL, 0), -ETIMEDOUT);
+	cr_assert_eq(arb_running_enter(&high->me, arb_client_move(high, 0), &(struct arb_snap){0}), -EAGAIN);
+	cr_assert_gt(arb_wait_order(&high->seg, owner->me.slot), arb_wait_order(&high->seg, high->me.slot));
+	cr_assert_eq(gpuarb_client_tick(greedy), -EAGAIN, "its turn is over");
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_leave(greedy, 0), 0);
+	cr_assert_eq(u_futex.first_woken, &greedy->seg.slots[owner->me.slot].wake);
+	cr_assert_eq(gpuarb_client_enter(owner, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(owner), 0, "it stops for nobody");
+	gpuarb_client_close(owner);
+	gpuarb_client_close(greedy);
+}
+
+/* Under exclusive a turn lasts for a window; for one whose work has been short so far it lasts for a slice. */
+Test(above, who_wants_little_waits_for_a_slice_at_most)
+{
+	struct gpuarb_client *little = with("little", 0, 0), *much = with("much", 0, 0);
+	uint64_t left;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(little, NULL), 0);
+	u_clock_ns += MS / 2;
+	cr_assert_eq(gpuarb_client_leave(little, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(much, NULL), 0);
+	cr_assert_eq(gpuarb_client_wait(little, NULL, 0), -ETIMEDOUT);
+	little->move.queue = true;
+	cr_assert_eq(
+		arb_running_enter(&little->me, arb_client_move(little, 0), &(struct arb_snap){0}), -EAGAIN);
+	left = status_of(much).turn_left_ns;
+	cr_assert_leq(left, 10 * MS);
+	u_clock_ns += left - 1;
+	cr_assert_eq(gpuarb_client_tick(much), 0);
+	u_clock_ns += 1;
+	cr_assert_eq(gpuarb_client_tick(much), -EAGAIN);
+	cr_assert_eq(gpuarb_client_leave(much, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(little, NULL), 0);
+	gpuarb_client_close(little);
+	gpuarb_client_close(much);
+}
+
+Test(above, requests_add_up_to_at_most_100)
+{
+	struct gpuarb_client *a = with("a", 0, 60), *b = with("b", 0, 30), *c = NULL;
+	struct gpuarb_options o = t_options(&u_dir, "c");
+	struct gpuarb_change change = {"b", "request", "50"};
+	struct gpuarb_error err = {0};
+
+	o.request_pct = 20;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), -EDQUOT);
+	cr_assert(
+		strstr(err.text,
+			"cannot promise 20 percent of its time to c: 90 of 100 are promised (a has 60, b has 30)"),
+		"%s", err.text);
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), -ENOSPC);
+	cr_assert(strstr(err.text,
+			  "cannot promise 50 percent of its time to b: 60 of 100 are promised (a has 60)"),
+		"%s", err.text);
+	cr_assert_eq(gpuarb_client_set_share(b, 50, 0), -EDQUOT);
+	cr_assert_eq(gpuarb_client_set_share(b, 40, 0), 0);
+	cr_assert_eq(gpuarb_client_set_share(a, 10, 300), 0);
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "%s", err.text);
+	cr_assert_eq(status_of(a).request_pct, 10);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+	gpuarb_client_close(c);
+}

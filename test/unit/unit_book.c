@@ -1,0 +1,521 @@
+/* The tracking core from events alone: what it decides, in every state. */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "preload/book/book.h"
+#include "preload/book/parts.h"
+
+#define KERNEL 77
+#define STREAM 1000
+#define CTX    5
+
+static struct book b;
+static uint64_t now, calls;
+
+static struct book_event event(enum book_event_kind kind)
+{
+	return (struct book_event){
+		.kind = (uint8_t)kind,
+		.fence = BOOK_NO_FENCE,
+		.covers = 1,
+		.now_ns = now,
+		.calls = calls,
+		.look_ns = 2 * MS,
+		.budget_ns = (int64_t)MS,
+		.work = KERNEL,
+		.stream = STREAM,
+		.ctx = CTX,
+	};
+}
+
+static struct book_action tell(struct book_event e)
+{
+	return book_tell(&b, &e);
+}
+
+static void begin(bool limited)
+{
+	now = 1000 * MS;
+	calls = 0;
+	book_init(&b, limited);
+}
+
+static struct book_action ask(uint32_t call)
+{
+	struct book_event e = event(EVENT_ASKED);
+
+	e.call = call | STEP_LOOKED;
+	return tell(e);
+}
+
+static struct book_action entered(int result)
+{
+	struct book_event e = event(EVENT_ENTERED);
+
+	e.result = result;
+	return tell(e);
+}
+
+/* A launch that is let through, takes a microsecond in the driver and is fenced at this place. */
+static struct book_action launch(uint8_t fence)
+{
+	struct book_event e;
+	struct book_action act;
+
+	tell(event(EVENT_LET));
+	now += US;
+	e = event(EVENT_RETURNED);
+	e.at_ns = now - US;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_FENCE);
+	e = event(EVENT_FENCED);
+	e.fence = fence;
+	e.at_ns = now;
+	e.call = act.wake ? CALL_FIRST : 0;
+	return tell(e);
+}
+
+static void enter_and_launch(uint8_t fence)
+{
+	calls++;
+	cr_assert_eq(ask(0).what, ACT_ENTER);
+	entered(0);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_PASS);
+	launch(fence);
+}
+
+static void pass(uint8_t fence, uint64_t end)
+{
+	struct book_event e = event(EVENT_PASSED);
+
+	e.fence = fence;
+	e.at_ns = end;
+	tell(e);
+}
+
+static struct book_action status(struct book_status s)
+{
+	struct book_event e = event(EVENT_STATUS);
+
+	e.status = s;
+	e.status.tail_pct = -1;
+	e.status.turn_left_ns = UINT64_MAX;
+	return tell(e);
+}
+
+static struct book_status limited(int verdict, uint64_t left_ns)
+{
+	return (struct book_status){.verdict = verdict,
+		.core_pct = 30,
+		.running = true,
+		.window_ns = 100 * MS,
+		.window_end_ns = now + 50 * MS,
+		.left_ns = left_ns};
+}
+
+Test(book, the_first_launch_enters_and_the_end_of_the_last_leaves)
+{
+	struct book_action act;
+
+	begin(true);
+	enter_and_launch(0);
+	cr_assert_eq(b.state, BOOK_RUNNING);
+	now += 900 * US;
+	act = tell(event(EVENT_SETTLE));
+	cr_assert_eq(act.what, ACT_FENCES, "the fences are looked at first");
+	pass(0, now - 100 * US);
+	act = tell(event(EVENT_SETTLE));
+	cr_assert_eq(act.what, ACT_LEAVE);
+	/* From the submission, not from the entry. */
+	cr_assert_eq(act.at_ns - b.interval.begin_ns, 800 * US);
+	tell(event(EVENT_LEFT));
+	cr_assert_eq(b.state, BOOK_OUT);
+	cr_assert_eq(b.durations.mean_ns, 800 * US);
+}
+
+Test(book, refused_it_waits_and_entered_it_runs)
+{
+	begin(true);
+	calls++;
+	cr_assert_eq(ask(0).what, ACT_ENTER);
+	entered(-EAGAIN);
+	cr_assert_eq(b.state, BOOK_WAITING);
+	entered(0);
+	cr_assert_eq(b.state, BOOK_RUNNING);
+}
+
+Test(book, without_quota_it_drains_and_launches_wait_for_the_end)
+{
+	struct book_action act;
+
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(b.state, BOOK_DRAINING);
+	cr_assert_not(b.open);
+	act = ask(0);
+	cr_assert_eq(act.what, ACT_WAIT);
+	cr_assert_eq(b.waiters, 1);
+	pass(0, now);
+	act = ask(CALL_AWAKE);
+	cr_assert_eq(b.waiters, 0);
+	cr_assert_eq(act.what, ACT_LEAVE);
+	tell(event(EVENT_LEFT));
+	cr_assert_eq(ask(0).what, ACT_ENTER);
+}
+
+Test(book, quota_that_comes_back_ends_draining)
+{
+	begin(true);
+	enter_and_launch(0);
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(b.state, BOOK_DRAINING);
+	status(limited(0, 20 * MS));
+	cr_assert_eq(b.state, BOOK_RUNNING);
+}
+
+Test(book, a_limited_queue_is_bounded_by_measured_time)
+{
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	for (uint8_t i = 1; i < 4; i++) {
+		if (ask(CALL_ENTERED).what == ACT_WAIT)
+			break;
+		launch(i);
+	}
+	cr_assert_leq(b.queue.ns, QUEUE_NS);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
+}
+
+Test(book, time_in_the_driver_is_not_gpu_time)
+{
+	struct book_event e;
+
+	begin(true);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	tell(event(EVENT_LET));
+	/* It loads for 30 ms, then a kernel of 1 ms runs. */
+	now += 30 * MS;
+	e = event(EVENT_RETURNED);
+	e.at_ns = now - 30 * MS;
+	cr_assert_eq(tell(e).what, ACT_FENCE);
+	e = event(EVENT_FENCED);
+	e.fence = 3;
+	e.at_ns = now;
+	tell(e);
+	now += MS;
+	pass(3, now);
+	cr_assert_eq(b.durations.mean_ns, MS, "nothing is learned from the loading");
+	cr_assert_eq(tell(event(EVENT_SETTLE)).at_ns - b.interval.begin_ns, MS);
+}
+
+Test(book, a_call_that_is_in_the_driver_for_long_does_not_keep_the_interval)
+{
+	begin(true);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	tell(event(EVENT_LET));
+	now += IN_DRIVER_NS / 2;
+	cr_assert_eq(tell(event(EVENT_SETTLE)).what, ACT_NONE);
+	now += IN_DRIVER_NS;
+	cr_assert_eq(tell(event(EVENT_SETTLE)).what, ACT_LEAVE);
+	tell(event(EVENT_LEFT));
+	/* Back from there, there is work. */
+	cr_assert_eq(tell(event(EVENT_RETURNED)).what, ACT_RESUME);
+}
+
+Test(book, no_fence_stands_between_the_two_of_a_programmatic_dependent_launch)
+{
+	struct book_event e;
+	struct book_action act;
+
+	begin(true);
+	enter_and_launch(0);
+	/* The first time nobody knows. */
+	e = event(EVENT_ASKED);
+	e.call = CALL_ENTERED | CALL_DEPENDENT | STEP_LOOKED;
+	e.work = KERNEL + 1;
+	calls++;
+	cr_assert_eq(tell(e).what, ACT_PASS);
+	tell(event(EVENT_LET));
+	e.kind = EVENT_RETURNED;
+	cr_assert_eq(tell(e).what, ACT_FENCE);
+	e.kind = EVENT_FENCED;
+	e.fence = 1;
+	tell(e);
+	/* Then the first of the two is not fenced, whatever the queue, and the second passes also while it drains. */
+	status(limited(0, 20 * MS));
+	calls++;
+	tell(event(EVENT_LET));
+	act = tell(event(EVENT_RETURNED));
+	cr_assert_eq(act.what, ACT_CREDIT);
+	cr_assert(act.carry);
+	status(limited(-EDQUOT, 0));
+	e = event(EVENT_ASKED);
+	e.call = CALL_DEPENDENT | STEP_LOOKED;
+	e.covers = 2;
+	cr_assert_eq(tell(e).what, ACT_PASS);
+}
+
+Test(book, hundreds_of_kernels_keep_their_own_lengths)
+{
+	struct durations d = {0};
+
+	for (int round = 0; round < 4; round++)
+		for (uint64_t k = 1; k <= 300; k++)
+			durations_learn(&d, durations_key(0x7f0000000000 + k * 4096, 128), 1, k * US, true);
+	for (uint64_t k = 1; k <= 300; k++)
+		cr_assert_eq(durations_expect(&d, durations_key(0x7f0000000000 + k * 4096, 128), 1), k * US);
+}
+
+Test(book, one_kernel_with_two_grids_has_two_lengths)
+{
+	struct durations d = {0};
+	uint64_t small = durations_key(4096, 8), large = durations_key(4096, 8000);
+
+	for (int i = 0; i < 8; i++) {
+		durations_learn(&d, small, 1, 10 * US, true);
+		durations_learn(&d, large, 1, 5 * MS, false);
+	}
+	cr_assert_eq(durations_expect(&d, small, 1), 10 * US);
+	cr_assert_eq(durations_expect(&d, large, 1), 5 * MS);
+	cr_assert_eq(durations_find(&d, small)->alone_ns, 10 * US);
+	cr_assert_eq(durations_find(&d, large)->alone_ns, 0, "never seen alone");
+}
+
+Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alternates)
+{
+	struct book_status s;
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	s = limited(0, 20 * MS);
+	s.others = 1;
+	status(s);
+	for (uint8_t i = 1; i <= 2; i++) {
+		ask(CALL_ENTERED);
+		launch(i);
+		now += 30 * MS;
+		status(s);
+		e = event(EVENT_PASSED);
+		e.fence = i;
+		e.at_ns = now;
+		cr_assert_eq(tell(e).alternates, i == 2, "twice is no accident");
+	}
+	cr_assert_eq(b.durations.mean_ns, MS);
+}
+
+Test(book, credit_is_given_only_behind_fenced_work_that_has_not_ended)
+{
+	begin(true);
+	enter_and_launch(0);
+	cr_assert_not(b.open, "a limited client that has just begun gets none");
+	begin(false);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	/* In the midst of many. */
+	b.interval.apart_ns = 0;
+	b.program.called_ns = now;
+	cr_assert_gt(launch(0).n, 0, "an unlimited one alone does");
+	cr_assert(b.open);
+	/* Not while a stream captures: what is captured would count as work. */
+	begin(false);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	/* In the midst of many. */
+	b.interval.apart_ns = 0;
+	b.program.called_ns = now;
+	struct book_event e = event(EVENT_FENCED);
+	e.facts = FACT_CAPTURES;
+	e.fence = 0;
+	cr_assert_eq(tell(e).n, 0);
+}
+
+Test(book, what_passed_unfenced_is_asked_about_and_its_time_is_counted_as_estimated)
+{
+	struct book_action act;
+	struct book_event e;
+
+	begin(false);
+	enter_and_launch(0);
+	b.interval.unfenced = true;
+	calls += 3;
+	now += MS;
+	pass(0, now);
+	e = event(EVENT_SETTLE);
+	e.unfenced = 3;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_STREAMS);
+	now += 10 * MS;
+	e = event(EVENT_IDLE);
+	e.unfenced = 3;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_LEAVE);
+	tell(event(EVENT_LEFT));
+	cr_assert_gt(b.interval.estimated_ns, 0);
+	cr_assert_gt(b.interval.again_ns, now, "the streams are looked at again");
+}
+
+Test(book, what_is_queued_and_never_ends_is_let_past)
+{
+	struct book_action act = {0};
+
+	begin(true);
+	enter_and_launch(0);
+	b.durations.mean_ns = MS;
+	status(limited(0, 20 * MS));
+	ask(CALL_ENTERED);
+	launch(1);
+	now += MS;
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
+	now += STUCK_NS + MS;
+	status(limited(0, 20 * MS));
+	act = ask(CALL_ENTERED | CALL_AWAKE);
+	cr_assert_eq(b.queue.parked, 2);
+	if (act.what == ACT_WAIT)
+		act = ask(CALL_ENTERED | CALL_AWAKE);
+	cr_assert_eq(act.what, ACT_PASS);
+}
+
+Test(book, the_tracker_sleeps_until_the_expected_end)
+{
+	struct book_event e;
+	struct book_action act;
+
+	begin(true);
+	b.durations.mean_ns = MS;
+	durations_learn(&b.durations, KERNEL, 1, MS, true);
+	enter_and_launch(0);
+	status(limited(0, 20 * MS));
+	e = event(EVENT_TIMER);
+	e.call = STEP_CHECKED;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_LOOK);
+	cr_assert_leq(act.ns, MS + LOOK_NS);
+	now += MS + 2 * LOOK_NS;
+	e = event(EVENT_TIMER);
+	e.call = STEP_CHECKED;
+	cr_assert_eq(tell(e).what, ACT_FENCES);
+}
+
+Test(book, who_is_back_at_once_keeps_its_turn)
+{
+	struct book_status s;
+	struct book_action act;
+	struct book_event e;
+
+	begin(true);
+	for (int i = 0; i < 3; i++) {
+		enter_and_launch(0);
+		s = limited(0, 20 * MS);
+		s.turns = true;
+		s.others = 0;
+		status(s);
+		now += MS;
+		pass(0, now);
+		act = tell(event(EVENT_SETTLE));
+		cr_assert_eq(act.what, ACT_LEAVE);
+		e = event(EVENT_LEFT);
+		e.result = act.ns > 0;
+		tell(e);
+		now += 20 * US;
+	}
+	cr_assert_gt(act.ns, 0);
+	cr_assert_eq(b.state, BOOK_KEPT);
+	now += 10 * MS;
+	cr_assert_eq(tell(event(EVENT_TIMER)).what, ACT_GIVE_WAY);
+	cr_assert_eq(b.state, BOOK_OUT);
+}
+
+Test(book, a_context_that_goes_takes_its_fences_along)
+{
+	begin(true);
+	enter_and_launch(0);
+	tell(event(EVENT_FORGOTTEN));
+	cr_assert_eq(b.queue.count, 0);
+	cr_assert_eq(b.queue.launches, 0);
+	cr_assert_eq(b.queue.ns, 0);
+}
+
+Test(book, without_a_segment_everything_passes)
+{
+	struct book_event e;
+
+	begin(true);
+	e = event(EVENT_LOST);
+	e.result = -1;
+	tell(e);
+	cr_assert(b.broken);
+	cr_assert(b.open);
+	cr_assert_eq(ask(0).what, ACT_PASS);
+}
+
+Test(book, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gate)
+{
+	struct book_status s;
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	s = limited(0, 20 * MS);
+	s.above_present = s.gated = true;
+	status(s);
+	cr_assert_eq(b.others.below_ns, QUEUE_BELOW_NS);
+	e = event(EVENT_ASKED);
+	e.facts = FACT_CLOSED;
+	e.call = STEP_LOOKED;
+	cr_assert_eq(tell(e).what, ACT_CHECK);
+	s.verdict = -EAGAIN;
+	status(s);
+	cr_assert_eq(b.state, BOOK_DRAINING);
+}
+
+/* Any events in any order: no count goes below zero, no state is unknown. */
+Test(book, no_order_of_events_breaks_it)
+{
+	uint32_t seed = 1;
+
+	for (int world = 0; world < 200; world++) {
+		begin(world & 1);
+		for (int i = 0; i < 500; i++) {
+			struct book_event e;
+
+			seed = seed * 1664525 + 1013904223;
+			now += seed >> 22;
+			calls += seed >> 31;
+			e = event((seed >> 8) % EVENT_KINDS);
+			e.fence = (uint8_t)((seed >> 13) % 66);
+			e.facts = (uint16_t)((seed >> 5) & 63);
+			e.call = seed & 0x1f03ff;
+			if (!b.waiters)
+				e.call &= ~(uint32_t)CALL_AWAKE;
+			e.covers = 1 + (seed >> 29);
+			e.at_ns = now - (seed >> 24);
+			e.result = (seed >> 20) % 5 ? 0 : -EAGAIN;
+			e.status = limited((seed >> 16) % 3 ? 0 : -EDQUOT, MS);
+			if (e.kind == EVENT_LOST)
+				e.result = 0;
+			tell(e);
+			cr_assert_lt(b.state, BOOK_STATES);
+			cr_assert_leq(b.queue.count, BOOK_FENCES);
+			cr_assert_lt(b.queue.launches, 1000);
+			cr_assert_lt(b.waiters, 1000);
+			cr_assert_lt(b.inside, 1000);
+		}
+	}
+}

@@ -1,0 +1,365 @@
+/* Taking turns, with a clock by hand: when a turn ends, what a waiter keeps, what a stay says about others.
+ */
+#include "test/unit/unit_clients.h"
+
+#include "shm/policy/policy.h"
+
+static struct gpuarb_client *holder, *waiter;
+
+static void open_two(void)
+{
+	u_begin(NULL);
+	holder = u_client("holder", 0);
+	waiter = u_client("waiter", 50);
+	u_set("grace_ms", "600000");
+}
+
+static void close_two(void)
+{
+	cr_assert_eq(arb_check(&holder->seg, t_say, NULL), 0);
+	gpuarb_client_close(holder);
+	gpuarb_client_close(waiter);
+	u_end();
+}
+
+TestSuite(turns, .init = open_two, .fini = close_two);
+
+/* Stands in the queue without sleeping there. */
+static void queue_up(struct gpuarb_client *c)
+{
+	struct arb_snap s;
+
+	gpuarb_client_tick(c);
+	c->waiting_since = u_clock_ns;
+	arb_store64(&c->seg.slots[c->me.slot].wait_since_ns, u_clock_ns);
+	c->move.queue = true;
+	cr_assert_eq(arb_running_enter(&c->me, arb_client_move(c, 0), &s), -EAGAIN);
+}
+
+static uint64_t left(struct gpuarb_client *c)
+{
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.left_ns;
+}
+
+Test(turns, one_ends_when_others_wait_and_not_before)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	u_clock_ns += 250 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "nobody waits");
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 90 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "it has not lasted a window");
+	u_clock_ns += 11 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN, "the place is the waiter's");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+Test(turns, one_is_a_slice_where_it_is_fair)
+{
+	u_set("policy", "fair");
+	u_set("slice_ms", "10");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 9 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+}
+
+Test(turns, one_ends_at_once_for_who_counts_for_more)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "the same priority");
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 90), 0);
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 10), 0);
+	cr_assert_eq(gpuarb_client_tick(holder), 0, "less");
+}
+
+/* One that waits for each piece of its work has none in between, and is back at once. */
+Test(turns, who_is_back_soon_keeps_its_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, MS), 0, "nobody waits: there is nothing to keep");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	for (int i = 0; i < 100; i++) {
+		cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+		cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN, "the place is kept");
+		queue_up(waiter);
+		u_clock_ns += MS;
+		cr_assert_eq(arb_check(&holder->seg, t_say, NULL), 0);
+		cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	}
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN, "pauses do not make it longer");
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0, "it is over");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+/* Out and in with another weight: nobody comes in between, and it is the same turn. */
+Test(turns, who_changes_its_weight_keeps_its_turn)
+{
+	struct gpuarb_work light = {.weight = 3};
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, &light), 0);
+	queue_up(waiter);
+	u_clock_ns += 90 * MS;
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_pause(holder, 0, MS), 1);
+	cr_assert_eq(gpuarb_client_resume(holder), 0);
+	cr_assert_eq(u_futex.nwoken, 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
+	queue_up(waiter);
+	u_clock_ns += 10 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+}
+
+Test(turns, who_does_not_come_back_is_not_waited_for)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0, "without a word of the other");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "it gives its place away");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0, "and is not in the queue");
+}
+
+Test(turns, what_is_kept_is_not_beyond_the_quota)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	u_clock_ns += 60 * MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, MS), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+}
+
+/* If it comes late and nobody has taken the place, it is still the same turn: it would never end. */
+Test(turns, who_comes_late_gets_no_new_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	for (int i = 0; i < 25; i++) {
+		cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1, "%d", i);
+		u_clock_ns += 4 * MS;
+		cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	}
+	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+
+	/* Somebody has had the place meanwhile. */
+	queue_up(holder);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	u_clock_ns += 40 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	u_clock_ns += 40 * MS;
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1, "a turn of its own");
+}
+
+/* Who gives its place away when it is another's already takes nothing from that one. */
+Test(turns, who_gives_way_late_ends_nobodys_turn)
+{
+	struct gpuarb_client *third = u_client("third", 0);
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_clock_ns += 2 * MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(third);
+	u_futex.nwoken = 0;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(u_futex.nwoken, 0, "there is no place for anybody");
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	gpuarb_client_close(third);
+}
+
+/* The place is one's that does not come. Others who ask now and then get it when that has lapsed. */
+Test(turns, a_reservation_gets_no_longer_because_others_give_up)
+{
+	struct gpuarb_client *third = u_client("third", 0);
+	int tries = 0;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	while (gpuarb_client_wait(third, NULL, MS) == -ETIMEDOUT)
+		cr_assert(++tries < 10);
+	cr_assert_eq(gpuarb_client_leave(third, 0), 0);
+
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	queue_up(holder);
+	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_wait(third, NULL, MS), -ETIMEDOUT);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_wait(third, NULL, MS), 0);
+	gpuarb_client_close(third);
+}
+
+Test(turns, what_is_kept_is_not_beyond_the_turn)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += 99 * MS;
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 50 * MS), 1);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+Test(turns, who_pauses_twice_does_not_stay_in_the_queue)
+{
+	struct arb_snap s;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0, "it was out already");
+	cr_assert_eq(arb_running_read(&holder->seg, &s), 0);
+	cr_assert_not(arb_bit_test(s.waiting, holder->me.slot));
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+}
+
+/* Who counts for more does not wait for one that is not there, nor for one that has just been woken. */
+Test(turns, nothing_is_kept_from_who_counts_for_more)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_set_limits(waiter, 0, 0, 90), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
+}
+
+/* One that idles in between was not kept from using its quota. */
+Test(turns, who_pauses_saves_nothing)
+{
+	struct gpuarb_client_status status;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	for (int i = 0; i < 5; i++) {
+		cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
+		u_clock_ns = status.window_end_ns - 10 * MS;
+		cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+		queue_up(holder);
+		u_clock_ns += 9 * MS;
+		cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
+		u_clock_ns += 2 * MS;
+		cr_assert_eq(left(waiter), 50 * MS, "%lu", (unsigned long)left(waiter));
+		cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	}
+}
+
+/* A waiter that looks while a place is kept looks again when it is no longer. */
+static void nobody_acts(void)
+{
+	cr_assert(u_futex.nslept < 3, "%d", u_futex.nslept);
+}
+
+Test(turns, a_place_that_lapses_is_not_overslept)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_futex.nslept = 0;
+	u_futex.while_asleep = nobody_acts;
+	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000 * MS), 0);
+	cr_assert(u_futex.slept_ns <= 2 * MS + MS / 10, "%lu", (unsigned long)u_futex.slept_ns);
+}
+
+Test(turns, all_at_once_has_none)
+{
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	u_clock_ns += 150 * MS;
+	cr_assert_eq(gpuarb_client_tick(holder), 0);
+}
+
+Test(turns, a_waiter_keeps_what_it_could_not_use)
+{
+	uint64_t first;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	first = left(waiter);
+	cr_assert(first <= 50 * MS, "%lu", (unsigned long)first);
+	u_clock_ns += 200 * MS;
+	cr_assert_eq(left(waiter), first + 100 * MS, "two windows went by");
+	u_clock_ns += 100000 * MS;
+	cr_assert_eq(left(waiter), (1 + ARB_SAVED_WINDOWS) * 50 * MS, "but not for ever");
+}
+
+Test(turns, who_does_not_wait_saves_nothing)
+{
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	gpuarb_client_tick(waiter);
+	u_clock_ns += 1000 * MS;
+	cr_assert_eq(left(waiter), 50 * MS);
+}
+
+Test(turns, a_stay_tells_about_the_others)
+{
+	struct gpuarb_work light = {.weight = 3};
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert(gpuarb_client_stay(holder).steady, "nobody came or went");
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, &light), 0);
+	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
+	cr_assert(gpuarb_client_stay(waiter).steady);
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
+	cr_assert_not(gpuarb_client_stay(holder).steady, "somebody came and went");
+}

@@ -1,0 +1,43 @@
+/* The heap of those who are due: a part of sched.c, in which nobody waits for anything. */
+#ifndef WORLD_DUE_H
+#define WORLD_DUE_H
+
+#include "test/world/world.h"
+
+/* Four children each: the heap is flat, and those that are compared lie side by side. */
+#define DUE_CHILDREN 4
+
+static inline bool world_due_before(const struct world_due *a, const struct world_due *b)
+{
+	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->tie < b->tie;
+}
+
+static inline void world_due_put(unsigned i, const struct world_due *d)
+{
+	world.heap[i] = *d;
+	d->thread->place = i + 1;
+}
+
+static inline void world_due_sift(unsigned i, struct world_due d)
+{
+	unsigned child, least, end;
+
+	while (i && world_due_before(&d, &world.heap[(i - 1) / DUE_CHILDREN])) {
+		world_due_put(i, &world.heap[(i - 1) / DUE_CHILDREN]);
+		i = (i - 1) / DUE_CHILDREN;
+	}
+	while ((child = DUE_CHILDREN * i + 1) < world.nheap) {
+		least = child;
+		end = child + DUE_CHILDREN < world.nheap ? child + DUE_CHILDREN : world.nheap;
+		while (++child < end)
+			if (world_due_before(&world.heap[child], &world.heap[least]))
+				least = child;
+		if (!world_due_before(&world.heap[least], &d))
+			break;
+		world_due_put(i, &world.heap[least]);
+		i = least;
+	}
+	world_due_put(i, &d);
+}
+
+#endif

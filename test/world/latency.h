@@ -1,0 +1,10 @@
+/* Requests with a high priority beside a greedy client with a low one, in virtual time. */
+#ifndef WORLD_LATENCY_H
+#define WORLD_LATENCY_H
+
+#include "test/world/cases.h"
+
+/* Those whose names match. Adds to *n how many; returns how many failed. */
+int latency_run(const struct case_options *o, int *n);
+
+#endif

@@ -1,0 +1,130 @@
+#include "test/world/lending.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/devices.h"
+#include "test/sim/device/model.h"
+#include "test/world/faults.h"
+#include "test/world/gpu.h"
+#include "test/world/judge.h"
+#include "test/world/program.h"
+
+enum { OWNER, BORROWER, PROGRAMS };
+enum what { COMES_BACK, KILLED, STOPPED };
+
+/* What is lent comes back, or goes on being lent, within so long; over the time after that it is judged. */
+#define WITHIN_NS (20 * WORLD_MS)
+#define OVER_NS   (100 * WORLD_MS)
+/* Stopped for so long: nobody stops for one that has not been heard of for 20 ms, and its heartbeat may be 8 ms old. */
+#define STOPPED_NS (2 * WORLD_S)
+#define LOOK_NS    (WORLD_MS / 2)
+
+static const struct {
+	const char *name;
+	enum what what;
+	uint64_t within_ns;
+	double least; /* percent of the GPU's time, of the owner or of the borrower */
+} lendings[] = {
+	{"request-back", COMES_BACK, WITHIN_NS, 50},
+	{"request-killed", KILLED, WITHIN_NS, 99},
+	{"request-stopped", STOPPED, WITHIN_NS + 10 * WORLD_MS, 99},
+};
+
+static struct program programs[PROGRAMS];
+
+static uint64_t device_ns(unsigned i)
+{
+	static struct sim_process_state list[SIM_MAX_PROCS];
+	int n = sim_snapshot(0, NULL, true, list, SIM_MAX_PROCS);
+
+	for (int j = 0; j < n; j++)
+		if (list[j].pid == (int)(1000 + programs[i].process[0]->number))
+			return list[j].device_ns;
+	return 0;
+}
+
+static void start(unsigned i, const char *line, uint64_t at_ns)
+{
+	program_prepare(&programs[i], i == OWNER ? "owner" : "borrower", 0, line);
+	program_start(&programs[i], at_ns);
+}
+
+/* Percent of the GPU's time, after so long. */
+static double share(unsigned i, uint64_t after_ns)
+{
+	uint64_t before;
+
+	world_run(world.now_ns + after_ns, judge_step);
+	before = device_ns(i);
+	world_run(world.now_ns + OVER_NS, judge_step);
+	return 100 * (double)(device_ns(i) - before) / (double)OVER_NS;
+}
+
+static double run(enum what what, uint64_t within_ns, uint64_t seed)
+{
+	double got;
+
+	world_begin(seed);
+	faults = (struct faults){0};
+	world_quiet();
+	world_gpu_begin();
+	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
+	judge_begin();
+	start(BORROWER, "--kernel-us=20 --duration=10", world.now_ns);
+	start(OWNER, "--kernel-us=20 --duration=10 GPUARB_REQUEST=50",
+		world.now_ns + (what == COMES_BACK ? WORLD_S : WORLD_MS));
+	world_run(world.now_ns + WORLD_S, judge_step);
+	if (what == COMES_BACK) {
+		/* From its first work on, which began at most one look ago. */
+		while (!device_ns(OWNER) && !world.failed)
+			world_run(world.now_ns + LOOK_NS, judge_step);
+		got = share(OWNER, within_ns - LOOK_NS);
+	} else {
+		if (what == KILLED)
+			world_kill(programs[OWNER].process[0]);
+		else
+			world_stop(programs[OWNER].process[0], STOPPED_NS);
+		got = share(BORROWER, within_ns);
+	}
+	if (world.failed)
+		world_tell();
+	judge_end();
+	world_end();
+	return got;
+}
+
+int lending_run(const struct case_options *o, int *n)
+{
+	struct device_environment before;
+	int bad = 0;
+
+	/* Never by a pattern that means limits. */
+	if (strncmp(o->pattern, "request", 7))
+		return 0;
+	for (size_t i = 0; i < sizeof(lendings) / sizeof(lendings[0]); i++) {
+		double got;
+		bool failed;
+
+		if (fnmatch(o->pattern, lendings[i].name, 0))
+			continue;
+		device_settings_apply(&before, devices[0].settings);
+		setenv("GPUSIM_UUID", WORLD_GPU, 1);
+		got = run(lendings[i].what, lendings[i].within_ns, o->seed);
+		failed = world.failed || got < lendings[i].least;
+		device_settings_restore(&before);
+		(*n)++;
+		bad += failed;
+		if (o->json)
+			json_array_append_new(
+				o->json, json_pack("{s:s,s:f,s:f,s:b}", "case", lendings[i].name, "attained",
+						 got, "least", lendings[i].least, "failed", failed));
+		else if (!o->brief || failed)
+			printf("%-24s %6.2f percent from %u ms on (at least %.0f)  %s\n", lendings[i].name,
+				got, (unsigned)(lendings[i].within_ns / WORLD_MS), lendings[i].least,
+				failed ? "FAILED" : "ok");
+	}
+	return bad;
+}

@@ -1,0 +1,10 @@
+/* The cases of bench_memory with programs that fit into the GPU's memory, or do not and take turns. */
+#ifndef WORLD_TURNS_H
+#define WORLD_TURNS_H
+
+#include "test/world/cases.h"
+
+/* Those whose names match, or all by the name "memory". Adds to *n how many; returns how many failed. */
+int turns_run(const struct case_options *o, int *n);
+
+#endif

@@ -1,0 +1,167 @@
+#include "tools/common/cli_gpu.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpuarb/control.h"
+
+#include "tools/common/cli.h"
+#include "shm/client/control_segment.h"
+#include "tools/common/nvml_child.h"
+#include "shm/segment/segment.h"
+
+/* For a number beside a name, nobody waits longer than this. */
+#define NUMBER_MS 2000
+
+static struct nvml_gpu known[NVML_GPUS_MOST];
+
+static bool is_uuid(const char *text)
+{
+	return strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0;
+}
+
+/* Limits may have been set before anybody used it. */
+static bool has_settings(const char *dir, const char *gpu)
+{
+	struct arb_control_map map;
+
+	if (!arb_segment_name_ok(gpu) ||
+		arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, NULL) < 0)
+		return false;
+	arb_control_map_close(&map);
+	return true;
+}
+
+static const char *by_number(const char *wanted)
+{
+	const char *uuid;
+	int n;
+
+	uuid = cli_gpu_known(wanted, &n);
+	if (n < 0)
+		die("GPU %s: numbers are the driver's, and there is none to ask; name it by its UUID",
+			wanted);
+	if (!uuid)
+		die("there is no GPU %s; the driver knows %d, counted from 0", wanted, n);
+	return uuid;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+bool cli_gpu_is_all(const char *wanted)
+{
+	return strcmp(wanted, "all") == 0;
+}
+
+int cli_gpu_all(const char *dir, char names[CLI_GPUS_MOST][ARB_UUID_BYTES])
+{
+	struct gpuarb_error err = {0};
+	int n = gpuarb_control_list(dir, names, CLI_GPUS_MOST, &err);
+
+	if (n < 0)
+		die("%s", err.text);
+	n = n > CLI_GPUS_MOST ? CLI_GPUS_MOST : n;
+	qsort(names, (size_t)n, sizeof(names[0]), by_name);
+	return n;
+}
+
+const char *cli_gpu(const char *dir, const char *wanted)
+{
+	static char names[CLI_GPUS_MOST][ARB_UUID_BYTES];
+	const char *found = NULL;
+	int n, matches = 0;
+
+	if (wanted && *wanted >= '0' && *wanted <= '9')
+		return by_number(wanted);
+	n = cli_gpu_all(dir, names);
+	for (int i = 0; i < n; i++) {
+		if (wanted && strcmp(names[i], wanted) == 0)
+			return names[i];
+		if (!wanted || strncmp(names[i], wanted, strlen(wanted)) == 0) {
+			found = names[i];
+			matches++;
+		}
+	}
+	if (matches == 1)
+		return found;
+	if (matches > 1)
+		die("%d GPUs have a segment%s%s, %s among them; name one with --gpu", matches,
+			wanted ? " and begin with " : "", wanted ? wanted : "", found);
+	if (!wanted)
+		die("no GPU has a segment yet; name one with --gpu");
+	if (has_settings(dir, wanted))
+		return wanted;
+	if (!arb_segment_name_is_uuid(wanted))
+		die("there is no GPU '%.70s': a GPU is named by its number or UUID (see nvidia-smi -L), or "
+		    "by "
+		    "the beginning of one that has a segment",
+			wanted);
+	if (!cli_gpu_known(wanted, &n) && n >= 0)
+		die("there is no GPU '%.70s': it has no segment, and the driver knows none with this UUID "
+		    "(see nvidia-smi -L)",
+			wanted);
+	return wanted;
+}
+
+static const struct nvml_gpu *find(const char *wanted, int *count)
+{
+	const char *why;
+
+	*count = nvml_list(known, &why);
+	/* The driver takes the beginning of a UUID as well. */
+	for (int i = 0; i < *count && i < NVML_GPUS_MOST; i++)
+		if (strcmp(known[i].index, wanted) == 0 ||
+			(is_uuid(wanted) && strncmp(known[i].uuid, wanted, strlen(wanted)) == 0))
+			return &known[i];
+	return NULL;
+}
+
+const char *cli_gpu_known(const char *wanted, int *count)
+{
+	const struct nvml_gpu *gpu = find(wanted, count);
+
+	return gpu ? gpu->uuid : NULL;
+}
+
+struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted)
+{
+	struct nvml_gpu gpu = {.index = ""};
+	const struct nvml_gpu *driver;
+	int count;
+
+	driver = find(wanted, &count);
+	if (driver)
+		return *driver;
+	if (!arb_segment_name_ok(wanted) || !arb_segment_exists(arb_control_dir(dir), wanted)) {
+		if (count >= 0)
+			die("there is no GPU '%.70s'; the driver knows %d, by number and UUID: see "
+			    "gpuarb-node "
+			    "--list",
+				wanted, count);
+		if (!arb_segment_name_is_uuid(wanted))
+			die("there is no GPU '%.70s': without a driver to ask, a GPU is named by its whole "
+			    "UUID",
+				wanted);
+	}
+	snprintf(gpu.uuid, sizeof(gpu.uuid), "%s", wanted);
+	return gpu;
+}
+
+const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT])
+{
+	static struct nvml_gpu list[NVML_GPUS_MOST];
+	static int count = -1;
+
+	if (count < 0)
+		count = nvml_child_list(list, NUMBER_MS);
+	snprintf(to, CLI_GPU_TEXT, "%s", uuid);
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i].uuid, uuid) == 0)
+			snprintf(to, CLI_GPU_TEXT, "%s (GPU %s)", uuid, list[i].index);
+	return to;
+}

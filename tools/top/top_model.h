@@ -1,0 +1,141 @@
+/*
+ * What gpuarb-top knows: the last picture of each GPU, and what the numbers were over the last minutes. Pure:
+ * pictures and events go in, numbers come out; no clock, no files, no terminal.
+ */
+#ifndef TOOLS_TOP_MODEL_H
+#define TOOLS_TOP_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpuarb/control.h"
+
+#include "tools/common/nonclients.h"
+
+#define TOP_GPUS    64
+#define TOP_SAMPLES 640 /* at most one per 100 ms: a minute and a little */
+#define TOP_SPANS   3
+#define TOP_BUCKETS 512 /* seconds of a GPU's history */
+#define TOP_SPARK   64  /* seconds of an account's */
+#define TOP_EVENTS  4096
+/* NVML's figure is of whole percents over periods of its own: so long, and so much more than the bills, is worth a
+ * warning. */
+#define TOP_UNBILLED_S     10
+#define TOP_UNBILLED_LEAST 0.10
+
+extern const unsigned top_span_s[TOP_SPANS]; /* 1, 10, 60 */
+
+enum top_state {
+	TOP_GONE, /* nobody is attached, or lives */
+	TOP_IDLE,
+	TOP_RUNNING,
+	TOP_THROTTLED, /* its quota is used up */
+	TOP_WAITING,   /* for its turn */
+	TOP_MEMORY,    /* for memory */
+	TOP_PRESSURE,  /* for the GPU's utilisation to fall */
+	TOP_EVICTED,
+	TOP_STATES
+};
+
+/* A share of the GPU's time, if it has been watched for long enough. */
+struct top_share {
+	bool known;
+	double value;
+};
+
+/* Shares of a second each, the newest last, in thousandths. */
+struct top_history {
+	unsigned count;
+	uint16_t permille[TOP_BUCKETS];
+};
+
+struct top_account {
+	struct gpuarb_view_account now; /* as in the last picture that had it */
+	bool present;
+	bool open;                  /* its processes are shown */
+	uint64_t used[TOP_SAMPLES]; /* by the number of the sample */
+	uint64_t since;             /* the number of the first sample that has it */
+	uint64_t seen_ns;           /* when it was last in a picture */
+	uint64_t bucket_used;
+	struct top_share share[TOP_SPANS];
+	unsigned spark_count;
+	uint16_t spark[TOP_SPARK];
+
+	/* Of its processes together. */
+	enum top_state state;
+	unsigned processes, running, waiting;
+	unsigned queue_place; /* of the first in the queue; 0: none waits */
+	unsigned priority;
+	uint64_t throttled_ns, waited_ns;
+	uint64_t wait_since_ns; /* of the longest wait; 0: none */
+	unsigned admission_waiting;
+	const char *command, *container; /* if all have the same; else NULL */
+};
+
+struct top_event {
+	struct gpuarb_event e;
+	char account[ARB_NAME_BYTES];
+};
+
+struct top_gpu {
+	const struct gpuarb_picture *picture; /* the last one; NULL before the first */
+	char name[96];                        /* of the model; empty: not known */
+	char index[24];                       /* as the driver counts; empty: not known */
+	struct nonclients others;             /* what NVML says of the device, and who is no client */
+	uint64_t real_minus_mono_ns;          /* makes a time of day of the clients' clock */
+
+	uint64_t samples; /* how many there have been */
+	uint64_t at_ns[TOP_SAMPLES];
+	uint64_t busy[TOP_SAMPLES];
+	struct top_share share[TOP_SPANS];
+	struct top_history history;
+	uint64_t bucket_ns, bucket_busy;
+
+	/* NVML's utilisation added up, and since when it has been known without a gap; 0: it is not known. */
+	uint64_t device[TOP_SAMPLES];
+	uint64_t device_since_ns;
+	struct top_share unbilled; /* of the last TOP_UNBILLED_S: what NVML saw and nobody was billed for */
+
+	struct top_account **accounts;
+	unsigned naccounts, room;
+	struct top_account *by_index[2 * ARB_SLOTS_MAX]; /* where it was last; the name decides */
+	/* Of each client in the picture. */
+	struct top_share client_share[ARB_SLOTS_MAX];
+	enum top_state client_state[ARB_SLOTS_MAX];
+
+	/* By slot: whose numbers these are, and when its wait for quota began (0: it does not wait). */
+	struct {
+		unsigned generation;
+		uint64_t used_ns, at_ns, throttled_since_ns;
+		unsigned host_pid; /* its pid where we are; 0: not known */
+		uint64_t pid_again_ns;
+	} slot[ARB_SLOTS_MAX];
+
+	struct top_event events[TOP_EVENTS]; /* by number */
+	uint64_t nevents;                    /* how many there have been */
+};
+
+const char *top_state_name(enum top_state state);
+
+/* Its UUID, with the driver's number behind it where that is known: "GPU-465b... (GPU 0)". Returns `to`. */
+char *top_gpu_text(const struct top_gpu *gpu, char *to, size_t size);
+
+/* Takes in what happened; before the picture that was read after it. */
+void top_gpu_event(struct top_gpu *gpu, const struct gpuarb_event *event, const char *account);
+/* Takes in a picture, which must stay where it is until the next one. False: out of memory. */
+bool top_gpu_update(struct top_gpu *gpu, const struct gpuarb_picture *picture);
+void top_gpu_clear(struct top_gpu *gpu);
+
+struct top_account *top_gpu_account(const struct top_gpu *gpu, const char *name);
+/* The account of the picture's client, or NULL. */
+struct top_account *top_gpu_owner(const struct top_gpu *gpu, const struct gpuarb_view_client *client);
+
+/* Since when a client waits for its turn, for memory or to be admitted; 0: it does not. */
+uint64_t top_client_wait_since_ns(const struct gpuarb_view_client *client);
+/* How long a client has been refused for quota, with what is still going on. */
+uint64_t top_client_throttled_ns(const struct top_gpu *gpu, const struct gpuarb_view_client *client);
+/* The limits of the active accounts that have one, added up. */
+uint64_t top_gpu_limits_ppm(const struct top_gpu *gpu);
+
+#endif
