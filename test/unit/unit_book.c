@@ -392,6 +392,31 @@ Test(book, what_is_queued_and_never_ends_is_let_past)
 	cr_assert_eq(act.what, ACT_PASS);
 }
 
+Test(book, what_once_waited_for_later_work_queues_no_more_than_a_window_of_it)
+{
+	uint8_t n = 0;
+
+	begin(true);
+	enter_and_launch(n++);
+	b.queue.least = 20;
+	status(limited(0, 20 * MS));
+	durations_learn(&b.durations, KERNEL, 1, MS, true);
+	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
+		launch(n++);
+	cr_assert_eq(n, 20, "short kernels: as many as had to be queued once");
+
+	begin(true);
+	enter_and_launch(n = 0);
+	n++;
+	b.queue.least = 20;
+	status(limited(0, 20 * MS));
+	durations_learn(&b.durations, KERNEL, 1, 30 * MS, true);
+	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
+		launch(n++);
+	cr_assert_leq(b.queue.ns, 100 * MS);
+	cr_assert_leq(n, 5, "%u kernels of 30 ms are queued", n);
+}
+
 Test(book, the_tracker_sleeps_until_the_expected_end)
 {
 	struct book_event e;
