@@ -112,15 +112,15 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 
 	if (partner_passed(b, f, end, took)) {
 		queue_widen(b, f->launches, now);
+	} else if (queue_has_waited(b, f, end)) {
+		if (q->least < q->needed && (q->chances > 1 || !queue_let_past_behind(b, f)))
+			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
 	} else if (b->others.stalls) {
 		/* Perhaps it has waited for a partner; perhaps it is just long. It teaches twice of what was known at
 		 * most: one that is long each time is soon known to be, one that waits now and then is not. And no more
 		 * than half a second, so that one that waits for a partner that has died is soon seen to. */
 		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, 5 * OUTLAST_NS));
 		queue_widen(b, f->launches, now);
-	} else if (queue_has_waited(b, f, end)) {
-		if (q->least < q->needed && (q->chances > 1 || !queue_let_past_behind(b, f)))
-			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
 	} else if (f->expected_ns && others_contended(b, now) &&
 		   others_waited(b, took, f->expected_ns, now, alternates)) {
 		queue_widen(b, f->launches, now);

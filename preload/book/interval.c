@@ -28,7 +28,10 @@ void interval_begin(struct book *b, const struct book_event *e)
 	uint64_t now = e->now_ns, apart = now - i->begin_ns;
 
 	i->apart_ns += ((int64_t)(apart < APART_MOST_NS ? apart : APART_MOST_NS) - i->apart_ns) / 8;
-	i->begin_ns = b->queue.progress_ns = now;
+	i->begin_ns = now;
+	/* What is still queued, because it waited for a partner, has made no progress by our coming back. */
+	if (!b->queue.count)
+		b->queue.progress_ns = now;
 	i->number++;
 	i->quick = now - i->left_ns < QUICK_NS;
 	b->others.check_ns = now + (i->quick ? e->look_ns : QUICK_NS);

@@ -129,6 +129,12 @@ bool queue_let_past(struct book *b, const struct book_event *e)
 	if (expected < KEEP_NS)
 		expected = KEEP_NS;
 	q->pace_ns = now + expected * 100 / (b->others.core_pct ? b->others.core_pct : 1);
+	/* What ends right behind this has waited for it, however long that was held up here: its length would be learned
+	 * else, and the next one held up for twice as long. */
+	if (now - q->stalled_ns >= STUCK_SOON_NS) {
+		q->stall_ns = now - q->stalled_ns;
+		q->stalled_ns = now;
+	}
 	b->interval.unfenced = true;
 	return true;
 }

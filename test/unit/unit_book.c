@@ -392,6 +392,66 @@ Test(book, what_is_queued_and_never_ends_is_let_past)
 	cr_assert_eq(act.what, ACT_PASS);
 }
 
+/* Its interval is left and begun again meanwhile, as while a partner is waited for: each time all over again. */
+Test(book, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
+{
+	struct book_action act = {0};
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	b.durations.mean_ns = MS;
+	status(limited(0, 20 * MS));
+	ask(CALL_ENTERED);
+	launch(1);
+	for (uint64_t waited = 0; waited < 2 * STUCK_NS && act.what != ACT_PASS; waited += 90 * MS) {
+		tell(event(EVENT_LEFT));
+		now += 90 * MS;
+		cr_assert_eq(ask(0).what, ACT_ENTER);
+		entered(0);
+		status(limited(0, 20 * MS));
+		e = event(EVENT_ASKED);
+		e.call = CALL_ENTERED | STEP_LOOKED | STEP_SETTLED;
+		act = tell(e);
+		if (act.what == ACT_WAIT) {
+			e.call |= CALL_AWAKE;
+			act = tell(e);
+		}
+		if (act.what == ACT_WAIT)
+			b.waiters--;
+	}
+	cr_assert_eq(act.what, ACT_PASS, "held up for ever");
+}
+
+/* What it waited for is held up here for longer and longer, if that is learned as its length. */
+Test(book, what_ends_right_after_another_was_let_past_without_quota_teaches_nothing)
+{
+	uint64_t usual;
+
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	usual = b.durations.mean_ns;
+	ask(CALL_ENTERED);
+	launch(1);
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(b.state, BOOK_DRAINING);
+	now += 2 * STUCK_NS + MS;
+	/* It is parked; the first is let past at once, the second when the limit allows it, half a minute later. */
+	b.queue.pace_ns = now + 30000 * MS;
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(ask(STEP_SETTLED).what, ACT_WAIT);
+	cr_assert_eq(b.queue.parked, 1);
+	now += 30000 * MS;
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(ask(CALL_AWAKE | STEP_SETTLED).what, ACT_PASS);
+	launch(2);
+	now += MS;
+	pass(1, now);
+	cr_assert_eq(b.durations.mean_ns, usual);
+}
+
 Test(book, what_once_waited_for_later_work_queues_no_more_than_a_window_of_it)
 {
 	uint8_t n = 0;
