@@ -19,9 +19,9 @@ for h in include/gpuarb.h include/gpuarb/*.h $(find shm preload tools test bench
 		say "$h does not compile alone"
 done
 if command -v g++ >/dev/null; then
-	for h in gpuarb gpuarb/client gpuarb/control; do
-		echo "#include \"$h.h\"" | g++ -Iinclude -fsyntax-only -x c++ - 2>/dev/null ||
-			say "$h.h does not compile as C++"
+	for h in include/gpuarb.h include/gpuarb/*.h; do
+		echo "#include \"$h\"" | g++ -Iinclude -I. -fsyntax-only -x c++ - 2>/dev/null ||
+			say "$h does not compile as C++"
 	done
 fi
 

@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 #include "gpuarb/client.h"
+#include "gpuarb/config.h"
 
-#include "shm/base/config.h"
 #include "shm/segment/segment.h"
 #include "shm/segment/settings.h"
 

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "tools/common/nvml.h"
 

@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 #include "gpuarb/promise.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "tools/node.h"
 #include "tools/common/nvml.h"
@@ -102,7 +102,7 @@ static void make_way(const char *dir, const char *gpu, int error, const char *wh
 }
 
 /* The state segment first, as clients do: who sees settings sees what they are for. */
-static int make_both(const char *dir, const char *gpu, const char *name, const struct arb_config *config,
+static int make_both(const char *dir, const char *gpu, const char *name, const struct gpuarb_config *config,
 	struct gpuarb_error *err)
 {
 	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
@@ -140,8 +140,8 @@ static void tell_memory(const char *dir, const struct nvml_gpu *gpu)
 		gpuarb_promiser_close(promiser);
 }
 
-static void make(
-	const struct options *o, const char *dir, const struct nvml_gpu *gpu, const struct arb_config *config)
+static void make(const struct options *o, const char *dir, const struct nvml_gpu *gpu,
+	const struct gpuarb_config *config)
 {
 	struct gpuarb_error err = {0};
 	char name[CLI_GPU_TEXT];
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
 		"Exit status: 0 done, 1 failed or (--check) something is missing, 2 usage.",
 		NULL, NULL, NULL};
 	static struct options o;
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 	struct node_group group;
 	const char *dir, *why;
@@ -246,7 +246,7 @@ int main(int argc, char **argv)
 				(unsigned long long)o.gpus[i].memory_bytes, o.gpus[i].name);
 		return 0;
 	}
-	if (arb_config_load(&config, NULL, false, &err) < 0)
+	if (gpuarb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
 	group = node_group_find(dir, &config);
 	node_rights_directories(dir, &group, &config);
@@ -257,6 +257,6 @@ int main(int argc, char **argv)
 		make(&o, dir, &o.gpus[i], &config);
 	}
 	node_say_next(&group);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	return 0;
 }

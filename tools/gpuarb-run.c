@@ -10,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
+
 #include "tools/common/cli.h"
-#include "shm/base/config.h"
 #include "shm/base/environment.h"
 #include "tools/run.h"
 #include "tools/run_class.h"
@@ -88,9 +89,9 @@ static void limit(const struct run_options *o, enum arb_key key, const char *opt
 
 	if (!value)
 		return;
-	if (arb_config_parse(key, value, option, &parsed, &err) < 0)
+	if (gpuarb_config_parse(key, value, option, &parsed, &err) < 0)
 		die_usage("%s", err.text);
-	run_set(o, arb_keys[key].env, value);
+	run_set(o, gpuarb_keys[key].env, value);
 }
 
 /* Everything that this call starts is one account, unless it is told otherwise; so is a container. */

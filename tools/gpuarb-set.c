@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/conf_save.h"
-#include "shm/base/config.h"
 #include "tools/set_class.h"
 #include "tools/set_show.h"
 #include "tools/set_where.h"
@@ -30,26 +30,26 @@ struct options {
 /* A mistake in what was typed is found before anything is looked at, made or changed. */
 static void check(const struct options *o, const char *name, const char *value)
 {
-	enum arb_key key = arb_config_find(name);
+	enum arb_key key = gpuarb_config_find(name);
 	const char *target = o->account ? "--account" : o->pid ? "--pid" : o->all ? "--all" : NULL;
 	struct gpuarb_error err = {0};
 	int64_t parsed;
 
 	if (key == ARB_KEY_COUNT) {
-		arb_config_unknown(name, "", &err);
+		gpuarb_config_unknown(name, "", &err);
 		die_usage("%s", err.text);
 	}
-	if (arb_keys[key].scope == ARB_SCOPE_CREATE)
+	if (gpuarb_keys[key].scope == ARB_SCOPE_CREATE)
 		die_usage("%s counts when a segment is made; set it in arbiter.conf or as %s", name,
-			arb_keys[key].env);
-	if (arb_keys[key].scope == ARB_SCOPE_ACCOUNT && !target)
+			gpuarb_keys[key].env);
+	if (gpuarb_keys[key].scope == ARB_SCOPE_ACCOUNT && !target)
 		die_usage("%s is a limit of an account: say which one with --account, --pid or --all", name);
-	if (arb_keys[key].scope == ARB_SCOPE_GPU && target)
+	if (gpuarb_keys[key].scope == ARB_SCOPE_GPU && target)
 		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, "
 			  "mem, "
 			  "priority, request and weight",
 			name, target);
-	if (*value && arb_config_parse(key, value,
+	if (*value && gpuarb_config_parse(key, value,
 			      o->account ? o->account
 			      : target   ? target
 					 : "GPU",

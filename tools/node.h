@@ -10,7 +10,7 @@
 
 #include "tools/common/nvml.h"
 
-struct arb_config;
+struct gpuarb_config;
 
 struct node_group {
 	gid_t id;      /* (gid_t)-1: nobody's */
@@ -22,15 +22,15 @@ struct node_group {
  * directory of the machine, "gpuarb" made now. Only for root; who is not root makes segments of his own. Ends with a
  * sentence if it cannot be made.
  */
-struct node_group node_group_find(const char *dir, const struct arb_config *config);
+struct node_group node_group_find(const char *dir, const struct gpuarb_config *config);
 
 /*
  * Makes the directories, and takes over what a user made before: root's and the group's. What root has set up stays;
  * *group is then the group that it was set up for.
  */
-void node_rights_directories(const char *dir, struct node_group *group, const struct arb_config *config);
+void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config);
 void node_rights_segments(
-	const char *dir, const char *gpu, const struct node_group *group, const struct arb_config *config);
+	const char *dir, const char *gpu, const struct node_group *group, const struct gpuarb_config *config);
 
 /* The one next command, for whoever has run this by sudo, or while nobody is in the group. */
 void node_say_next(const struct node_group *group);

@@ -15,11 +15,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "tools/node.h"
 #include "shm/base/rights.h"
 #include "shm/segment/segment.h"
@@ -109,7 +109,7 @@ static bool in_database(const struct passwd *user, gid_t group)
 
 /* The group of the directory, if it is one for several users; else the one that gpuarb-node would take. Who may join
  * without it needs none. */
-static void check_group(const char *dir, const struct arb_config *config, bool may_join)
+static void check_group(const char *dir, const struct gpuarb_config *config, bool may_join)
 {
 	const struct passwd *user;
 	const struct group *entry;
@@ -155,7 +155,7 @@ static void check_group(const char *dir, const struct arb_config *config, bool m
 	}
 }
 
-static void check_directory(const char *dir, const struct arb_config *config)
+static void check_directory(const char *dir, const struct gpuarb_config *config)
 {
 	char path[PATH_MAX], needed[32], left[32];
 	unsigned long long room, bytes;
@@ -322,12 +322,12 @@ static void check_containers(void)
 
 int node_check(const char *dir, const struct nvml_gpu *gpus, int ngpus, const char *why_none)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 
 	snprintf(set_up, sizeof(set_up), "sudo gpuarb-node%s%s",
 		strcmp(dir, ARB_DIR_DEFAULT) ? " --dir " : "", strcmp(dir, ARB_DIR_DEFAULT) ? dir : "");
-	if (arb_config_load(&config, NULL, false, &err) < 0)
+	if (gpuarb_config_load(&config, NULL, false, &err) < 0)
 		say(MISSING, "settings", NULL, "%s", err.text);
 	check_library();
 	check_driver(gpus, ngpus, why_none);
@@ -335,7 +335,7 @@ int node_check(const char *dir, const struct nvml_gpu *gpus, int ngpus, const ch
 	check_group(dir, &config, check_segments(dir, gpus, ngpus));
 	check_services();
 	check_containers();
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	if (missing)
 		printf("\n%d missing: programs cannot share the GPUs of this machine through gpuarb yet, or you may not.\n",
 			missing);

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/config.h"
 
 #include "tools/common/cli.h"
-#include "shm/base/config.h"
 #include "shm/segment/file.h"
 #include "tools/node.h"
 #include "shm/base/rights.h"
@@ -69,7 +69,7 @@ static struct node_group named(gid_t id)
 	return group;
 }
 
-struct node_group node_group_find(const char *dir, const struct arb_config *config)
+struct node_group node_group_find(const char *dir, const struct gpuarb_config *config)
 {
 	struct node_group group = {(gid_t)config->value[ARB_KEY_GROUP], ""};
 	const struct group *entry;
@@ -135,7 +135,7 @@ static bool is_shared(const struct stat *st)
 	return st->st_uid == 0 && (st->st_gid != 0 || (st->st_mode & 0006));
 }
 
-void node_rights_directories(const char *dir, struct node_group *group, const struct arb_config *config)
+void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config)
 {
 	mode_t state = (mode_t)config->value[ARB_KEY_SEGMENT_MODE];
 	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
@@ -159,7 +159,7 @@ void node_rights_directories(const char *dir, struct node_group *group, const st
 }
 
 void node_rights_segments(
-	const char *dir, const char *gpu, const struct node_group *group, const struct arb_config *config)
+	const char *dir, const char *gpu, const struct node_group *group, const struct gpuarb_config *config)
 {
 	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
 	char path[PATH_MAX];

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "tools/run.h"
 #include "shm/segment/segment.h"
@@ -48,9 +48,9 @@ void run_check_policy(const struct run_options *o)
 	int n;
 
 	/* As it is shown, however it was written. */
-	if (arb_config_parse(ARB_KEY_POLICY, o->policy, "", &value, &err) < 0)
+	if (gpuarb_config_parse(ARB_KEY_POLICY, o->policy, "", &value, &err) < 0)
 		die("%s", err.text);
-	arb_config_format(ARB_KEY_POLICY, value, wanted, sizeof(wanted));
+	gpuarb_config_format(ARB_KEY_POLICY, value, wanted, sizeof(wanted));
 	if (o->gpu && arb_segment_name_ok(o->gpu)) {
 		compare(o->dir, o->gpu, wanted);
 		return;
@@ -69,10 +69,10 @@ static void compare_limit(const char *account, const char *option, const char *u
 	struct gpuarb_error err;
 	int64_t wanted;
 
-	if (!text || !there || arb_config_parse(key, text, option, &wanted, &err) < 0 || wanted == there)
+	if (!text || !there || gpuarb_config_parse(key, text, option, &wanted, &err) < 0 || wanted == there)
 		return;
-	arb_config_format(key, wanted, mine, sizeof(mine));
-	arb_config_format(key, there, theirs, sizeof(theirs));
+	gpuarb_config_format(key, wanted, mine, sizeof(mine));
+	gpuarb_config_format(key, there, theirs, sizeof(theirs));
 	fprintf(stderr,
 		"%s: account %s: a program that runs already asked for %s%s, this one asks for %s%s: the stricter "
 		"limit counts for both, %s%s\n",

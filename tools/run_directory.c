@@ -7,10 +7,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "shm/base/rights.h"
 #include "tools/run.h"
@@ -87,14 +87,14 @@ static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error
 static bool is_closed(uint32_t *slots)
 {
 	struct gpuarb_error err;
-	struct arb_config config;
+	struct gpuarb_config config;
 	bool closed;
 
-	if (arb_config_load(&config, NULL, false, &err) < 0)
+	if (gpuarb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
 	closed = config.value[ARB_KEY_ON_ERROR] == 1;
 	*slots = (uint32_t)config.value[ARB_KEY_SLOTS];
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	return closed;
 }
 

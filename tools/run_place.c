@@ -7,12 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 #include "gpuarb/promise.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "tools/common/gpus.h"
 #include "tools/common/nonclients.h"
 #include "tools/common/nvml_child.h"
@@ -282,19 +282,19 @@ static int try_given(
 static struct gpuarb_promise wanted(const struct run_place *p)
 {
 	struct gpuarb_error err;
-	struct arb_config config;
+	struct gpuarb_config config;
 	int64_t mem, core, request;
 
-	if (arb_config_load(&config, NULL, false, &err) < 0)
+	if (gpuarb_config_load(&config, NULL, false, &err) < 0)
 		die("%s", err.text);
 	mem = config.value[ARB_KEY_MEM];
 	core = config.value[ARB_KEY_CORE];
 	request = config.value[ARB_KEY_REQUEST];
-	arb_config_free(&config);
-	if ((p->mem && arb_config_parse(ARB_KEY_MEM, p->mem, "--mem", &mem, &err) < 0) ||
-		(p->core && arb_config_parse(ARB_KEY_CORE, p->core, "--core", &core, &err) < 0) ||
+	gpuarb_config_free(&config);
+	if ((p->mem && gpuarb_config_parse(ARB_KEY_MEM, p->mem, "--mem", &mem, &err) < 0) ||
+		(p->core && gpuarb_config_parse(ARB_KEY_CORE, p->core, "--core", &core, &err) < 0) ||
 		(p->request &&
-			arb_config_parse(ARB_KEY_REQUEST, p->request, "--request", &request, &err) < 0))
+			gpuarb_config_parse(ARB_KEY_REQUEST, p->request, "--request", &request, &err) < 0))
 		die("%s", err.text);
 	return (struct gpuarb_promise){p->account, (uint64_t)mem, (unsigned)core, (unsigned)request};
 }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpuarb/classes.h"
 #include "gpuarb/control.h"
 
 #include "shm/admission/admission.h"
-#include "shm/base/classes.h"
 #include "tools/common/cli.h"
 #include "tools/common/conf_save.h"
 #include "shm/client/control_segment.h"
@@ -17,19 +17,19 @@
 
 void set_class_check(const char *name, char *const *keys, char *const *values, size_t count)
 {
-	struct arb_class_rules rules = arb_class_default;
+	struct gpuarb_class_rules rules = gpuarb_class_default;
 	struct gpuarb_error err = {0};
 
-	if (!arb_class_name_ok(name))
+	if (!gpuarb_class_name_ok(name))
 		die_usage(ARB_CLASS_NAME_SENTENCE, "class", name);
-	if (!count && strcmp(name, arb_class_default.name) == 0)
+	if (!count && strcmp(name, gpuarb_class_default.name) == 0)
 		die_usage(ARB_CLASS_STAYS_SENTENCE, name);
 	for (size_t i = 0; i < count; i++) {
 		char value[64] = "";
 
 		if (!*values[i])
-			arb_class_format(&rules, keys[i], value, sizeof(value));
-		if (arb_class_parse(&rules, keys[i], *values[i] ? values[i] : value, name, &err) < 0)
+			gpuarb_class_format(&rules, keys[i], value, sizeof(value));
+		if (gpuarb_class_parse(&rules, keys[i], *values[i] ? values[i] : value, name, &err) < 0)
 			die_usage("%s", err.text);
 	}
 }
@@ -46,11 +46,11 @@ static void remember(const char *dir, const char *gpu, const char *name, struct 
 	struct gpuarb_error err;
 
 	b->count = 0;
-	for (unsigned k = 0; k < FIELDS_MOST && arb_class_key(k); k++)
-		if (gpuarb_control_class(
-			    dir, gpu, name, arb_class_key(k), b->values[k], sizeof(b->values[k]), &err) == 0)
+	for (unsigned k = 0; k < FIELDS_MOST && gpuarb_class_key(k); k++)
+		if (gpuarb_control_class(dir, gpu, name, gpuarb_class_key(k), b->values[k],
+			    sizeof(b->values[k]), &err) == 0)
 			b->changes[b->count++] =
-				(struct gpuarb_class_change){name, arb_class_key(k), b->values[k]};
+				(struct gpuarb_class_change){name, gpuarb_class_key(k), b->values[k]};
 	if (!b->count)
 		b->changes[b->count++] = (struct gpuarb_class_change){name, NULL, NULL};
 }
@@ -89,7 +89,7 @@ void set_class(const char *dir, const struct set_gpus *gpus, const char *name, c
 
 void set_class_show(const char *dir, const char *gpu)
 {
-	struct arb_class_rules classes[ARB_CLASSES] = {0};
+	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
 	struct arb_control_map map;
 	char value[64];
 
@@ -102,9 +102,9 @@ void set_class_show(const char *dir, const char *gpu)
 		if (!classes[i].name[0])
 			continue;
 		printf("  class %s:", classes[i].name);
-		for (unsigned k = 0; arb_class_key(k); k++) {
-			arb_class_format(&classes[i], arb_class_key(k), value, sizeof(value));
-			printf(" %s=%s", arb_class_key(k), value);
+		for (unsigned k = 0; gpuarb_class_key(k); k++) {
+			gpuarb_class_format(&classes[i], gpuarb_class_key(k), value, sizeof(value));
+			printf(" %s=%s", gpuarb_class_key(k), value);
 		}
 		printf("\n");
 	}

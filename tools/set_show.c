@@ -4,18 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "shm/segment/segment.h"
 #include "shm/segment/settings.h"
 
 static unsigned show_set(const struct arb_control *control, const char *account)
 {
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	char text[64], name[ARB_NAME_BYTES];
 	unsigned shown = 0;
 
@@ -27,7 +27,7 @@ static unsigned show_set(const struct arb_control *control, const char *account)
 		if (limit.set & ARB_LIMIT_CORE)
 			printf(" core=%lld", (long long)limit.core_pct);
 		if (limit.set & ARB_LIMIT_MEM) {
-			arb_config_format(ARB_KEY_MEM, limit.mem_bytes, text, sizeof(text));
+			gpuarb_config_format(ARB_KEY_MEM, limit.mem_bytes, text, sizeof(text));
 			printf(" mem=%s", text);
 		}
 		if (limit.set & ARB_LIMIT_PRIORITY)
@@ -68,7 +68,7 @@ static unsigned show_in_force(const char *dir, const char *gpu, const char *acco
 		printf("  in force for %s: core=%u", cli_safe(a->name, name, sizeof(name)),
 			a->limit_ppm / 10000);
 		if (a->mem_limit) {
-			arb_config_format(ARB_KEY_MEM, (int64_t)a->mem_limit, text, sizeof(text));
+			gpuarb_config_format(ARB_KEY_MEM, (int64_t)a->mem_limit, text, sizeof(text));
 			printf(" mem=%s", text);
 		}
 		if (a->request_ppm)
@@ -96,10 +96,10 @@ bool set_show(const char *dir, const char *gpu, const char *account, bool severa
 	if (!account || several)
 		printf("%s\n", cli_gpu_text(gpu, name));
 	for (int key = 0; key < ARB_KEY_COUNT && !account; key++)
-		if (arb_keys[key].scope == ARB_SCOPE_GPU) {
-			arb_config_format((enum arb_key)key, value[key], text, sizeof(text));
-			printf("  %s = %s%s%s\n", arb_keys[key].name, text, *arb_keys[key].unit ? " # " : "",
-				arb_keys[key].unit);
+		if (gpuarb_keys[key].scope == ARB_SCOPE_GPU) {
+			gpuarb_config_format((enum arb_key)key, value[key], text, sizeof(text));
+			printf("  %s = %s%s%s\n", gpuarb_keys[key].name, text,
+				*gpuarb_keys[key].unit ? " # " : "", gpuarb_keys[key].unit);
 		}
 	shown = show_set(map.control, account);
 	arb_control_map_close(&map);
@@ -112,11 +112,11 @@ void set_show_keys(int names_only)
 	char allowed[160];
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		const struct arb_key_info *k = &arb_keys[key];
+		const struct gpuarb_key *k = &gpuarb_keys[key];
 
 		if (k->scope == ARB_SCOPE_CREATE)
 			continue;
-		arb_config_allowed((enum arb_key)key, allowed, sizeof(allowed));
+		gpuarb_config_allowed((enum arb_key)key, allowed, sizeof(allowed));
 		if (names_only)
 			printf("%s\t%s\n", k->name, k->choices ? k->choices : "");
 		else

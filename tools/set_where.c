@@ -101,7 +101,7 @@ static bool is_on(const char *dir, const char *gpu, const char *account)
 
 static bool has_limits(const char *dir, const char *gpu, const char *account)
 {
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	struct arb_control_map map;
 	bool has;
 

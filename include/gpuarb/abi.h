@@ -502,7 +502,7 @@ struct arb_class {
 #define ARB_SHARE_WEIGHT_MOST 10000u
 
 struct arb_control_copy {
-	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in shm/base/keys.def */
+	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in include/gpuarb/keys.def */
 	arb_u64 nlimits;
 	arb_u64 pad[7];
 	struct arb_limit limit[ARB_CONTROL_LIMITS];

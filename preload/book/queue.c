@@ -34,8 +34,7 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 		return false;
 	/* Of what waits for something behind it, as much again each time. What is known to be long is let past only when it
 	 * is seen to be stuck: an account never owes more than a window for what has waited once. */
-	if ((queued <= q->least && q->ns + expected <= b->others.window_ns) ||
-		queued <= q->parked)
+	if ((queued <= q->least && q->ns + expected <= b->others.window_ns) || queued <= q->parked)
 		return true;
 	/* Without a limit its streams do not wait for each other: one may be there for what is urgent. */
 	if (b->others.core_pct >= 100 && !b->others.above && is_first(b, e))

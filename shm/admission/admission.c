@@ -339,7 +339,7 @@ static int take_hint(
 	return 1;
 }
 
-static uint64_t wait_time(const struct gpuarb_request *request, const struct arb_class_rules *rules)
+static uint64_t wait_time(const struct gpuarb_request *request, const struct gpuarb_class_rules *rules)
 {
 	int64_t ms = request && request->max_wait_ms ? request->max_wait_ms : (int64_t)rules->max_wait_ms;
 
@@ -349,7 +349,7 @@ static uint64_t wait_time(const struct gpuarb_request *request, const struct arb
 int arb_admission_acquire(
 	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease)
 {
-	struct arb_task t = {.c = c, .name = arb_class_default.name, .ahead = ARB_NONE};
+	struct arb_task t = {.c = c, .name = gpuarb_class_default.name, .ahead = ARB_NONE};
 	bool stood;
 	int r;
 

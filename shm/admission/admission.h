@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "gpuarb.h"
+#include "gpuarb/classes.h"
 
 #include "shm/base/atomic.h"
-#include "shm/base/classes.h"
 #include "shm/segment/running.h"
 #include "shm/segment/segment.h"
 #include "shm/segment/settings.h"
@@ -51,10 +51,10 @@ static inline bool arb_admission_idle(const struct arb_snap *ahead)
 }
 
 /* The first place is always the default class. */
-static inline void arb_admission_have_default(struct arb_class_rules classes[ARB_CLASSES])
+static inline void arb_admission_have_default(struct gpuarb_class_rules classes[ARB_CLASSES])
 {
-	if (strcmp(classes[0].name, arb_class_default.name) != 0)
-		classes[0] = arb_class_default;
+	if (strcmp(classes[0].name, gpuarb_class_default.name) != 0)
+		classes[0] = gpuarb_class_default;
 }
 
 /* By the holder of the slot's byte: no lease and no place in the queue, for a client that is no more. */

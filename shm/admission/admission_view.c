@@ -33,7 +33,7 @@ void arb_admission_picture(const struct arb_segment *seg, const struct arb_contr
 	struct gpuarb_view_admission *a)
 {
 	struct arb_usage u = arb_usage_read(seg, &rules->usage, now_ns);
-	struct arb_class_rules classes[ARB_CLASSES] = {0};
+	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
 	struct arb_busy base = {0, 0};
 	unsigned kept = 0;
 	int busy;

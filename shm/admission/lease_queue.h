@@ -8,8 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/classes.h"
 #include "gpuarb/abi.h"
+#include "gpuarb/classes.h"
+
 #include "shm/segment/usage.h"
 
 struct gpuarb_client;
@@ -28,7 +29,7 @@ struct arb_waiter {
 struct arb_task {
 	struct gpuarb_client *c;
 	const char *name;
-	struct arb_class_rules rules;
+	struct gpuarb_class_rules rules;
 	struct arb_usage_rules usage;
 	unsigned highest;
 	uint64_t grace_ns;

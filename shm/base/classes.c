@@ -1,4 +1,4 @@
-#include "shm/base/classes.h"
+#include "gpuarb/classes.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "shm/base/error.h"
 
-const struct arb_class_rules arb_class_default = {
+const struct gpuarb_class_rules gpuarb_class_default = {
 	.name = "default", .priority = 50, .max_wait_ms = 2000, .queue_limit = 0};
 
 /* A number, or one of two words for no and yes. */
@@ -20,19 +20,19 @@ struct field {
 
 #define NUMBER(name, least, most)                                                                            \
 	{                                                                                                    \
-#name, offsetof(struct arb_class_rules, name), least, most, NULL, NULL                       \
+#name, offsetof(struct gpuarb_class_rules, name), least, most, NULL, NULL                    \
 	}
 
 static const struct field fields[] = {
 	NUMBER(priority, 1, 100),
-	{"mode", offsetof(struct arb_class_rules, skip), 0, 1, "queue", "skip"},
+	{"mode", offsetof(struct gpuarb_class_rules, skip), 0, 1, "queue", "skip"},
 	NUMBER(max_wait_ms, 0, ARB_CLASS_WAIT_MS_MAX),
-	{"under_pressure", offsetof(struct arb_class_rules, pass), 0, 1, "wait", "pass"},
+	{"under_pressure", offsetof(struct gpuarb_class_rules, pass), 0, 1, "wait", "pass"},
 	NUMBER(queue_limit, 0, ARB_SLOTS_MAX),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-bool arb_class_name_ok(const char *name)
+bool gpuarb_class_name_ok(const char *name)
 {
 	size_t n = strlen(name);
 
@@ -48,12 +48,12 @@ static const struct field *find(const char *key)
 	return NULL;
 }
 
-const char *arb_class_key(unsigned i)
+const char *gpuarb_class_key(unsigned i)
 {
 	return i < FIELDS ? fields[i].name : NULL;
 }
 
-int arb_class_parse(struct arb_class_rules *rules, const char *key, const char *text, const char *where,
+int gpuarb_class_parse(struct gpuarb_class_rules *rules, const char *key, const char *text, const char *where,
 	struct gpuarb_error *err)
 {
 	const struct field *f = find(key);
@@ -87,7 +87,7 @@ int arb_class_parse(struct arb_class_rules *rules, const char *key, const char *
 	return 0;
 }
 
-int arb_class_format(const struct arb_class_rules *rules, const char *key, char *text, size_t size)
+int gpuarb_class_format(const struct gpuarb_class_rules *rules, const char *key, char *text, size_t size)
 {
 	const struct field *f = find(key);
 

@@ -1,4 +1,4 @@
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -11,42 +11,44 @@
 #include "shm/base/granted.h"
 #include "shm/base/spelling.h"
 
-const struct arb_key_info arb_keys[ARB_KEY_COUNT] = {
+_Static_assert(ARB_KEY_COUNT <= ARB_KEYS_MAX, "the control segment has no room for this many settings");
+
+const struct gpuarb_key gpuarb_keys[ARB_KEY_COUNT] = {
 #define KEY(id, name, kind, scope, least, most, initial, unit, env, alias, choices, help)                    \
 	[ARB_KEY_##id] = {name, ARB_KIND_##kind, ARB_SCOPE_##scope, least, most, initial, unit, env, alias,  \
 		choices, help},
-#include "shm/base/keys.def"
+#include "gpuarb/keys.def"
 #undef KEY
 };
 
-enum arb_key arb_config_find(const char *name)
+enum arb_key gpuarb_config_find(const char *name)
 {
 	int key = 0;
 
-	while (key < ARB_KEY_COUNT && strcmp(arb_keys[key].name, name) != 0)
+	while (key < ARB_KEY_COUNT && strcmp(gpuarb_keys[key].name, name) != 0)
 		key++;
 	return (enum arb_key)key;
 }
 
-const char *arb_config_nearest(const char *name)
+const char *gpuarb_config_nearest(const char *name)
 {
 	struct arb_spelling s;
 
 	arb_spelling_begin(&s, name);
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		arb_spelling_try(&s, arb_keys[key].name);
+		arb_spelling_try(&s, gpuarb_keys[key].name);
 	return arb_spelling_meant(&s);
 }
 
-int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err)
+int gpuarb_config_unknown(const char *name, const char *where, struct gpuarb_error *err)
 {
-	const char *near = arb_config_nearest(name);
+	const char *near = gpuarb_config_nearest(name);
 
 	return arb_fail(err, -EINVAL, "%sthere is no setting '%.60s'%s%s%s", where, name,
 		near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-bool arb_config_name_ok(const char *name)
+bool gpuarb_config_name_ok(const char *name)
 {
 	size_t n = strlen(name);
 
@@ -58,11 +60,11 @@ bool arb_config_name_ok(const char *name)
 	return true;
 }
 
-int arb_config_account(const char *name, const char *where, struct gpuarb_error *err)
+int gpuarb_config_account(const char *name, const char *where, struct gpuarb_error *err)
 {
 	size_t n = strlen(name);
 
-	if (arb_config_name_ok(name))
+	if (gpuarb_config_name_ok(name))
 		return 0;
 	return arb_fail(err, -EINVAL,
 		"%s: '%.40s%s' (%zu bytes) cannot be an account's name; allowed: 1 to %d bytes, no spaces or "
@@ -168,13 +170,13 @@ static bool parse_group(const char *text, int64_t *value)
 	return *value >= 0;
 }
 
-void arb_config_allowed(enum arb_key key, char *text, size_t size)
+void gpuarb_config_allowed(enum arb_key key, char *text, size_t size)
 {
-	const struct arb_key_info *k = &arb_keys[key];
+	const struct gpuarb_key *k = &gpuarb_keys[key];
 	char least[32], most[32];
 
-	arb_config_format(key, k->least, least, sizeof(least));
-	arb_config_format(key, k->most, most, sizeof(most));
+	gpuarb_config_format(key, k->least, least, sizeof(least));
+	gpuarb_config_format(key, k->most, most, sizeof(most));
 	switch (k->kind) {
 	case ARB_KIND_BOOL:
 		snprintf(text, size, "on or off");
@@ -197,10 +199,10 @@ void arb_config_allowed(enum arb_key key, char *text, size_t size)
 	}
 }
 
-int arb_config_parse(
+int gpuarb_config_parse(
 	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err)
 {
-	const struct arb_key_info *k = &arb_keys[key];
+	const struct gpuarb_key *k = &gpuarb_keys[key];
 	const char *rest = "";
 	char allowed[160];
 	int64_t v = 0;
@@ -244,13 +246,13 @@ int arb_config_parse(
 		*value = v;
 		return 0;
 	}
-	arb_config_allowed(key, allowed, sizeof(allowed));
+	gpuarb_config_allowed(key, allowed, sizeof(allowed));
 	return arb_fail(err, -EINVAL, "%s: %s cannot be '%.60s'; allowed: %s", where, k->name, text, allowed);
 }
 
-void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size)
+void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t size)
 {
-	const struct arb_key_info *k = &arb_keys[key];
+	const struct gpuarb_key *k = &gpuarb_keys[key];
 	static const char *const suffix[] = {"", "Ki", "Mi", "Gi", "Ti"};
 	const char *choice = k->choices;
 	int unit = 0;
@@ -295,7 +297,7 @@ void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size)
 	}
 }
 
-int arb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err)
+int gpuarb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err)
 {
 	if (value[ARB_KEY_LOW_WATER] > value[ARB_KEY_HIGH_WATER])
 		return arb_fail(err, -EINVAL, "%s: low_water (%lld) must not be above high_water (%lld)",
@@ -308,7 +310,7 @@ int arb_config_check(const int64_t *value, const char *where, struct gpuarb_erro
 }
 
 struct parse {
-	struct arb_config *config;
+	struct gpuarb_config *config;
 	const char *path;
 	struct gpuarb_error *err;
 	FILE *file;
@@ -332,7 +334,7 @@ static char *next_line(char *text, int size, void *stream)
 	return text;
 }
 
-uint32_t arb_config_flag(enum arb_key key)
+uint32_t gpuarb_config_flag(enum arb_key key)
 {
 	switch (key) {
 	case ARB_KEY_CORE:
@@ -348,7 +350,7 @@ uint32_t arb_config_flag(enum arb_key key)
 	}
 }
 
-int64_t *arb_config_value(struct arb_config_limit *limit, enum arb_key key)
+int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key)
 {
 	switch (key) {
 	case ARB_KEY_CORE:
@@ -364,9 +366,9 @@ int64_t *arb_config_value(struct arb_config_limit *limit, enum arb_key key)
 	}
 }
 
-static struct arb_config_limit *limit_of(struct arb_config *config, const char *name)
+static struct gpuarb_config_limit *limit_of(struct gpuarb_config *config, const char *name)
 {
-	struct arb_config_limit *grown;
+	struct gpuarb_config_limit *grown;
 
 	for (size_t i = 0; i < config->nlimits; i++)
 		if (strcmp(config->limits[i].name, name) == 0)
@@ -384,8 +386,8 @@ static struct arb_config_limit *limit_of(struct arb_config *config, const char *
 static int account_value(
 	struct parse *p, const char *where, const char *account, enum arb_key key, int64_t value)
 {
-	struct arb_config_limit *limit;
-	int r = arb_config_account(account, where, p->err);
+	struct gpuarb_config_limit *limit;
+	int r = gpuarb_config_account(account, where, p->err);
 
 	if (r < 0)
 		return r;
@@ -394,18 +396,18 @@ static int account_value(
 		return arb_fail(p->err, -ENOMEM, "%s: out of memory", where);
 	if (p->config->nlimits > ARB_CONTROL_LIMITS)
 		return arb_fail(p->err, -ENOSPC, "%s: more than %u accounts", where, ARB_CONTROL_LIMITS);
-	*arb_config_value(limit, key) = value;
-	limit->set |= arb_config_flag(key);
+	*gpuarb_config_value(limit, key) = value;
+	limit->set |= gpuarb_config_flag(key);
 	return 0;
 }
 
 static int class_value(
 	struct parse *p, const char *where, const char *class_name, const char *key, const char *text)
 {
-	struct arb_config *c = p->config;
+	struct gpuarb_config *c = p->config;
 	uint32_t i = 0;
 
-	if (!arb_class_name_ok(class_name))
+	if (!gpuarb_class_name_ok(class_name))
 		return arb_fail(p->err, -EINVAL, ARB_CLASS_NAME_SENTENCE, where, class_name);
 	while (i < c->nclasses && strcmp(c->classes[i].name, class_name) != 0)
 		i++;
@@ -413,25 +415,25 @@ static int class_value(
 	if (i == ARB_CLASSES - 1)
 		return arb_fail(p->err, -ENOSPC, "%s: more than %u classes", where, ARB_CLASSES - 1);
 	if (i == c->nclasses) {
-		c->classes[i] = arb_class_default;
+		c->classes[i] = gpuarb_class_default;
 		snprintf(c->classes[i].name, sizeof(c->classes[i].name), "%s", class_name);
 		c->nclasses++;
 	}
-	return arb_class_parse(&c->classes[i], key, text, where, p->err);
+	return gpuarb_class_parse(&c->classes[i], key, text, where, p->err);
 }
 
 static int on_value(void *user, const char *cut, const char *name, const char *text)
 {
 	struct parse *p = user;
 	const char *section = *cut ? p->section : cut;
-	enum arb_key key = arb_config_find(name);
+	enum arb_key key = gpuarb_config_find(name);
 	char where[512];
 	int64_t value;
 
 	if (p->result < 0) {
 		/* Only what to do about it is still of interest. */
 		if (key == ARB_KEY_ON_ERROR)
-			arb_config_parse(key, text, p->path, &p->config->value[key], NULL);
+			gpuarb_config_parse(key, text, p->path, &p->config->value[key], NULL);
 		return 1;
 	}
 	if (strncmp(section, "class ", 6) == 0) {
@@ -441,15 +443,15 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 	}
 	if (key == ARB_KEY_COUNT) {
 		snprintf(where, sizeof(where), "%s:%d: ", p->path, p->line);
-		p->result = arb_config_unknown(name, where, p->err);
+		p->result = gpuarb_config_unknown(name, where, p->err);
 		return 1;
 	}
 	snprintf(where, sizeof(where), "%s:%d", p->path, p->line);
-	p->result = arb_config_parse(key, text, where, &value, p->err);
+	p->result = gpuarb_config_parse(key, text, where, &value, p->err);
 	if (p->result < 0)
 		return 1;
 	if (strncmp(section, "account ", 8) == 0) {
-		if (arb_keys[key].scope != ARB_SCOPE_ACCOUNT)
+		if (gpuarb_keys[key].scope != ARB_SCOPE_ACCOUNT)
 			p->result = arb_fail(p->err, -EINVAL,
 				"%s: %s is not a setting of an account; core, mem, priority, request and weight are",
 				where, name);
@@ -466,7 +468,8 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 	return 1;
 }
 
-static int load_file(struct arb_config *config, const char *path, bool must_exist, struct gpuarb_error *err)
+static int load_file(
+	struct gpuarb_config *config, const char *path, bool must_exist, struct gpuarb_error *err)
 {
 	struct parse p = {.config = config, .path = path, .err = err};
 	int saved = errno, line = 0, code = 0;
@@ -490,21 +493,21 @@ static int load_file(struct arb_config *config, const char *path, bool must_exis
 }
 
 /* All of it, also behind a bad value: the first one is told of. */
-static int load_environment(struct arb_config *config, struct gpuarb_error *err)
+static int load_environment(struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	int result = 0;
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		const char *where = arb_keys[key].env, *text = arb_granted_getenv(where);
+		const char *where = gpuarb_keys[key].env, *text = arb_granted_getenv(where);
 		int r;
 
-		if (!text && arb_keys[key].alias) {
-			where = arb_keys[key].alias;
+		if (!text && gpuarb_keys[key].alias) {
+			where = gpuarb_keys[key].alias;
 			text = arb_granted_getenv(where);
 		}
 		if (!text || !*text)
 			continue;
-		r = arb_config_parse(
+		r = gpuarb_config_parse(
 			(enum arb_key)key, text, where, &config->value[key], result ? NULL : err);
 		config->given[key] |= r == 0;
 		if (!result)
@@ -513,14 +516,15 @@ static int load_environment(struct arb_config *config, struct gpuarb_error *err)
 	return result;
 }
 
-int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err)
+int gpuarb_config_load(
+	struct gpuarb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err)
 {
 	const char *path = conf;
 	int r, env;
 
 	memset(config, 0, sizeof(*config));
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		config->value[key] = arb_keys[key].initial;
+		config->value[key] = gpuarb_keys[key].initial;
 	if (!path && !ignore_env)
 		path = arb_granted_getenv("GPUARB_CONF");
 	r = load_file(config, path ? path : ARB_CONF_DEFAULT, path != NULL, err);
@@ -528,13 +532,13 @@ int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env
 	if (r == 0)
 		r = env;
 	if (r == 0)
-		r = arb_config_check(config->value, path ? path : ARB_CONF_DEFAULT, err);
+		r = gpuarb_config_check(config->value, path ? path : ARB_CONF_DEFAULT, err);
 	if (r < 0)
-		arb_config_free(config);
+		gpuarb_config_free(config);
 	return r;
 }
 
-void arb_config_free(struct arb_config *config)
+void gpuarb_config_free(struct gpuarb_config *config)
 {
 	free(config->limits);
 	config->limits = NULL;

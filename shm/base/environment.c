@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "gpuarb/client.h"
+#include "gpuarb/config.h"
 
-#include "shm/base/config.h"
 #include "shm/base/spelling.h"
 
 #define PREFIX "GPUARB_"
@@ -39,7 +39,7 @@ bool arb_environment_knows(const char *name)
 		if (strcmp(others[i], name) == 0)
 			return true;
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		if (strcmp(arb_keys[key].env, name) == 0)
+		if (strcmp(gpuarb_keys[key].env, name) == 0)
 			return true;
 	return of_a_service(name);
 }
@@ -51,14 +51,14 @@ const char *arb_environment_meant(const char *name)
 
 	/* A setting's variable is not always called as the setting: GPUARB_CORE for GPUARB_CORE_LIMIT. */
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		if (strcasecmp(arb_keys[key].name, wrong) == 0)
-			return arb_keys[key].env;
+		if (strcasecmp(gpuarb_keys[key].name, wrong) == 0)
+			return gpuarb_keys[key].env;
 	/* What all of them begin with makes none of them nearer. */
 	arb_spelling_begin(&s, wrong);
 	for (size_t i = 0; i < OTHERS; i++)
 		arb_spelling_try(&s, others[i] + strlen(PREFIX));
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		arb_spelling_try(&s, arb_keys[key].env + strlen(PREFIX));
+		arb_spelling_try(&s, gpuarb_keys[key].env + strlen(PREFIX));
 	meant = arb_spelling_meant(&s);
 	return meant ? meant - strlen(PREFIX) : NULL;
 }

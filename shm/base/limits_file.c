@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "shm/base/error.h"
 #include "shm/base/os.h"
 
@@ -146,7 +147,7 @@ int arb_limits_parse(const char *text, size_t length, const char *where, struct 
 		if (!values[i][0])
 			continue;
 		snprintf(place, sizeof(place), "%s: %s", where, names[i].text);
-		r = arb_config_parse(names[i].key, values[i], place, &number, err);
+		r = gpuarb_config_parse(names[i].key, values[i], place, &number, err);
 		if (r < 0)
 			return r;
 		if (names[i].key == ARB_KEY_CORE)

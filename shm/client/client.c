@@ -74,7 +74,7 @@ static void read_limits(struct gpuarb_client *c)
 	struct arb_account *acct = &c->seg.accounts[c->account];
 	uint32_t old = c->terms.limit_ppm, shown = arb_load32(&acct->limit_ppm);
 	uint64_t shown_mem = arb_load64(&acct->mem_limit);
-	struct arb_config_limit set = {.set = 0};
+	struct gpuarb_config_limit set = {.set = 0};
 	struct arb_asked force = arb_account_asked(&c->seg, c->account);
 
 	if (c->have_control)

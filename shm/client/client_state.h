@@ -93,7 +93,7 @@ struct gpuarb_client {
 	struct arb_rules rules;
 
 	/* Admission; the last three under guard->adm. */
-	struct arb_class_rules classes[ARB_CLASSES];
+	struct gpuarb_class_rules classes[ARB_CLASSES];
 	unsigned highest; /* priority that no class is above */
 	struct arb_sampler sampler;
 	bool leasing;           /* a thread asks whether there is a place for a lease: that is no launch */
@@ -186,7 +186,7 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 
 /* What the options and the settings say, before anything is opened; and where it is. */
 int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
-	const struct arb_config *config, struct gpuarb_error *err);
+	const struct gpuarb_config *config, struct gpuarb_error *err);
 const char *arb_client_dir(const struct gpuarb_options *o);
 
 /* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */

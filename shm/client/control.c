@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "shm/segment/account.h"
 #include "shm/admission/admission.h"
 #include "shm/base/atomic.h"
 #include "shm/segment/check.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "shm/base/error.h"
 #include "shm/segment/foreign.h"
@@ -49,23 +49,23 @@ static void wake_all(struct arb_segment *seg)
 
 static int check_scope(enum arb_key key, const char *account, struct gpuarb_error *err)
 {
-	if ((arb_keys[key].scope == ARB_SCOPE_ACCOUNT) == (account != NULL))
+	if ((gpuarb_keys[key].scope == ARB_SCOPE_ACCOUNT) == (account != NULL))
 		return 0;
 	return arb_fail(err, -EINVAL,
 		account ? "%s is a setting of the GPU, not of an account"
 			: "%s is a limit of an account: say which one",
-		arb_keys[key].name);
+		gpuarb_keys[key].name);
 }
 
 /* The class as it is in the draft; false: it would be a new one. */
-static bool class_in(const struct arb_control_copy *draft, const char *name, struct arb_class_rules *rules)
+static bool class_in(const struct arb_control_copy *draft, const char *name, struct gpuarb_class_rules *rules)
 {
 	for (uint32_t i = 0; i < ARB_CLASSES; i++) {
 		arb_settings_load_class(&draft->classes[i], rules);
 		if (strcmp(rules->name, name) == 0)
 			return true;
 	}
-	*rules = arb_class_default;
+	*rules = gpuarb_class_default;
 	return strcmp(rules->name, name) == 0;
 }
 
@@ -73,13 +73,13 @@ static int apply_class(
 	struct arb_control_copy *draft, const struct gpuarb_class_change *change, struct gpuarb_error *err)
 {
 	const char *name = change->task_class;
-	struct arb_class_rules rules;
+	struct gpuarb_class_rules rules;
 	char initial[64] = "";
 	int r;
 
-	if (!arb_class_name_ok(name))
+	if (!gpuarb_class_name_ok(name))
 		return arb_fail(err, -EINVAL, ARB_CLASS_NAME_SENTENCE, "class", name);
-	if (!change->key && strcmp(name, arb_class_default.name) == 0)
+	if (!change->key && strcmp(name, gpuarb_class_default.name) == 0)
 		return arb_fail(err, -EINVAL, ARB_CLASS_STAYS_SENTENCE, name);
 	if (!change->key)
 		return arb_settings_drop_class(draft, name)
@@ -88,8 +88,8 @@ static int apply_class(
 	if (!class_in(draft, name, &rules))
 		snprintf(rules.name, sizeof(rules.name), "%s", name);
 	if (!change->value)
-		arb_class_format(&arb_class_default, change->key, initial, sizeof(initial));
-	r = arb_class_parse(&rules, change->key, change->value ? change->value : initial, name, err);
+		gpuarb_class_format(&gpuarb_class_default, change->key, initial, sizeof(initial));
+	r = gpuarb_class_parse(&rules, change->key, change->value ? change->value : initial, name, err);
 	if (r == 0 && (r = arb_settings_set_class(draft, &rules)) == -ENOSPC)
 		arb_fail(err, r, "no room for another class; there are %u", ARB_CLASSES);
 	return r;
@@ -97,29 +97,29 @@ static int apply_class(
 
 static int apply(struct arb_control_copy *draft, const struct gpuarb_change *change, struct gpuarb_error *err)
 {
-	enum arb_key key = arb_config_find(change->key);
+	enum arb_key key = gpuarb_config_find(change->key);
 	int64_t value = 0;
 	int r;
 
 	if (key == ARB_KEY_COUNT)
-		return arb_config_unknown(change->key, "", err);
-	if (arb_keys[key].scope == ARB_SCOPE_CREATE)
+		return gpuarb_config_unknown(change->key, "", err);
+	if (gpuarb_keys[key].scope == ARB_SCOPE_CREATE)
 		return arb_fail(err, -EINVAL,
 			"%s counts when a segment is made; set it in arbiter.conf or as %s", change->key,
-			arb_keys[key].env);
+			gpuarb_keys[key].env);
 	r = check_scope(key, change->account, err);
 	if (r < 0)
 		return r;
-	r = change->account ? arb_config_account(change->account, change->key, err) : 0;
+	r = change->account ? gpuarb_config_account(change->account, change->key, err) : 0;
 	if (r < 0)
 		return r;
 	if (change->value) {
-		r = arb_config_parse(
+		r = gpuarb_config_parse(
 			key, change->value, change->account ? change->account : "GPU", &value, err);
 		if (r < 0)
 			return r;
 	} else {
-		value = arb_keys[key].initial;
+		value = gpuarb_keys[key].initial;
 	}
 	if (!change->account) {
 		arb_store64(&draft->value[key], (uint64_t)value);
@@ -138,23 +138,24 @@ static int check_draft(const struct arb_control_copy *draft, struct gpuarb_error
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
 		value[key] = (int64_t)arb_load64(&draft->value[key]);
-	return arb_config_check(value, "GPU", err);
+	return gpuarb_config_check(value, "GPU", err);
 }
 
 /* Opens the control segment for writing; makes it, with the settings of arbiter.conf, if there is none. */
 static int open_for_writing(
 	struct arb_control_map *map, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
-	int r = first ? arb_config_load(&config, NULL, false, err) : arb_fail(err, -ENOMEM, "out of memory");
+	int r = first ? gpuarb_config_load(&config, NULL, false, err)
+		      : arb_fail(err, -ENOMEM, "out of memory");
 
 	if (r == 0) {
 		struct arb_create create = {
 			0, (mode_t)config.value[ARB_KEY_CONTROL_MODE], (gid_t)config.value[ARB_KEY_GROUP]};
 
 		arb_settings_first(first, &config);
-		arb_config_free(&config);
+		gpuarb_config_free(&config);
 		r = arb_control_map_open(map, dir, gpu, true, &create, first, err);
 	}
 	free(first);
@@ -185,8 +186,8 @@ static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock)
 static bool quotas(const struct gpuarb_change *changes, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (changes[i].account && (arb_config_find(changes[i].key) == ARB_KEY_MEM ||
-						  arb_config_find(changes[i].key) == ARB_KEY_REQUEST))
+		if (changes[i].account && (gpuarb_config_find(changes[i].key) == ARB_KEY_MEM ||
+						  gpuarb_config_find(changes[i].key) == ARB_KEY_REQUEST))
 			return true;
 	return false;
 }
@@ -252,15 +253,15 @@ int gpuarb_control_change_classes(const char *dir, const char *gpu, const struct
 int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *name, char *text,
 	size_t size, struct gpuarb_error *err)
 {
-	enum arb_key key = arb_config_find(name);
+	enum arb_key key = gpuarb_config_find(name);
 	struct arb_control_map map;
 	int64_t value[ARB_KEY_COUNT];
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	uint64_t epoch;
 	int r;
 
 	if (key == ARB_KEY_COUNT)
-		return arb_config_unknown(name, "", err);
+		return gpuarb_config_unknown(name, "", err);
 	r = check_scope(key, account, err);
 	if (r < 0)
 		return r;
@@ -272,21 +273,21 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	} else {
 		r = arb_settings_limit(map.control, account, &limit);
 		if (r >= 0)
-			r = r == 1 && limit.set & arb_config_flag(key)
+			r = r == 1 && limit.set & gpuarb_config_flag(key)
 				    ? 0
 				    : arb_fail(err, -ENOENT, "account '%s' has no %s set", account, name);
-		value[key] = *arb_config_value(&limit, key);
+		value[key] = *gpuarb_config_value(&limit, key);
 	}
 	arb_control_map_close(&map);
 	if (r == 0)
-		arb_config_format(key, value[key], text, size);
+		gpuarb_config_format(key, value[key], text, size);
 	return r;
 }
 
 int gpuarb_control_class(const char *dir, const char *gpu, const char *task_class, const char *key,
 	char *text, size_t size, struct gpuarb_error *err)
 {
-	struct arb_class_rules classes[ARB_CLASSES] = {0};
+	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
 	struct arb_control_map map;
 	uint32_t i = 0;
 	int r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
@@ -301,8 +302,8 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 	if (i == ARB_CLASSES || !*task_class)
 		return arb_fail(err, -ENOENT, "there is no class '%.60s'", task_class);
 	/* The same sentence as for setting it. */
-	if (arb_class_format(&classes[i], key, text, size) < 0)
-		return arb_class_parse(&classes[i], key, "", task_class, err);
+	if (gpuarb_class_format(&classes[i], key, text, size) < 0)
+		return gpuarb_class_parse(&classes[i], key, "", task_class, err);
 	return 0;
 }
 
@@ -344,7 +345,7 @@ void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules
 	int r = arb_control_map_open(&map, dir, gpu, false, NULL, NULL, NULL);
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		value[key] = arb_keys[key].initial;
+		value[key] = gpuarb_keys[key].initial;
 	if (r == 0) {
 		arb_settings_read(map.control, value, &epoch);
 		arb_control_map_close(&map);

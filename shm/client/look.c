@@ -28,9 +28,9 @@ static void open_readable(struct gpuarb_client *c, const char *dir, const char *
 
 /* What is set for the GPU and for the account. Where there is no control segment: what a new one would hold,
  * and the rules are arbiter.conf's already. */
-static struct arb_config_limit read_settings(struct gpuarb_client *c, const struct arb_config *config)
+static struct gpuarb_config_limit read_settings(struct gpuarb_client *c, const struct gpuarb_config *config)
 {
-	struct arb_config_limit set = {.set = 0};
+	struct gpuarb_config_limit set = {.set = 0};
 	int64_t value[ARB_KEY_COUNT];
 
 	if (c->have_control) {
@@ -96,10 +96,10 @@ static void know_memory(struct gpuarb_client *c, uint64_t physical)
 	c->mem_most = arb_memory_most(m);
 }
 
-static void read_memory(struct gpuarb_client *c, const struct arb_config *config, uint64_t physical,
+static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *config, uint64_t physical,
 	struct gpuarb_client_memory *memory)
 {
-	struct arb_config_limit set = read_settings(c, config);
+	struct gpuarb_config_limit set = read_settings(c, config);
 	struct arb_asked asked = {0};
 	uint64_t used = 0;
 
@@ -123,12 +123,12 @@ int gpuarb_client_look(
 {
 	struct gpuarb_client *c = calloc(1, sizeof(*c));
 	struct arb_os_identity id;
-	struct arb_config config;
+	struct gpuarb_config config;
 	int saved = errno, loaded, r;
 
 	if (!c)
 		return -ENOMEM;
-	loaded = arb_config_load(&config, options->conf, options->ignore_env, NULL);
+	loaded = gpuarb_config_load(&config, options->conf, options->ignore_env, NULL);
 	r = arb_client_describe(c, options, &config, NULL);
 	if (r == 0) {
 		if (c->own_account) {
@@ -140,7 +140,7 @@ int gpuarb_client_look(
 			open_readable(c, arb_client_dir(options), options->gpu);
 		read_memory(c, &config, physical, memory);
 	}
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	gpuarb_client_close(c);
 	errno = saved;
 	return r;

@@ -51,7 +51,7 @@ void arb_client_find_control(struct gpuarb_client *c)
 }
 
 static int open_control(struct gpuarb_client *c, const struct arb_create *create,
-	const struct arb_config *config, struct gpuarb_error *err)
+	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
 	int r;
@@ -68,7 +68,7 @@ static int open_control(struct gpuarb_client *c, const struct arb_create *create
 }
 
 /* Where there is none and none can be made, our own settings do; garbage there is an error. */
-static int find_control(struct gpuarb_client *c, const struct arb_config *config, struct gpuarb_error *err)
+static int find_control(struct gpuarb_client *c, const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	struct arb_create create = {
 		0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
@@ -83,7 +83,7 @@ static int find_control(struct gpuarb_client *c, const struct arb_config *config
 
 /* Both segments. */
 static int open_segments(struct gpuarb_client *c, const char *dir, const char *gpu,
-	const struct arb_config *config, struct gpuarb_error *err)
+	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
 		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
@@ -97,8 +97,8 @@ static int open_segments(struct gpuarb_client *c, const char *dir, const char *g
 	return find_control(c, config, err);
 }
 
-static int open_alone(
-	struct gpuarb_client *c, const char *gpu, const struct arb_config *config, struct gpuarb_error *err)
+static int open_alone(struct gpuarb_client *c, const char *gpu, const struct gpuarb_config *config,
+	struct gpuarb_error *err)
 {
 	int r;
 
@@ -148,7 +148,7 @@ const char *arb_client_dir(const struct gpuarb_options *o)
 }
 
 int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
-	const struct arb_config *config, struct gpuarb_error *err)
+	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	bool granted = !o->ignore_env && arb_granted();
 	/* What was granted stands above what the program itself says, too. */
@@ -159,7 +159,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
 	c->own_account = !account || !*account || c->by_container;
 	if (!c->own_account &&
-		arb_config_account(account, account == o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
+		gpuarb_config_account(account, account == o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
 		return -EINVAL;
 	if (o->core_pct > 100 || o->priority > 100)
 		return arb_fail(
@@ -197,12 +197,12 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 }
 
 /* Has it a limit, by its own asking or by arbiter.conf, or may it get one? */
-static bool limited(const struct gpuarb_client *c, const struct arb_config *config)
+static bool limited(const struct gpuarb_client *c, const struct gpuarb_config *config)
 {
 	if ((c->core_pct && c->core_pct < 100) || c->mem_bytes || c->follow)
 		return true;
 	for (size_t i = 0; i < config->nlimits; i++) {
-		const struct arb_config_limit *l = &config->limits[i];
+		const struct gpuarb_config_limit *l = &config->limits[i];
 
 		if (!strcmp(l->name, c->name) && (((l->set & ARB_LIMIT_CORE) && l->core_pct < 100) ||
 							 ((l->set & ARB_LIMIT_MEM) && l->mem_bytes)))
@@ -212,11 +212,11 @@ static bool limited(const struct gpuarb_client *c, const struct arb_config *conf
 }
 
 /* Does on_error refuse whoever has no segment? */
-static int closed(struct arb_config *config, struct gpuarb_error *err)
+static int closed(struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	if (config->value[ARB_KEY_ON_ERROR] != 1)
 		return 0;
-	arb_config_free(config);
+	gpuarb_config_free(config);
 	return arb_fail(err, -ECONNREFUSED, "on_error = closed: without its segment the GPU is refused");
 }
 
@@ -244,19 +244,19 @@ static bool account_ok(const struct gpuarb_options *o)
 
 	if (!o->ignore_env && (!name || arb_granted()))
 		name = arb_granted_getenv("GPUARB_ACCOUNT");
-	return !name || !*name || arb_config_name_ok(name);
+	return !name || !*name || gpuarb_config_name_ok(name);
 }
 
 static int open_client(const struct gpuarb_options *options, bool alone, struct gpuarb_client **client,
 	struct gpuarb_error *err)
 {
 	struct gpuarb_options o = options ? *options : (struct gpuarb_options){0};
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_client *c;
 	int r;
 
 	*client = NULL;
-	r = arb_config_load(&config, o.conf, o.ignore_env, err);
+	r = gpuarb_config_load(&config, o.conf, o.ignore_env, err);
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
 	/* What is bad or cannot be read counts as not set: the limits that there are hold. */
@@ -271,7 +271,7 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 					: arb_fail(err, -ENOENT, "there is no limit to keep");
 	else if (r == 0)
 		r = open_segments(c, arb_client_dir(&o), o.gpu, &config, err);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	if (r == 0)
 		r = join(c, err);
 	if (r < 0) {
@@ -363,7 +363,7 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 
 /* What was in force, whoever set it, holds on. True: it is a limit to keep in a segment of our own; also if
  * it is there already. */
-static bool keep_limits(struct gpuarb_client *c, const struct arb_config *config)
+static bool keep_limits(struct gpuarb_client *c, const struct gpuarb_config *config)
 {
 	bool keep;
 
@@ -382,8 +382,8 @@ static bool keep_limits(struct gpuarb_client *c, const struct arb_config *config
 int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_error *err)
 {
 	struct gpuarb_client *fresh;
-	struct arb_config config;
-	int r = arb_config_load(&config, c->conf, c->ignore_env, err);
+	struct gpuarb_config config;
+	int r = gpuarb_config_load(&config, c->conf, c->ignore_env, err);
 
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
@@ -401,20 +401,20 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 		r = arb_fail(err, -ENOENT, "there is no limit to keep");
 	if (r == 0)
 		r = move_and_join(c, fresh, err);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	gpuarb_client_close(fresh);
 	return r;
 }
 
 int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	int r;
 
-	arb_config_load(&config, c->conf, c->ignore_env, NULL);
+	gpuarb_config_load(&config, c->conf, c->ignore_env, NULL);
 	if (closed(&config, err))
 		return -ECONNREFUSED;
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	arb_lock_take(&c->guard->lock);
 	/* A move that failed half-way has left nothing to stay in. */
 	r = arb_load32(&c->guard->joined) && !arb_fault_lost(c->seg.file.guard)

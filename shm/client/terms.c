@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "gpuarb/client.h"
+#include "gpuarb/config.h"
 
 #include "shm/client/client_state.h"
-#include "shm/base/config.h"
 
 int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 {
@@ -30,7 +30,7 @@ int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 	else if (status.core_pct < 100)
 		snprintf(core, sizeof(core), "%u percent of the GPU's time", status.core_pct);
 	if (status.mem_limit) {
-		arb_config_format(ARB_KEY_MEM, (int64_t)status.mem_limit, bytes, sizeof(bytes));
+		gpuarb_config_format(ARB_KEY_MEM, (int64_t)status.mem_limit, bytes, sizeof(bytes));
 		snprintf(mem, sizeof(mem), "%s of its memory", bytes);
 	}
 	snprintf(text, size, "account %s may use %s and %s", name, core, mem);

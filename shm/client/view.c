@@ -105,7 +105,7 @@ static struct arb_asked limits_now(
 	const struct gpuarb_view *v, const char *name, struct arb_account_snap *s, uint64_t start)
 {
 	struct arb_asked force = {0};
-	struct arb_config_limit set = {.set = 0};
+	struct gpuarb_config_limit set = {.set = 0};
 
 	for (uint32_t i = arb_bits_next(s->attached, v->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(s->attached, v->seg.nwords, i + 1))
@@ -248,7 +248,7 @@ static void find_places(const struct gpuarb_view *v, const struct moment *m, str
 /* The names of the classes with which clients wait to be admitted. */
 static void find_classes(const struct gpuarb_view *v, struct gpuarb_picture *p)
 {
-	struct arb_class_rules classes[ARB_CLASSES] = {0};
+	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
 
 	if (v->have_control)
 		arb_settings_classes(v->control.control, classes);
@@ -278,7 +278,7 @@ static void read_settings(struct gpuarb_view *v, struct moment *m)
 	uint64_t epoch;
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		m->value[key] = arb_keys[key].initial;
+		m->value[key] = gpuarb_keys[key].initial;
 	if (!v->have_control)
 		open_control(v);
 	if (v->have_control)

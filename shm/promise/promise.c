@@ -3,17 +3,17 @@
  * at once the second sees the first. The promise itself is the lock on its byte, which the kernel drops when
  * the last process that inherited the descriptor has ended.
  */
-#include "gpuarb/promise.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
+#include "gpuarb/promise.h"
+
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
-#include "shm/base/config.h"
 #include "shm/client/control_segment.h"
 #include "shm/base/error.h"
 #include "shm/base/os.h"
@@ -72,16 +72,16 @@ void gpuarb_promiser_close(struct gpuarb_promiser *p)
 
 static int open_all(struct gpuarb_promiser *p, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct arb_create create;
-	int r = arb_config_load(&config, NULL, false, err);
+	int r = gpuarb_config_load(&config, NULL, false, err);
 
 	if (r < 0)
 		return r;
 	memcpy(p->value, config.value, sizeof(p->value));
 	create = (struct arb_create){(uint32_t)config.value[ARB_KEY_SLOTS],
 		(mode_t)config.value[ARB_KEY_SEGMENT_MODE], (gid_t)config.value[ARB_KEY_GROUP]};
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	if (arb_os_clock_init() < 0)
 		return arb_fail(err, -ENOTSUP,
 			"this time namespace's clock cannot be compared with that of the clients");

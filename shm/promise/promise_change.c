@@ -36,7 +36,7 @@ static const struct arb_promised *raised(struct arb_promises *all, const struct 
 	*sum = 0;
 	for (uint32_t i = 0; i < all->n; i++) {
 		struct arb_promised *p = &all->list[i];
-		struct arb_config_limit limit;
+		struct gpuarb_config_limit limit;
 		uint64_t before = arb_promise_share(control, p->name, p->bytes);
 
 		/* One that only queues has nothing yet. */
@@ -60,7 +60,7 @@ static const struct arb_promised *raised_request(struct arb_promises *all, const
 	*sum = 0;
 	for (uint32_t i = 0; i < all->n; i++) {
 		struct arb_promised *p = &all->list[i];
-		struct arb_config_limit limit;
+		struct gpuarb_config_limit limit;
 		unsigned before = arb_promise_request(control, p->name, p->request_pct);
 
 		if (!p->core_pct)

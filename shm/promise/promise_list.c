@@ -133,7 +133,7 @@ static void add_account(const struct arb_segment *seg, struct arb_promises *all,
 /* What an administrator has set stands above what anybody asked for. */
 static void override(const struct arb_control *control, struct arb_promised *p)
 {
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 
 	if (arb_settings_limit(control, p->name, &limit) <= 0)
 		return;

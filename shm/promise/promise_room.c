@@ -17,7 +17,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
 
 uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes)
 {
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	bool set = control && arb_settings_limit(control, account, &limit) == 1 && limit.set & ARB_LIMIT_MEM;
 
 	return set ? (uint64_t)limit.mem_bytes : bytes;
@@ -25,7 +25,7 @@ uint64_t arb_promise_share(const struct arb_control *control, const char *accoun
 
 unsigned arb_promise_request(const struct arb_control *control, const char *account, unsigned request_pct)
 {
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	bool set =
 		control && arb_settings_limit(control, account, &limit) == 1 && limit.set & ARB_LIMIT_REQUEST;
 

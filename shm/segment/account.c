@@ -53,7 +53,7 @@ struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a)
 	return asked;
 }
 
-void arb_asked_settle(struct arb_asked *asked, const struct arb_config_limit *set)
+void arb_asked_settle(struct arb_asked *asked, const struct gpuarb_config_limit *set)
 {
 	if (!asked->ppm)
 		asked->ppm = ARB_PPM;

@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "shm/segment/running.h"
 #include "shm/segment/segment.h"
 #include "shm/policy/share.h"
@@ -48,7 +49,7 @@ struct arb_asked {
 struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a);
 /* From what is asked for to what is in force: an administrator's word (set) counts instead. No limit: ppm is
  * ARB_PPM. */
-void arb_asked_settle(struct arb_asked *asked, const struct arb_config_limit *set);
+void arb_asked_settle(struct arb_asked *asked, const struct gpuarb_config_limit *set);
 /* Takes the limits of one slot into account. */
 void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot);
 

@@ -69,7 +69,7 @@ uint64_t arb_control_fingerprint(void)
 		sizeof(struct arb_class), AT(arb_class, priority), AT(arb_control_copy, classes)};
 	static const char names[] =
 #define KEY(id, name, ...) name " "
-#include "shm/base/keys.def"
+#include "gpuarb/keys.def"
 #undef KEY
 		;
 	uint64_t hash = mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));

@@ -8,19 +8,19 @@
 
 #define TRIES 100000
 
-void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *config)
+void arb_settings_first(struct arb_control_copy *copy, const struct gpuarb_config *config)
 {
 	memset(copy, 0, sizeof(*copy));
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
 		arb_store64(&copy->value[key], (uint64_t)config->value[key]);
 	for (size_t i = 0; i < config->nlimits; i++) {
-		struct arb_config_limit *l = &config->limits[i];
+		struct gpuarb_config_limit *l = &config->limits[i];
 
 		for (int key = 0; key < ARB_KEY_COUNT; key++)
-			if (arb_keys[key].scope == ARB_SCOPE_ACCOUNT &&
-				l->set & arb_config_flag((enum arb_key)key))
+			if (gpuarb_keys[key].scope == ARB_SCOPE_ACCOUNT &&
+				l->set & gpuarb_config_flag((enum arb_key)key))
 				arb_settings_set_limit(copy, l->name, (enum arb_key)key,
-					arb_config_value(l, (enum arb_key)key));
+					gpuarb_config_value(l, (enum arb_key)key));
 	}
 	for (uint32_t i = 0; i < config->nclasses; i++)
 		arb_settings_set_class(copy, &config->classes[i]);
@@ -44,7 +44,7 @@ int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_C
 		const struct arb_control_copy *copy = &control->copy[head & 1];
 
 		for (int key = 0; key < ARB_KEY_COUNT; key++) {
-			const struct arb_key_info *k = &arb_keys[key];
+			const struct gpuarb_key *k = &gpuarb_keys[key];
 			int64_t v = (int64_t)arb_load64(&copy->value[key]);
 			int64_t most = k->most;
 
@@ -66,7 +66,7 @@ int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_C
 	return -EAGAIN;
 }
 
-static void copy_limit(const struct arb_limit *from, struct arb_config_limit *to)
+static void copy_limit(const struct arb_limit *from, struct gpuarb_config_limit *to)
 {
 	arb_text_load(from->name, ARB_NAME_WORDS, to->name);
 	to->set = (uint32_t)arb_load64(&from->set);
@@ -78,11 +78,11 @@ static void copy_limit(const struct arb_limit *from, struct arb_config_limit *to
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		int64_t value;
 
-		if (arb_keys[key].scope != ARB_SCOPE_ACCOUNT)
+		if (gpuarb_keys[key].scope != ARB_SCOPE_ACCOUNT)
 			continue;
-		value = *arb_config_value(to, (enum arb_key)key);
-		if (value < arb_keys[key].least || value > arb_keys[key].most)
-			to->set &= ~arb_config_flag((enum arb_key)key);
+		value = *gpuarb_config_value(to, (enum arb_key)key);
+		if (value < gpuarb_keys[key].least || value > gpuarb_keys[key].most)
+			to->set &= ~gpuarb_config_flag((enum arb_key)key);
 	}
 }
 
@@ -103,7 +103,7 @@ static uint32_t find(const struct arb_control_copy *copy, const char *name)
 }
 
 int arb_settings_limit_in(
-	const struct arb_control_copy *copy, const char *name, struct arb_config_limit *limit)
+	const struct arb_control_copy *copy, const char *name, struct gpuarb_config_limit *limit)
 {
 	uint32_t at = find(copy, name);
 	int found = at < limits_in(copy);
@@ -114,7 +114,7 @@ int arb_settings_limit_in(
 	return found;
 }
 
-int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit)
+int arb_settings_limit(const struct arb_control *control, const char *name, struct gpuarb_config_limit *limit)
 {
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
@@ -127,7 +127,7 @@ int arb_settings_limit(const struct arb_control *control, const char *name, stru
 	return -EAGAIN;
 }
 
-int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit)
+int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct gpuarb_config_limit *limit)
 {
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
@@ -201,7 +201,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 	};
 }
 
-static void store_class(struct arb_class *to, const struct arb_class_rules *from)
+static void store_class(struct arb_class *to, const struct gpuarb_class_rules *from)
 {
 	arb_text_store(to->name, ARB_CLASS_WORDS, from->name);
 	arb_store64(&to->priority, from->priority);
@@ -210,14 +210,14 @@ static void store_class(struct arb_class *to, const struct arb_class_rules *from
 	arb_store64(&to->queue_limit, from->queue_limit);
 }
 
-void arb_settings_load_class(const struct arb_class *from, struct arb_class_rules *to)
+void arb_settings_load_class(const struct arb_class *from, struct gpuarb_class_rules *to)
 {
 	uint64_t flags = arb_load64(&from->flags), priority = arb_load64(&from->priority),
 		 wait = arb_load64(&from->max_wait_ms), limit = arb_load64(&from->queue_limit);
 
-	*to = arb_class_default;
+	*to = gpuarb_class_default;
 	arb_text_load(from->name, ARB_CLASS_WORDS, to->name);
-	if (to->name[0] && !arb_class_name_ok(to->name))
+	if (to->name[0] && !gpuarb_class_name_ok(to->name))
 		to->name[0] = '\0';
 	to->skip = flags & ARB_CLASS_SKIP;
 	to->pass = flags & ARB_CLASS_PASS;
@@ -229,7 +229,8 @@ void arb_settings_load_class(const struct arb_class *from, struct arb_class_rule
 		to->queue_limit = (unsigned)limit;
 }
 
-uint32_t arb_settings_classes(const struct arb_control *control, struct arb_class_rules classes[ARB_CLASSES])
+uint32_t arb_settings_classes(
+	const struct arb_control *control, struct gpuarb_class_rules classes[ARB_CLASSES])
 {
 	uint32_t n = 0;
 
@@ -258,12 +259,12 @@ static uint32_t find_class(const struct arb_control_copy *copy, const char *name
 	return i;
 }
 
-int arb_settings_set_class(struct arb_control_copy *draft, const struct arb_class_rules *rules)
+int arb_settings_set_class(struct arb_control_copy *draft, const struct gpuarb_class_rules *rules)
 {
 	uint32_t at = find_class(draft, rules->name);
 
 	/* The first place belongs to the default, whether or not anybody has said anything about it. */
-	if (strcmp(rules->name, arb_class_default.name) == 0)
+	if (strcmp(rules->name, gpuarb_class_default.name) == 0)
 		at = 0;
 	else if (at == ARB_CLASSES)
 		for (at = 1; at < ARB_CLASSES && arb_load64(&draft->classes[at].name[0]); at++)
@@ -295,7 +296,7 @@ int arb_settings_set_limit(
 	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value)
 {
 	uint32_t at = find(draft, name), n = limits_in(draft);
-	uint64_t flag = arb_config_flag(key);
+	uint64_t flag = gpuarb_config_flag(key);
 	struct arb_limit *limit = &draft->limit[at];
 	uint64_t set;
 

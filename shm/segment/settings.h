@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shm/base/classes.h"
-#include "shm/base/config.h"
+#include "gpuarb/classes.h"
+#include "gpuarb/config.h"
+
 #include "shm/policy/memory_fit.h"
 #include "shm/policy/policy.h"
 #include "shm/segment/segment.h"
@@ -31,19 +32,21 @@ struct arb_rules {
 };
 
 /* What a new control segment holds: the settings and the [account] sections of arbiter.conf. */
-void arb_settings_first(struct arb_control_copy *copy, const struct arb_config *config);
+void arb_settings_first(struct arb_control_copy *copy, const struct gpuarb_config *config);
 
 /* All settings, each checked (one out of range counts as its default), and the epoch they belong to. */
 int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch);
 /* Limits of an account: 1 found, 0 not. */
-int arb_settings_limit(const struct arb_control *control, const char *name, struct arb_config_limit *limit);
+int arb_settings_limit(
+	const struct arb_control *control, const char *name, struct gpuarb_config_limit *limit);
 /* The same in a draft. */
 int arb_settings_limit_in(
-	const struct arb_control_copy *copy, const char *name, struct arb_config_limit *limit);
+	const struct arb_control_copy *copy, const char *name, struct gpuarb_config_limit *limit);
 /* Entry i of the list: 1, or 0 past the end. */
-int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct arb_config_limit *limit);
+int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct gpuarb_config_limit *limit);
 /* The classes, each checked; returns how many places there are (the last with a name + 1). */
-uint32_t arb_settings_classes(const struct arb_control *control, struct arb_class_rules classes[ARB_CLASSES]);
+uint32_t arb_settings_classes(
+	const struct arb_control *control, struct gpuarb_class_rules classes[ARB_CLASSES]);
 uint64_t arb_settings_epoch(const struct arb_control *control);
 
 void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules);
@@ -57,9 +60,9 @@ int arb_settings_begin(const struct arb_control *control, struct arb_control_cop
 int arb_settings_set_limit(
 	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
 /* What is out of range counts as the default's. */
-void arb_settings_load_class(const struct arb_class *from, struct arb_class_rules *to);
+void arb_settings_load_class(const struct arb_class *from, struct gpuarb_class_rules *to);
 /* The class in the draft, made if there is none; -ENOSPC: no room for another. */
-int arb_settings_set_class(struct arb_control_copy *draft, const struct arb_class_rules *rules);
+int arb_settings_set_class(struct arb_control_copy *draft, const struct gpuarb_class_rules *rules);
 /* Without it; the default goes back to what it is by itself. False: there is no such class. */
 bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name);
 void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);

@@ -1,4 +1,6 @@
 /* What must hold after some operations, beside what must hold always. */
+#include "gpuarb/config.h"
+
 #include "test/crash/crash.h"
 
 #include <errno.h>
@@ -9,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "shm/base/atomic.h"
-#include "shm/base/config.h"
 #include "shm/segment/events.h"
 #include "shm/base/os.h"
 #include "shm/segment/settings.h"
@@ -55,7 +56,7 @@ int crash_publish(struct world *w)
 void each_settings(struct world *w)
 {
 	int64_t value[ARB_KEY_COUNT];
-	struct arb_config_limit limit;
+	struct gpuarb_config_limit limit;
 	uint64_t epoch;
 	bool odd;
 

@@ -5,12 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct gpuarb_error err = {0};
-	struct arb_config config;
+	struct gpuarb_config config;
 	char path[64];
 	int fd = memfd_create("arbiter.conf", MFD_CLOEXEC);
 	int r;
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (fd < 0 || write(fd, data, size) != (ssize_t)size)
 		abort();
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	r = arb_config_load(&config, path, true, &err);
+	r = gpuarb_config_load(&config, path, true, &err);
 	FUZZ_HOLDS(r <= 0, "a file was loaded with %d", r);
 	FUZZ_HOLDS(r == 0 || err.text[0], "a file was refused without a sentence");
 	FUZZ_HOLDS(!strchr(err.text, '\n'), "a sentence has two lines: %s", err.text);
@@ -27,12 +27,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			char text[64];
 			int64_t value;
 
-			arb_config_format((enum arb_key)key, config.value[key], text, sizeof(text));
-			FUZZ_HOLDS(arb_config_parse((enum arb_key)key, text, "", &value, &err) == 0,
-				"%s = %s was loaded, and is refused now", arb_keys[key].name, text);
+			gpuarb_config_format((enum arb_key)key, config.value[key], text, sizeof(text));
+			FUZZ_HOLDS(gpuarb_config_parse((enum arb_key)key, text, "", &value, &err) == 0,
+				"%s = %s was loaded, and is refused now", gpuarb_keys[key].name, text);
 		}
 	}
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	close(fd);
 	return 0;
 }

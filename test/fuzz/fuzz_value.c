@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -16,14 +16,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	key = (enum arb_key)(data[0] % ARB_KEY_COUNT);
 	text = fuzz_text(data + 1, size - 1);
-	if (arb_config_parse(key, text, "here", &value, &err) == 0) {
-		arb_config_format(key, value, back, sizeof(back));
-		FUZZ_HOLDS(arb_config_parse(key, back, "here", &again, &err) == 0 && again == value,
-			"%s: '%s' is read as %lld and printed as '%s'", arb_keys[key].name, text,
+	if (gpuarb_config_parse(key, text, "here", &value, &err) == 0) {
+		gpuarb_config_format(key, value, back, sizeof(back));
+		FUZZ_HOLDS(gpuarb_config_parse(key, back, "here", &again, &err) == 0 && again == value,
+			"%s: '%s' is read as %lld and printed as '%s'", gpuarb_keys[key].name, text,
 			(long long)value, back);
 	} else {
 		FUZZ_HOLDS(err.text[0] && !strchr(err.text, '\n'), "%s: '%s' is refused with '%s'",
-			arb_keys[key].name, text, err.text);
+			gpuarb_keys[key].name, text, err.text);
 	}
 	free(text);
 	return 0;

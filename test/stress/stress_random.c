@@ -111,7 +111,7 @@ static void reclaim_all(struct arb_segment *seg)
 	struct arb_reclaimed what;
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		value[key] = arb_keys[key].initial;
+		value[key] = gpuarb_keys[key].initial;
 	arb_settings_rules(value, &rules);
 	for (uint32_t i = 0; i < seg->nslots; i++) {
 		int r = arb_reclaim_slot(seg, i, &rules, &what);

@@ -58,20 +58,20 @@ for tool in tools/gpuarb-*.c; do
 	done
 done
 
-# arbiter.conf(5) knows every setting of shm/base/keys.def, its default and what is allowed.
+# arbiter.conf(5) knows every setting of include/gpuarb/keys.def, its default and what is allowed.
 page=$build/arbiter.conf.5
 man --warnings -l "$page" >"$work/page" 2>"$work/err" || say "arbiter.conf.5 cannot be formatted"
 [ -s "$work/err" ] && say "arbiter.conf.5: $(head -n 1 "$work/err")"
 grep -q '@GPU@\|@CLASS@' "$page" && say "arbiter.conf.5 has places that were not filled in"
 settings=0
-for key in $(sed -nE 's/^KEY\([A-Z_]+, "([a-z_]+)".*/\1/p' shm/base/keys.def); do
+for key in $(sed -nE 's/^KEY\([A-Z_]+, "([a-z_]+)".*/\1/p' include/gpuarb/keys.def); do
 	settings=$((settings + 1))
 	default=$(sed -nE "s/^\.BR $key \" \(default: (.*)\)\"/\1/p" "$page" | head -n 1)
 	grep -qxF "#$key = ${default/#empty/}" arbiter.conf.example || say "arbiter.conf.5 says that $key is '$default' by default"
 	allowed=$(gpuarb-set --keys | sed -nE "/^$key( |\$)/{n;s/^ +//;p}" | grep -oE '[0-9.]+ to [0-9.]+')
 	[ -z "$allowed" ] || tr -s ' \n' ' ' <"$work/page" | grep -q "$allowed" || say "arbiter.conf.5 does not say that $key may be $allowed"
 done
-[ "$settings" -ge 40 ] || say "only $settings settings were found in shm/base/keys.def"
+[ "$settings" -ge 40 ] || say "only $settings settings were found in include/gpuarb/keys.def"
 for key in mode under_pressure queue_limit; do
 	grep -q "^.BR $key " "$page" || say "arbiter.conf.5 does not have $key of a class"
 done

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 const struct w_account w_busy[] = {
 	{"web", 500000, 416666, 0.4, 0, 0, 3ull << 30, 4ull << 30, 2, "python3",
@@ -95,7 +95,7 @@ void w_picture(struct gpuarb_picture *p, const struct w_account *accounts, unsig
 	p->nslots = 256;
 	p->reserved_slot = -1;
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		p->setting[key] = arb_keys[key].initial;
+		p->setting[key] = gpuarb_keys[key].initial;
 	p->window_ns = 100000000;
 	p->window_number = 1 + p->now_ns / p->window_ns;
 	p->window_start_ns = p->now_ns - 60000000;

@@ -6,25 +6,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shm/base/classes.h"
-#include "shm/base/config.h"
+#include "gpuarb/classes.h"
+#include "gpuarb/config.h"
+
 #include "shm/segment/settings.h"
 
-static int load(const char *text, struct arb_config *config, struct gpuarb_error *err)
+static int load(const char *text, struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	char path[] = "/tmp/gpuarb-conf-XXXXXX";
 	int fd = mkstemp(path), r;
 
 	cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
 	close(fd);
-	r = arb_config_load(config, path, true, err);
+	r = gpuarb_config_load(config, path, true, err);
 	unlink(path);
 	return r;
 }
 
 Test(classes, a_section_says_what_is_not_the_default)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 
 	cr_assert_eq(
@@ -39,7 +40,7 @@ Test(classes, a_section_says_what_is_not_the_default)
 		  !config.classes[0].pass);
 	cr_assert(config.classes[1].priority == 50 && config.classes[1].max_wait_ms == 2000 &&
 		  config.classes[1].queue_limit == 3 && config.classes[1].skip && config.classes[1].pass);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 }
 
 Test(classes, a_bad_value_is_one_sentence_with_its_line)
@@ -57,7 +58,7 @@ Test(classes, a_bad_value_is_one_sentence_with_its_line)
 		{"[class ]\nmode = skip\n", "cannot be a class's name"},
 		{"[class 0123456789012345678901234567890x]\nmode = skip\n", "1 to 31"},
 		{"[classes]\nmode = skip\n", ""}};
-	struct arb_config config;
+	struct gpuarb_config config;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct gpuarb_error err = {0};
@@ -70,14 +71,14 @@ Test(classes, a_bad_value_is_one_sentence_with_its_line)
 Test(classes, there_is_room_for_thirty_one_beside_the_default)
 {
 	char text[4096] = "";
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 
 	for (int i = 0; i < 31; i++)
 		sprintf(text + strlen(text), "[class c%d]\npriority = %d\n", i, i + 1);
 	cr_assert_eq(load(text, &config, &err), 0, "%s", err.text);
 	cr_assert_eq(config.nclasses, 31);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	strcat(text, "[class one-more]\npriority = 5\n");
 	cr_assert_eq(load(text, &config, &err), -ENOSPC);
 	cr_assert(strstr(err.text, "more than 31 classes"), "%s", err.text);
@@ -87,7 +88,7 @@ Test(classes, there_is_room_for_thirty_one_beside_the_default)
 Test(classes, those_of_the_example_are_as_it_says)
 {
 	static char text[32768], line[256];
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 	bool inside = false;
 	FILE *file = fopen("arbiter.conf.example", "r");
@@ -102,23 +103,23 @@ Test(classes, those_of_the_example_are_as_it_says)
 	cr_assert_eq(load(text, &config, &err), 0, "%s", err.text);
 	cr_assert_eq(config.nclasses, 5);
 	/* Every setting there is, at its default, for the default class. */
-	cr_assert_eq(memcmp(&config.classes[0], &arb_class_default, sizeof(arb_class_default)), 0);
-	for (unsigned k = 0; arb_class_key(k); k++)
-		cr_assert(strstr(text, arb_class_key(k)), "%s is not in the example", arb_class_key(k));
+	cr_assert_eq(memcmp(&config.classes[0], &gpuarb_class_default, sizeof(gpuarb_class_default)), 0);
+	for (unsigned k = 0; gpuarb_class_key(k); k++)
+		cr_assert(strstr(text, gpuarb_class_key(k)), "%s is not in the example", gpuarb_class_key(k));
 	cr_assert_str_eq(config.classes[1].name, "asr");
 	cr_assert(config.classes[1].priority > config.classes[2].priority &&
 		  config.classes[2].priority > config.classes[3].priority &&
 		  config.classes[3].priority > config.classes[4].priority);
 	cr_assert_str_eq(config.classes[4].name, "repair");
 	cr_assert(config.classes[4].skip && !config.classes[3].skip);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 }
 
 static struct arb_control_copy draft;
 
-static struct arb_class_rules rules(const char *name, unsigned priority)
+static struct gpuarb_class_rules rules(const char *name, unsigned priority)
 {
-	struct arb_class_rules r = arb_class_default;
+	struct gpuarb_class_rules r = gpuarb_class_default;
 
 	snprintf(r.name, sizeof(r.name), "%s", name);
 	r.priority = priority;
@@ -127,7 +128,7 @@ static struct arb_class_rules rules(const char *name, unsigned priority)
 
 static uint32_t place(const char *name)
 {
-	struct arb_class_rules r;
+	struct gpuarb_class_rules r;
 
 	for (uint32_t i = 0; i < ARB_CLASSES; i++) {
 		arb_settings_load_class(&draft.classes[i], &r);
@@ -139,8 +140,8 @@ static uint32_t place(const char *name)
 
 Test(classes, each_keeps_its_place_while_others_come_and_go)
 {
-	struct arb_class_rules a = rules("a", 1), b = rules("b", 2), c = rules("c", 3),
-			       d = rules("default", 4);
+	struct gpuarb_class_rules a = rules("a", 1), b = rules("b", 2), c = rules("c", 3),
+				  d = rules("default", 4);
 
 	cr_assert_eq(arb_settings_set_class(&draft, &a), 0);
 	cr_assert_eq(arb_settings_set_class(&draft, &b), 0);
@@ -168,7 +169,7 @@ Test(classes, each_keeps_its_place_while_others_come_and_go)
 
 Test(classes, garbage_in_the_segment_is_the_default)
 {
-	struct arb_class_rules r;
+	struct gpuarb_class_rules r;
 
 	memset(&draft, 0xff, sizeof(draft));
 	arb_settings_load_class(&draft.classes[3], &r);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 static int parse(const char *name, const char *text, int64_t *value, struct gpuarb_error *err)
 {
-	return arb_config_parse(arb_config_find(name), text, "here", value, err);
+	return gpuarb_config_parse(gpuarb_config_find(name), text, "here", value, err);
 }
 
 static void write_file(char *path, const char *text)
@@ -20,13 +20,13 @@ static void write_file(char *path, const char *text)
 	close(fd);
 }
 
-static int load(const char *text, struct arb_config *config, struct gpuarb_error *err)
+static int load(const char *text, struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	char path[] = "/tmp/gpuarb-conf-XXXXXX";
 	int r;
 
 	write_file(path, text);
-	r = arb_config_load(config, path, true, err);
+	r = gpuarb_config_load(config, path, true, err);
 	unlink(path);
 	return r;
 }
@@ -38,27 +38,28 @@ Test(config, every_default_is_a_value_that_would_be_accepted)
 		char text[64];
 		int64_t value = -77;
 
-		arb_config_format((enum arb_key)key, arb_keys[key].initial, text, sizeof(text));
-		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), 0, "%s=%s: %s",
-			arb_keys[key].name, text, err.text);
-		cr_assert_eq(value, arb_keys[key].initial, "%s", arb_keys[key].name);
+		gpuarb_config_format((enum arb_key)key, gpuarb_keys[key].initial, text, sizeof(text));
+		cr_assert_eq(gpuarb_config_parse((enum arb_key)key, text, "", &value, &err), 0, "%s=%s: %s",
+			gpuarb_keys[key].name, text, err.text);
+		cr_assert_eq(value, gpuarb_keys[key].initial, "%s", gpuarb_keys[key].name);
 	}
 }
 
 Test(config, ends_of_every_range_are_accepted_and_one_beyond_is_not)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		const struct arb_key_info *k = &arb_keys[key];
+		const struct gpuarb_key *k = &gpuarb_keys[key];
 		struct gpuarb_error err = {0};
 		char text[64];
 		int64_t value;
 
 		if (k->kind != ARB_KIND_INT && k->kind != ARB_KIND_RATIO && k->kind != ARB_KIND_MODE)
 			continue;
-		arb_config_format((enum arb_key)key, k->most, text, sizeof(text));
-		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), 0, "%s", k->name);
-		arb_config_format((enum arb_key)key, k->most + 1, text, sizeof(text));
-		cr_assert_eq(arb_config_parse((enum arb_key)key, text, "", &value, &err), -EINVAL, "%s=%s",
+		gpuarb_config_format((enum arb_key)key, k->most, text, sizeof(text));
+		cr_assert_eq(
+			gpuarb_config_parse((enum arb_key)key, text, "", &value, &err), 0, "%s", k->name);
+		gpuarb_config_format((enum arb_key)key, k->most + 1, text, sizeof(text));
+		cr_assert_eq(gpuarb_config_parse((enum arb_key)key, text, "", &value, &err), -EINVAL, "%s=%s",
 			k->name, text);
 		cr_assert(strstr(err.text, "allowed"), "%s", err.text);
 	}
@@ -115,14 +116,14 @@ Test(config, a_bad_value_is_one_sentence_with_place_and_range)
 	struct gpuarb_error err;
 	int64_t value = 5;
 
-	cr_assert_eq(arb_config_parse(ARB_KEY_CORE, "300", "GPUARB_CORE_LIMIT", &value, &err), -EINVAL);
+	cr_assert_eq(gpuarb_config_parse(ARB_KEY_CORE, "300", "GPUARB_CORE_LIMIT", &value, &err), -EINVAL);
 	cr_assert_str_eq(err.text, "GPUARB_CORE_LIMIT: core cannot be '300'; allowed: 1 to 100 percent");
 	cr_assert_eq(value, 5, "nothing is changed by it");
 }
 
 Test(config, a_file_is_read_whole_or_not_at_all)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err;
 
 	cr_assert_eq(load("# comment\nwindow_ms = 200\n[gpu]\npolicy = exclusive ; why\n[account web]\ncore "
@@ -137,7 +138,7 @@ Test(config, a_file_is_read_whole_or_not_at_all)
 	cr_assert_eq(config.limits[0].set, ARB_LIMIT_CORE | ARB_LIMIT_MEM);
 	cr_assert_eq(config.limits[0].core_pct, 30);
 	cr_assert_eq(config.limits[1].priority, 10);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 
 	cr_assert_eq(load("window_ms = 200\nwindw_ms = 5\n", &config, &err), -EINVAL);
 	cr_assert(strstr(err.text, ":2: there is no setting 'windw_ms'; did you mean 'window_ms'?"), "%s",
@@ -152,7 +153,7 @@ Test(config, a_file_is_read_whole_or_not_at_all)
 	cr_assert(strstr(err.text, ":1: "), "%s", err.text);
 	cr_assert_eq(load("high_water = 50\nlow_water = 60\n", &config, &err), -EINVAL);
 	cr_assert(strstr(err.text, "must not be above"), "%s", err.text);
-	cr_assert_eq(arb_config_load(&config, "/no/such/file", true, &err), -ENOENT);
+	cr_assert_eq(gpuarb_config_load(&config, "/no/such/file", true, &err), -ENOENT);
 }
 
 Test(config, the_environment_stands_above_the_file_and_knows_the_old_names)
@@ -174,25 +175,25 @@ Test(config, the_environment_stands_above_the_file_and_knows_the_old_names)
 		{"GPUARB_CORE_LIMIT", "40", "core", 40}, {"GPUARB_MEM_LIMIT", "512Mi", "mem", 512ll << 20},
 		{"GPUARB_PRIORITY", "9", "priority", 9}};
 	char path[] = "/tmp/gpuarb-conf-XXXXXX";
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err;
 
 	write_file(path, "window_ms = 500\n");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		setenv(cases[i].variable, cases[i].value, 1);
-		cr_assert_eq(arb_config_load(&config, path, false, &err), 0, "%s", err.text);
-		cr_assert_eq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "%s",
+		cr_assert_eq(gpuarb_config_load(&config, path, false, &err), 0, "%s", err.text);
+		cr_assert_eq(config.value[gpuarb_config_find(cases[i].key)], cases[i].expected, "%s",
 			cases[i].variable);
-		cr_assert(config.given[arb_config_find(cases[i].key)]);
-		arb_config_free(&config);
-		cr_assert_eq(arb_config_load(&config, path, true, &err), 0);
-		cr_assert_neq(config.value[arb_config_find(cases[i].key)], cases[i].expected, "ignored: %s",
-			cases[i].variable);
-		arb_config_free(&config);
+		cr_assert(config.given[gpuarb_config_find(cases[i].key)]);
+		gpuarb_config_free(&config);
+		cr_assert_eq(gpuarb_config_load(&config, path, true, &err), 0);
+		cr_assert_neq(config.value[gpuarb_config_find(cases[i].key)], cases[i].expected,
+			"ignored: %s", cases[i].variable);
+		gpuarb_config_free(&config);
 		unsetenv(cases[i].variable);
 	}
 	setenv("GPUARB_WINDOW_MS", "ten", 1);
-	cr_assert_eq(arb_config_load(&config, path, false, &err), -EINVAL);
+	cr_assert_eq(gpuarb_config_load(&config, path, false, &err), -EINVAL);
 	cr_assert(strstr(err.text, "GPUARB_WINDOW_MS"), "%s", err.text);
 	unlink(path);
 }
@@ -203,20 +204,20 @@ Test(config, names_of_accounts_can_be_stored_and_shown)
 
 	memset(name, 'x', sizeof(name));
 	name[ARB_NAME_BYTES - 1] = '\0';
-	cr_assert(arb_config_name_ok(name));
+	cr_assert(gpuarb_config_name_ok(name));
 	name[ARB_NAME_BYTES - 1] = 'x';
 	name[ARB_NAME_BYTES] = '\0';
-	cr_assert_not(arb_config_name_ok(name));
-	cr_assert_not(arb_config_name_ok(""));
-	cr_assert_not(arb_config_name_ok("two words"));
-	cr_assert_not(arb_config_name_ok("esc\033"));
-	cr_assert(arb_config_name_ok("pod/träning-7"));
+	cr_assert_not(gpuarb_config_name_ok(name));
+	cr_assert_not(gpuarb_config_name_ok(""));
+	cr_assert_not(gpuarb_config_name_ok("two words"));
+	cr_assert_not(gpuarb_config_name_ok("esc\033"));
+	cr_assert(gpuarb_config_name_ok("pod/träning-7"));
 }
 
 Test(config, a_name_that_is_too_long_is_refused_and_not_cut)
 {
 	struct gpuarb_error err = {0};
-	struct arb_config config;
+	struct gpuarb_config config;
 	char name[65] = "", text[128];
 
 	memset(name, 'n', 64);
@@ -232,19 +233,19 @@ Test(config, a_name_that_is_too_long_is_refused_and_not_cut)
 Test(config, a_directory_is_no_file_of_settings)
 {
 	struct gpuarb_error err = {0};
-	struct arb_config config;
+	struct gpuarb_config config;
 
-	cr_assert_eq(arb_config_load(&config, "/etc", true, &err), -EISDIR);
+	cr_assert_eq(gpuarb_config_load(&config, "/etc", true, &err), -EISDIR);
 	cr_assert_str_eq(err.text, "cannot read /etc: Is a directory");
-	cr_assert_eq(arb_config_load(&config, "/dev/null", true, &err), 0, "an empty one is");
-	arb_config_free(&config);
+	cr_assert_eq(gpuarb_config_load(&config, "/dev/null", true, &err), 0, "an empty one is");
+	gpuarb_config_free(&config);
 }
 
 Test(config, a_wrong_name_is_told_the_nearest_right_one)
 {
-	cr_assert_str_eq(arb_config_nearest("polcy"), "policy");
-	cr_assert_str_eq(arb_config_nearest("highwater"), "high_water");
-	cr_assert_null(arb_config_nearest("completely_different"));
+	cr_assert_str_eq(gpuarb_config_nearest("polcy"), "policy");
+	cr_assert_str_eq(gpuarb_config_nearest("highwater"), "high_water");
+	cr_assert_null(gpuarb_config_nearest("completely_different"));
 }
 
 /* arbiter.conf.example names every setting, with its default. */
@@ -259,17 +260,17 @@ Test(config, the_example_documents_every_setting)
 	text[n] = '\0';
 	fclose(file);
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		arb_config_format((enum arb_key)key, arb_keys[key].initial, value, sizeof(value));
-		snprintf(entry, sizeof(entry), "\n#%s = %s\n", arb_keys[key].name, value);
+		gpuarb_config_format((enum arb_key)key, gpuarb_keys[key].initial, value, sizeof(value));
+		snprintf(entry, sizeof(entry), "\n#%s = %s\n", gpuarb_keys[key].name, value);
 		cr_assert(strstr(text, entry), "arbiter.conf.example has no line '#%s = %s'",
-			arb_keys[key].name, value);
+			gpuarb_keys[key].name, value);
 	}
 }
 
 Test(config, the_longest_name_and_the_last_account_have_all_their_limits)
 {
 	static char text[ARB_CONTROL_LIMITS * 100];
-	struct arb_config config;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
 	size_t used = 0;
 	int r;
@@ -287,7 +288,7 @@ Test(config, the_longest_name_and_the_last_account_have_all_their_limits)
 		cr_assert_str_eq(config.limits[i].name, name);
 		cr_assert_eq(config.limits[i].set, ARB_LIMIT_CORE | ARB_LIMIT_PRIORITY);
 	}
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	snprintf(text + used, sizeof(text) - used, "[account one-more]\ncore = 40\n");
 	cr_assert_eq(load(text, &config, &err), -ENOSPC);
 }

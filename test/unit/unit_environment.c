@@ -34,7 +34,7 @@ Test(environment, a_misspelt_one_is_told_what_was_meant)
 Test(environment, whatever_is_read_is_known)
 {
 	FILE *pipe = popen("grep -hoE '\"GPUARB_[A-Z_]+\"' -r --include='*.c' shm preload tools "
-			   "tools/python/*.py shm/base/keys.def",
+			   "tools/python/*.py include/gpuarb/keys.def",
 		"r");
 	char name[128];
 	unsigned n = 0;

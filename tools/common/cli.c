@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
 
 #define LETTER(id, word, letter) const char cli_word_##id[] = word;
 #define WORD(id, word)           const char cli_word_##id[] = word;
@@ -191,7 +191,7 @@ const char *cli_account(const char *option, const char *text)
 {
 	struct gpuarb_error err;
 
-	if (arb_config_account(text, option, &err) < 0)
+	if (gpuarb_config_account(text, option, &err) < 0)
 		die_usage("%s", err.text);
 	return text;
 }

@@ -9,9 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
+
 #include "tools/common/cli.h"
 #include "tools/common/conf_edit.h"
-#include "shm/base/config.h"
 
 #define CONF_MOST (1 << 20)
 
@@ -74,7 +75,7 @@ static char *edited_classes(char *text, const struct gpuarb_class_change *change
 			text = instead(text, conf_drop(text, section));
 			continue;
 		}
-		arb_class_format(&arb_class_default, changes[i].key, value, sizeof(value));
+		gpuarb_class_format(&gpuarb_class_default, changes[i].key, value, sizeof(value));
 		text = instead(text, conf_edit(text, section, changes[i].key,
 					     changes[i].value ? changes[i].value : value));
 	}
@@ -104,30 +105,30 @@ static int write_conf(const struct conf_save *s, const char *text)
 	return code;
 }
 
-static bool holds(const struct arb_config *config, const struct gpuarb_change *change)
+static bool holds(const struct gpuarb_config *config, const struct gpuarb_change *change)
 {
-	enum arb_key key = arb_config_find(change->key);
+	enum arb_key key = gpuarb_config_find(change->key);
 	struct gpuarb_error err;
 	int64_t value;
 
-	if (!change->value || arb_config_parse(key, change->value, "", &value, &err) < 0)
+	if (!change->value || gpuarb_config_parse(key, change->value, "", &value, &err) < 0)
 		return true;
 	if (!change->account)
 		return config->value[key] == value;
 	for (size_t i = 0; i < config->nlimits; i++) {
-		struct arb_config_limit *l = &config->limits[i];
+		struct gpuarb_config_limit *l = &config->limits[i];
 
 		if (strcmp(l->name, change->account) == 0)
-			return value == *arb_config_value(l, key);
+			return value == *gpuarb_config_value(l, key);
 	}
 	return false;
 }
 
-static void read_again(struct conf_save *s, struct arb_config *config)
+static void read_again(struct conf_save *s, struct gpuarb_config *config)
 {
 	struct gpuarb_error err = {0};
 
-	if (arb_config_load(config, s->temporary, true, &err) < 0) {
+	if (gpuarb_config_load(config, s->temporary, true, &err) < 0) {
 		conf_save_abandon(s);
 		die("nothing was changed: what would be saved cannot be read again: %s", err.text);
 	}
@@ -136,7 +137,7 @@ static void read_again(struct conf_save *s, struct arb_config *config)
 /* A name may hold what means something else in such a file. */
 static void check(struct conf_save *s, const struct gpuarb_change *changes, size_t count)
 {
-	struct arb_config config;
+	struct gpuarb_config config;
 
 	read_again(s, &config);
 	for (size_t i = 0; i < count; i++)
@@ -145,7 +146,7 @@ static void check(struct conf_save *s, const struct gpuarb_change *changes, size
 			die("nothing was changed: %s of '%s' cannot be written to an arbiter.conf",
 				changes[i].key, changes[i].account ? changes[i].account : "the GPU");
 		}
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 }
 
 static struct conf_save *begin(void)
@@ -192,11 +193,11 @@ struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t 
 struct conf_save *conf_save_prepare_classes(const struct gpuarb_class_change *changes, size_t count)
 {
 	struct conf_save *s = begin();
-	struct arb_config config;
+	struct gpuarb_config config;
 
 	put(s, edited_classes(read_conf(s->path), changes, count));
 	read_again(s, &config);
-	arb_config_free(&config);
+	gpuarb_config_free(&config);
 	return s;
 }
 

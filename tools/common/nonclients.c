@@ -3,7 +3,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "tools/common/proc.h"
 
 /* The inode of the first PID namespace, which the kernel never changes: there our pids are the host's. */

@@ -12,8 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
+
 #include "tools/common/cli.h"
-#include "shm/base/config.h"
 #include "shm/base/granted.h"
 #include "tools/runtime/runtime.h"
 #include "shm/segment/segment.h"
@@ -97,9 +98,9 @@ void runtime_bundle_set(json_t *env, const char *name, const char *value)
 static void unset_limits(json_t *env)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
-		runtime_bundle_unset(env, arb_keys[key].env);
-		if (arb_keys[key].alias)
-			runtime_bundle_unset(env, arb_keys[key].alias);
+		runtime_bundle_unset(env, gpuarb_keys[key].env);
+		if (gpuarb_keys[key].alias)
+			runtime_bundle_unset(env, gpuarb_keys[key].alias);
 	}
 	runtime_bundle_unset(env, "GPUARB_DISABLE");
 	runtime_bundle_unset(env, "GPUARB_CONF");

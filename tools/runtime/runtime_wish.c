@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 #include "units.h"
 
-#include "shm/base/config.h"
 #include "tools/runtime/runtime.h"
 #include "shm/base/spelling.h"
 
@@ -123,7 +123,7 @@ static uint64_t mem_of(const char *what, const char *text)
 	struct gpuarb_error err;
 	int64_t bytes = 0;
 
-	if (text && arb_config_parse(ARB_KEY_MEM, text, what, &bytes, &err) < 0)
+	if (text && gpuarb_config_parse(ARB_KEY_MEM, text, what, &bytes, &err) < 0)
 		runtime_fail("%s", err.text);
 	return (uint64_t)bytes;
 }
@@ -249,6 +249,6 @@ void runtime_wish_read(const struct runtime_conf *conf, const struct runtime_arg
 		of_pod(conf, spec, &who, w);
 	else
 		of_others(args, spec, w);
-	if (arb_config_account(w->account, "the account", &err) < 0)
+	if (gpuarb_config_account(w->account, "the account", &err) < 0)
 		runtime_fail("%s", err.text);
 }

@@ -3,7 +3,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "tools/top/top_text.h"
 #include "tools/top/top_words.h"
 

@@ -2,7 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "shm/policy/policy.h"
 #include "tools/top/top_past.h"
 #include "tools/top/top_text.h"

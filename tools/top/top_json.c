@@ -3,7 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "tools/top/top_out.h"
 #include "tools/top/top_past.h"
 #include "tools/top/top_text.h"
@@ -145,8 +146,8 @@ static json_t *settings(const struct gpuarb_picture *p)
 	char value[64];
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		if (arb_keys[key].scope == ARB_SCOPE_GPU)
-			set(o, arb_keys[key].name, text(top_words_choice(p, key, value, sizeof(value))));
+		if (gpuarb_keys[key].scope == ARB_SCOPE_GPU)
+			set(o, gpuarb_keys[key].name, text(top_words_choice(p, key, value, sizeof(value))));
 	return o;
 }
 

@@ -2,7 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "tools/top/top_out.h"
 #include "tools/top/top_text.h"
 #include "tools/top/top_words.h"

@@ -2,12 +2,13 @@
 
 #include <string.h>
 
-#include "shm/base/config.h"
+#include "gpuarb/config.h"
+
 #include "tools/top/top_text.h"
 
 const char *top_words_choice(const struct gpuarb_picture *p, int key, char *to, size_t size)
 {
-	arb_config_format((enum arb_key)key, p->setting[key], to, size);
+	gpuarb_config_format((enum arb_key)key, p->setting[key], to, size);
 	return to;
 }
 

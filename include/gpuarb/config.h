@@ -1,25 +1,30 @@
-/* Settings: parsed, checked and named in one place. A bad value is one sentence, and changes nothing. */
-#ifndef ARB_CONFIG_H
-#define ARB_CONFIG_H
+/*
+ * The tools' view of the settings: parsed, checked and named in one place. A bad value is one sentence, and changes
+ * nothing.
+ */
+#ifndef GPUARB_CONFIG_H
+#define GPUARB_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/classes.h"
 #include "gpuarb/client.h"
 
-#include "shm/base/classes.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define ARB_CONF_DEFAULT "/etc/gpuarb/arbiter.conf"
 
 enum arb_key {
 #define KEY(id, ...) ARB_KEY_##id,
-#include "shm/base/keys.def"
+#include "gpuarb/keys.def"
 #undef KEY
 	ARB_KEY_COUNT
 };
-_Static_assert(ARB_KEY_COUNT <= ARB_KEYS_MAX, "the control segment has no room for this many settings");
 
 enum arb_key_kind {
 	ARB_KIND_INT,
@@ -33,7 +38,7 @@ enum arb_key_kind {
 };
 enum arb_key_scope { ARB_SCOPE_GPU, ARB_SCOPE_CREATE, ARB_SCOPE_ACCOUNT };
 
-struct arb_key_info {
+struct gpuarb_key {
 	const char *name;
 	enum arb_key_kind kind;
 	enum arb_key_scope scope;
@@ -41,58 +46,63 @@ struct arb_key_info {
 	const char *unit, *env, *alias, *choices, *help;
 };
 
-extern const struct arb_key_info arb_keys[ARB_KEY_COUNT];
+GPUARB_API extern const struct gpuarb_key gpuarb_keys[ARB_KEY_COUNT];
 
 /* An [account NAME] section of arbiter.conf. */
-struct arb_config_limit {
+struct gpuarb_config_limit {
 	char name[ARB_NAME_BYTES];
 	uint32_t set; /* ARB_LIMIT_* */
 	int64_t core_pct, mem_bytes, priority, request_pct, weight;
 };
 
 /* The ARB_LIMIT_* of an account's setting, and where its value stands. */
-uint32_t arb_config_flag(enum arb_key key);
-int64_t *arb_config_value(struct arb_config_limit *limit, enum arb_key key);
+GPUARB_API uint32_t gpuarb_config_flag(enum arb_key key);
+GPUARB_API int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key);
 
-struct arb_config {
+struct gpuarb_config {
 	int64_t value[ARB_KEY_COUNT];
 	bool given[ARB_KEY_COUNT]; /* not merely the default */
-	struct arb_config_limit *limits;
+	struct gpuarb_config_limit *limits;
 	size_t nlimits;
-	struct arb_class_rules classes[ARB_CLASSES];
+	struct gpuarb_class_rules classes[ARB_CLASSES];
 	uint32_t nclasses;
 };
 
 /* The key of that name, or ARB_KEY_COUNT. */
-enum arb_key arb_config_find(const char *name);
+GPUARB_API enum arb_key gpuarb_config_find(const char *name);
 /* The known name that is nearest to a wrong one, or NULL if none is near. */
-const char *arb_config_nearest(const char *name);
+GPUARB_API const char *gpuarb_config_nearest(const char *name);
 
 /* -EINVAL, with a sentence that names the nearest; `where` begins it ("file:3: "). */
-int arb_config_unknown(const char *name, const char *where, struct gpuarb_error *err);
+GPUARB_API int gpuarb_config_unknown(const char *name, const char *where, struct gpuarb_error *err);
 
 /* Reads one value; `where` begins the sentence if it is bad ("arbiter.conf:12", "GPUARB_CORE_LIMIT"). */
-int arb_config_parse(
+GPUARB_API int gpuarb_config_parse(
 	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
-/* The other way round, as arb_config_parse accepts it. */
-void arb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
+/* The other way round, as gpuarb_config_parse accepts it. */
+GPUARB_API void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
 
 /* What a value may be, in words. */
-void arb_config_allowed(enum arb_key key, char *text, size_t size);
+GPUARB_API void gpuarb_config_allowed(enum arb_key key, char *text, size_t size);
 
 /* Is an account's name one that can be stored and shown? */
-bool arb_config_name_ok(const char *name);
+GPUARB_API bool gpuarb_config_name_ok(const char *name);
 /* 0, or -EINVAL with a sentence that begins with `where` ("--account", "arbiter.conf:12"). */
-int arb_config_account(const char *name, const char *where, struct gpuarb_error *err);
+GPUARB_API int gpuarb_config_account(const char *name, const char *where, struct gpuarb_error *err);
 
 /*
  * Defaults, then the file (a missing one is no error unless it was asked for by name), then the
  * environment. Settings that contradict each other are an error as well. After an error, on_error is still as
  * it was set.
  */
-int arb_config_load(struct arb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);
-void arb_config_free(struct arb_config *config);
+GPUARB_API int gpuarb_config_load(
+	struct gpuarb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);
+GPUARB_API void gpuarb_config_free(struct gpuarb_config *config);
 /* Do the settings fit together? */
-int arb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err);
+GPUARB_API int gpuarb_config_check(const int64_t *value, const char *where, struct gpuarb_error *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

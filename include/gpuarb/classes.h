@@ -1,6 +1,6 @@
-/* Task classes: who goes first, who waits and for how long, who goes under pressure. */
-#ifndef ARB_CLASSES_H
-#define ARB_CLASSES_H
+/* The tools' view of task classes: who goes first, who waits and for how long, who goes under pressure. */
+#ifndef GPUARB_CLASSES_H
+#define GPUARB_CLASSES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,9 +9,13 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/client.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define ARB_CLASS_WAIT_MS_MAX 3600000u
 
-struct arb_class_rules {
+struct gpuarb_class_rules {
 	char name[ARB_CLASS_BYTES];
 	unsigned priority; /* 1..100, higher goes first */
 	bool skip;         /* never waits */
@@ -21,7 +25,7 @@ struct arb_class_rules {
 };
 
 /* The class of a task that names none; what a [class] section does not say is as here. */
-extern const struct arb_class_rules arb_class_default;
+GPUARB_API extern const struct gpuarb_class_rules gpuarb_class_default;
 
 #define ARB_CLASS_NAME_SENTENCE                                                                              \
 	"%s: '%.60s' cannot be a class's name: 1 to 31 letters, digits, '-', '_' or '.'"
@@ -32,13 +36,18 @@ extern const struct arb_class_rules arb_class_default;
 	"as "                                                                                                \
 	"priority=, sets it back"
 
-bool arb_class_name_ok(const char *name);
+GPUARB_API bool gpuarb_class_name_ok(const char *name);
 
 /* Sets one field out of text; `where` begins the sentence if it is bad. */
-int arb_class_parse(struct arb_class_rules *rules, const char *key, const char *text, const char *where,
-	struct gpuarb_error *err);
-/* The other way round; -ENOENT: there is no such field. Field i has the name arb_class_key(i), or NULL. */
-int arb_class_format(const struct arb_class_rules *rules, const char *key, char *text, size_t size);
-const char *arb_class_key(unsigned i);
+GPUARB_API int gpuarb_class_parse(struct gpuarb_class_rules *rules, const char *key, const char *text,
+	const char *where, struct gpuarb_error *err);
+/* The other way round; -ENOENT: there is no such field. Field i has the name gpuarb_class_key(i), or NULL. */
+GPUARB_API int gpuarb_class_format(
+	const struct gpuarb_class_rules *rules, const char *key, char *text, size_t size);
+GPUARB_API const char *gpuarb_class_key(unsigned i);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
