@@ -17,10 +17,10 @@
 
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
+#include "gpuarb/places.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/client/control_segment.h"
 #include "tools/common/nvml.h"
 
 #define KIND "gpuarb.dev/gpu"
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
 		if (o.ngpus == 0)
 			die("NVML finds no GPU");
 	}
-	o.dir = arb_control_dir(o.dir);
+	o.dir = gpuarb_control_dir(o.dir);
 	if (!o.library)
 		o.library = own_library();
 	must_exist(o.library, "the library");

@@ -20,11 +20,8 @@
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/client/control_segment.h"
 #include "tools/node.h"
 #include "tools/common/nvml.h"
-#include "shm/segment/segment.h"
-#include "shm/segment/settings.h"
 
 struct options {
 	const char *dir;
@@ -101,34 +98,6 @@ static void make_way(const char *dir, const char *gpu, int error, const char *wh
 		printf("%s: segments of another version removed, nobody used them\n", gpu);
 }
 
-/* The state segment first, as clients do: who sees settings sees what they are for. */
-static int make_both(const char *dir, const char *gpu, const char *name, const struct gpuarb_config *config,
-	struct gpuarb_error *err)
-{
-	struct arb_create create = {(uint32_t)config->value[ARB_KEY_SLOTS],
-		(mode_t)config->value[ARB_KEY_SEGMENT_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
-	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
-	struct arb_control_map control;
-	struct arb_segment state;
-	int r;
-
-	if (!first)
-		die("out of memory");
-	r = arb_segment_open(&state, dir, gpu, true, &create, err);
-	if (r == 0) {
-		arb_settings_first(first, config);
-		create.mode = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
-		r = arb_control_map_open(&control, dir, gpu, false, &create, first, err);
-		if (r == 0) {
-			printf("%s: ready, %u slots\n", name, state.nslots);
-			arb_control_map_close(&control);
-		}
-		arb_segment_close(&state);
-	}
-	free(first);
-	return r;
-}
-
 /* So that memory can be promised before the first program asks the driver. */
 static void tell_memory(const char *dir, const struct nvml_gpu *gpu)
 {
@@ -145,16 +114,18 @@ static void make(const struct options *o, const char *dir, const struct nvml_gpu
 {
 	struct gpuarb_error err = {0};
 	char name[CLI_GPU_TEXT];
+	unsigned slots;
 	int r;
 
 	snprintf(name, sizeof(name), *gpu->index ? "%.63s (GPU %s)" : "%.63s", gpu->uuid, gpu->index);
-	r = make_both(dir, gpu->uuid, name, config, &err);
+	r = gpuarb_control_create(dir, gpu->uuid, config, &slots, &err);
 	if (o->replace && (r == -EPROTO || is_broken(r))) {
 		make_way(dir, gpu->uuid, r, err.text);
-		r = make_both(dir, gpu->uuid, name, config, &err);
+		r = gpuarb_control_create(dir, gpu->uuid, config, &slots, &err);
 	}
 	if (r < 0)
 		die("%s", err.text);
+	printf("%s: ready, %u slots\n", name, slots);
 	tell_memory(dir, gpu);
 }
 
@@ -234,7 +205,7 @@ int main(int argc, char **argv)
 	const char *dir, *why;
 
 	cli_parse(&parser, argc, argv, 0, &o);
-	dir = arb_control_dir(o.dir);
+	dir = gpuarb_control_dir(o.dir);
 	why = find_gpus(&o);
 	if (o.check)
 		return node_check(dir, o.gpus, why ? 0 : o.ngpus, why);

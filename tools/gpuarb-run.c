@@ -13,7 +13,6 @@
 #include "gpuarb/config.h"
 
 #include "tools/common/cli.h"
-#include "shm/base/environment.h"
 #include "tools/run.h"
 #include "tools/run_class.h"
 #include "tools/run_place.h"
@@ -60,7 +59,7 @@ static void pass_on_what_was_said(const struct run_options *o)
 {
 	char names[1024];
 
-	arb_environment_unknown(names, sizeof(names));
+	gpuarb_environment_unknown(names, sizeof(names));
 	if (names[0])
 		run_set(o, "GPUARB_SAID", names);
 }

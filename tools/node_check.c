@@ -17,12 +17,12 @@
 
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
+#include "gpuarb/places.h"
+#include "gpuarb/rights.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
 #include "tools/node.h"
-#include "shm/base/rights.h"
-#include "shm/segment/segment.h"
 
 /* Of what is only a note programs run without. */
 enum verdict { OK, NOTE, MISSING };
@@ -159,7 +159,6 @@ static void check_directory(const char *dir, const struct gpuarb_config *config)
 {
 	char path[PATH_MAX], needed[32], left[32];
 	unsigned long long room, bytes;
-	uint32_t slots = (uint32_t)config->value[ARB_KEY_SLOTS];
 	struct statvfs fs;
 	struct stat st;
 
@@ -168,8 +167,7 @@ static void check_directory(const char *dir, const struct gpuarb_config *config)
 		say(MISSING, "directory", set_up, "%s: %s", path, strerror(errno));
 		return;
 	}
-	bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
-		sizeof(struct arb_control);
+	bytes = gpuarb_control_bytes((unsigned)config->value[ARB_KEY_SLOTS]);
 	if (st.st_uid != 0)
 		say(st.st_uid == geteuid() ? NOTE : MISSING, "directory", set_up,
 			"%s belongs to user %lu: the segments go when that user logs out", path,
@@ -190,11 +188,10 @@ static void check_directory(const char *dir, const struct gpuarb_config *config)
 /* True: we may join. */
 static bool check_segment(const char *dir, const char *gpu)
 {
-	struct arb_control_map control;
-	struct arb_segment state;
 	struct gpuarb_error err = {0};
 	char name[CLI_GPU_TEXT];
-	int r = arb_segment_open(&state, dir, gpu, true, NULL, &err);
+	unsigned slots;
+	int r = gpuarb_control_try_state(dir, gpu, &slots, &err);
 
 	cli_gpu_text(gpu, name);
 	if (r == -ENOENT) {
@@ -207,14 +204,11 @@ static bool check_segment(const char *dir, const char *gpu)
 			err.text);
 		return false;
 	}
-	r = arb_control_map_open(&control, dir, gpu, false, NULL, NULL, &err);
-	if (r == 0) {
-		say(OK, "segment", NULL, "%s: you may join, %u slots", name, state.nslots);
-		arb_control_map_close(&control);
-	} else {
+	r = gpuarb_control_try_settings(dir, gpu, &err);
+	if (r == 0)
+		say(OK, "segment", NULL, "%s: you may join, %u slots", name, slots);
+	else
 		say(MISSING, "segment", r == -ENOENT ? set_up : NULL, "%s", err.text);
-	}
-	arb_segment_close(&state);
 	return true;
 }
 

@@ -12,11 +12,12 @@
 
 #include "gpuarb/abi.h"
 #include "gpuarb/config.h"
+#include "gpuarb/control.h"
+#include "gpuarb/places.h"
+#include "gpuarb/rights.h"
 
 #include "tools/common/cli.h"
-#include "shm/segment/file.h"
 #include "tools/node.h"
-#include "shm/base/rights.h"
 
 #define NOBODYS ((gid_t)-1)
 
@@ -138,15 +139,13 @@ static bool is_shared(const struct stat *st)
 void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config)
 {
 	mode_t state = (mode_t)config->value[ARB_KEY_SEGMENT_MODE];
-	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
 	struct gpuarb_error err = {0};
 	char path[PATH_MAX];
 	struct stat st;
 
 	if (group->id == NOBODYS)
 		return;
-	if (arb_file_directories(dir, "state", state, NOBODYS, &err) < 0 ||
-		arb_file_directories(dir, "control", control, NOBODYS, &err) < 0)
+	if (gpuarb_control_directories(dir, config, &err) < 0)
 		die("%s", err.text);
 	own(dir, S_IFDIR, 0, 0755, is_roots);
 	snprintf(path, sizeof(path), "%s/state", dir);

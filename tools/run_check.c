@@ -8,9 +8,7 @@
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/client/control_segment.h"
 #include "tools/run.h"
-#include "shm/segment/segment.h"
 
 #define GPUS_MOST 64
 
@@ -51,7 +49,7 @@ void run_check_policy(const struct run_options *o)
 	if (gpuarb_config_parse(ARB_KEY_POLICY, o->policy, "", &value, &err) < 0)
 		die("%s", err.text);
 	gpuarb_config_format(ARB_KEY_POLICY, value, wanted, sizeof(wanted));
-	if (o->gpu && arb_segment_name_ok(o->gpu)) {
+	if (o->gpu && gpuarb_gpu_name_ok(o->gpu)) {
 		compare(o->dir, o->gpu, wanted);
 		return;
 	}
@@ -112,7 +110,7 @@ void run_check_account(const struct run_options *o, const char *account)
 	struct gpuarb_error err;
 	int n;
 
-	if (o->gpu && arb_segment_name_ok(o->gpu)) {
+	if (o->gpu && gpuarb_gpu_name_ok(o->gpu)) {
 		compare_account(o, o->gpu, account);
 		return;
 	}

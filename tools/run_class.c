@@ -10,12 +10,8 @@
 #include "gpuarb.h"
 #include "gpuarb/control.h"
 
-#include "shm/admission/admission.h"
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/client/client_state.h"
-#include "shm/base/command.h"
-#include "shm/base/text.h"
 
 /* Out of the way of scripts, which count from 3 on. */
 #define DESCRIPTOR 200
@@ -140,22 +136,8 @@ static void do_without(int result, const struct gpuarb_lease *lease)
 	exit(result == GPUARB_SKIP ? RUN_NOT_ADMITTED : why[reason].status);
 }
 
-/* What the lease is for: the program, as it will be called, not us. */
-static void name_slot(struct arb_slot *slot, char *const *program)
-{
-	char line[4096], name[ARB_COMMAND_BYTES];
-	size_t used = 0;
-
-	for (; *program && used + strlen(*program) < sizeof(line); program++) {
-		memcpy(line + used, *program, strlen(*program) + 1);
-		used += strlen(*program) + 1;
-	}
-	arb_command_name(line, used, name, sizeof(name));
-	arb_text_store(slot->command, ARB_COMMAND_WORDS, name);
-}
-
 /* From this descriptor on the place is held by everybody who has it open. */
-static void bequeath(struct gpuarb_client *c, int fd, char *const *program)
+static void bequeath(int fd)
 {
 	int high = fcntl(fd, F_DUPFD, DESCRIPTOR);
 
@@ -164,7 +146,6 @@ static void bequeath(struct gpuarb_client *c, int fd, char *const *program)
 		close(fd);
 	else if (fcntl(fd, F_SETFD, 0) != 0)
 		die("cannot pass on the lease: %s", strerror(errno));
-	name_slot(arb_client_slot(c), program);
 }
 
 void run_class(const struct run_options *o)
@@ -191,9 +172,7 @@ void run_class(const struct run_options *o)
 			die("%s", err.text);
 		return;
 	}
-	/* The program's own work is seen by its preload; the lease itself uses nothing. */
-	c->tracked = true;
-	r = arb_admission_acquire(c, &request, &lease);
+	r = gpuarb_client_acquire_for(c, o->program, &request, &lease);
 	if (r == -ENOENT)
 		die("there is no task class '%.60s'; see [class NAME] in arbiter.conf, and gpuarb-set "
 		    "--class",
@@ -201,7 +180,7 @@ void run_class(const struct run_options *o)
 	if (r < 0)
 		die("cannot wait for a lease on %s: %s", options.gpu, strerror(-r));
 	if (r == GPUARB_OK) {
-		bequeath(c, fd, o->program);
+		bequeath(fd);
 		return;
 	}
 	gpuarb_client_close(c);

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/control.h"
+#include "gpuarb/places.h"
 
 #include "tools/common/cli.h"
-#include "shm/client/control_segment.h"
 #include "tools/run.h"
-#include "shm/segment/segment.h"
 
 /* The flags are made to be put on a command line by the shell, which divides them at spaces. */
 static void mount(const char *path, const char *inside, const char *mode)
@@ -29,7 +29,7 @@ static void mount(const char *path, const char *inside, const char *mode)
 
 void run_container(const struct run_options *o, const char *library)
 {
-	const char *dir = arb_control_dir(o->dir);
+	const char *dir = gpuarb_control_dir(o->dir);
 	char path[PATH_MAX];
 
 	mount(library, CLI_LIBRARY_INSIDE, "ro");

@@ -9,19 +9,17 @@
 
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
+#include "gpuarb/rights.h"
 
 #include "tools/common/cli.h"
-#include "shm/client/control_segment.h"
-#include "shm/base/rights.h"
 #include "tools/run.h"
-#include "shm/segment/segment.h"
 
 /* The state segment that the program will use, where that can be told and it is there. */
 static bool there_is(
 	const struct run_options *o, const char *dir, char path[PATH_MAX], struct gpuarb_error *err)
 {
 	char names[1][ARB_UUID_BYTES];
-	bool named = o->gpu && arb_segment_name_ok(o->gpu);
+	bool named = o->gpu && gpuarb_gpu_name_ok(o->gpu);
 	int n = gpuarb_control_list(dir, names, 1, err);
 
 	snprintf(path, PATH_MAX, "%s/state/%s", dir, named ? o->gpu : names[0]);
@@ -39,8 +37,7 @@ static void nearest(char *path)
 
 static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 {
-	unsigned long long bytes = arb_segment_size(slots, arb_segment_accounts_for(slots), ARB_EVENTS) +
-				   sizeof(struct arb_control);
+	unsigned long long bytes = gpuarb_control_bytes(slots);
 	char path[PATH_MAX], needed[32], free_text[32], hint[256];
 	unsigned long long free_bytes;
 	struct statvfs fs;
@@ -50,7 +47,7 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 	if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0 || statvfs(path, &fs) != 0) {
 		err->code = -errno;
 		snprintf(err->text, sizeof(err->text), "%.200s cannot be written to: %s%s", path,
-			strerror(-err->code), arb_rights_hint(path, err->code, hint, sizeof(hint)));
+			strerror(-err->code), gpuarb_rights_hint(path, err->code, hint, sizeof(hint)));
 		return err->code;
 	}
 	free_bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
@@ -69,7 +66,7 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 /* 0, or what is in the way. */
 static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error *err)
 {
-	const char *dir = arb_control_dir(o->dir);
+	const char *dir = gpuarb_control_dir(o->dir);
 	char path[PATH_MAX], hint[256];
 
 	err->code = 0;
@@ -78,7 +75,7 @@ static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error
 			return 0;
 		err->code = -errno;
 		snprintf(err->text, sizeof(err->text), "cannot open %.200s: %s%s", path, strerror(-err->code),
-			arb_rights_hint(path, err->code, hint, sizeof(hint)));
+			gpuarb_rights_hint(path, err->code, hint, sizeof(hint)));
 		return err->code;
 	}
 	return err->code < 0 ? err->code : make_at(dir, slots, err);

@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "gpuarb/classes.h"
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
-#include "shm/admission/admission.h"
 #include "tools/common/cli.h"
 #include "tools/common/conf_save.h"
-#include "shm/client/control_segment.h"
-#include "shm/segment/settings.h"
 
 #define FIELDS_MOST 16
 
@@ -89,23 +87,22 @@ void set_class(const char *dir, const struct set_gpus *gpus, const char *name, c
 
 void set_class_show(const char *dir, const char *gpu)
 {
-	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
-	struct arb_control_map map;
+	struct gpuarb_config config;
 	char value[64];
 
-	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, NULL) == 0) {
-		arb_settings_classes(map.control, classes);
-		arb_control_map_close(&map);
-	}
-	arb_admission_have_default(classes);
-	for (uint32_t i = 0; i < ARB_CLASSES; i++) {
-		if (!classes[i].name[0])
+	/* Where nothing has been set there is the default class. */
+	gpuarb_control_read(dir, gpu, &config, NULL);
+	for (uint32_t i = 0; i < config.nclasses; i++) {
+		const struct gpuarb_class_rules *rules = &config.classes[i];
+
+		if (!rules->name[0])
 			continue;
-		printf("  class %s:", classes[i].name);
+		printf("  class %s:", rules->name);
 		for (unsigned k = 0; gpuarb_class_key(k); k++) {
-			gpuarb_class_format(&classes[i], gpuarb_class_key(k), value, sizeof(value));
+			gpuarb_class_format(rules, gpuarb_class_key(k), value, sizeof(value));
 			printf(" %s=%s", gpuarb_class_key(k), value);
 		}
 		printf("\n");
 	}
+	gpuarb_config_free(&config);
 }

@@ -9,33 +9,31 @@
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
-#include "shm/client/control_segment.h"
-#include "shm/segment/segment.h"
-#include "shm/segment/settings.h"
 
-static unsigned show_set(const struct arb_control *control, const char *account)
+static unsigned show_set(const struct gpuarb_config *config, const char *account)
 {
-	struct gpuarb_config_limit limit;
 	char text[64], name[ARB_NAME_BYTES];
 	unsigned shown = 0;
 
-	for (uint32_t i = 0; arb_settings_limit_at(control, i, &limit) == 1; i++) {
-		if (account && strcmp(limit.name, account) != 0)
+	for (size_t i = 0; i < config->nlimits; i++) {
+		const struct gpuarb_config_limit *limit = &config->limits[i];
+
+		if (account && strcmp(limit->name, account) != 0)
 			continue;
 		shown++;
-		printf("  account %s:", cli_safe(limit.name, name, sizeof(name)));
-		if (limit.set & ARB_LIMIT_CORE)
-			printf(" core=%lld", (long long)limit.core_pct);
-		if (limit.set & ARB_LIMIT_MEM) {
-			gpuarb_config_format(ARB_KEY_MEM, limit.mem_bytes, text, sizeof(text));
+		printf("  account %s:", cli_safe(limit->name, name, sizeof(name)));
+		if (limit->set & ARB_LIMIT_CORE)
+			printf(" core=%lld", (long long)limit->core_pct);
+		if (limit->set & ARB_LIMIT_MEM) {
+			gpuarb_config_format(ARB_KEY_MEM, limit->mem_bytes, text, sizeof(text));
 			printf(" mem=%s", text);
 		}
-		if (limit.set & ARB_LIMIT_PRIORITY)
-			printf(" priority=%lld", (long long)limit.priority);
-		if (limit.set & ARB_LIMIT_REQUEST)
-			printf(" request=%lld", (long long)limit.request_pct);
-		if (limit.set & ARB_LIMIT_WEIGHT)
-			printf(" weight=%lld", (long long)limit.weight);
+		if (limit->set & ARB_LIMIT_PRIORITY)
+			printf(" priority=%lld", (long long)limit->priority);
+		if (limit->set & ARB_LIMIT_REQUEST)
+			printf(" request=%lld", (long long)limit->request_pct);
+		if (limit->set & ARB_LIMIT_WEIGHT)
+			printf(" weight=%lld", (long long)limit->weight);
 		printf("\n");
 	}
 	return shown;
@@ -82,27 +80,23 @@ static unsigned show_in_force(const char *dir, const char *gpu, const char *acco
 
 bool set_show(const char *dir, const char *gpu, const char *account, bool several)
 {
-	struct arb_control_map map;
+	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
-	int64_t value[ARB_KEY_COUNT];
-	uint64_t epoch;
 	char text[64], name[CLI_GPU_TEXT];
 	unsigned shown;
 
-	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, &err) < 0)
+	if (gpuarb_control_read(dir, gpu, &config, &err) < 0)
 		die("%s", err.text);
-	if (arb_settings_read(map.control, value, &epoch) < 0)
-		die("the settings of %s change all the time", gpu);
 	if (!account || several)
 		printf("%s\n", cli_gpu_text(gpu, name));
 	for (int key = 0; key < ARB_KEY_COUNT && !account; key++)
 		if (gpuarb_keys[key].scope == ARB_SCOPE_GPU) {
-			gpuarb_config_format((enum arb_key)key, value[key], text, sizeof(text));
+			gpuarb_config_format((enum arb_key)key, config.value[key], text, sizeof(text));
 			printf("  %s = %s%s%s\n", gpuarb_keys[key].name, text,
 				*gpuarb_keys[key].unit ? " # " : "", gpuarb_keys[key].unit);
 		}
-	shown = show_set(map.control, account);
-	arb_control_map_close(&map);
+	shown = show_set(&config, account);
+	gpuarb_config_free(&config);
 	shown += show_in_force(dir, gpu, account);
 	return shown > 0;
 }

@@ -5,11 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
-#include "shm/client/control_segment.h"
-#include "shm/segment/settings.h"
 
 static void look(const char *dir, const char *gpu, struct gpuarb_picture *picture)
 {
@@ -101,14 +100,13 @@ static bool is_on(const char *dir, const char *gpu, const char *account)
 
 static bool has_limits(const char *dir, const char *gpu, const char *account)
 {
-	struct gpuarb_config_limit limit;
-	struct arb_control_map map;
-	bool has;
+	struct gpuarb_config config;
+	bool has = false;
 
-	if (arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, NULL) < 0)
-		return false;
-	has = arb_settings_limit(map.control, account, &limit) == 1;
-	arb_control_map_close(&map);
+	gpuarb_control_read(dir, gpu, &config, NULL);
+	for (size_t i = 0; i < config.nlimits; i++)
+		has |= strcmp(config.limits[i].name, account) == 0;
+	gpuarb_config_free(&config);
 	return has;
 }
 

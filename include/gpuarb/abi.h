@@ -498,7 +498,8 @@ struct arb_class {
 #define ARB_LIMIT_REQUEST  8u
 #define ARB_LIMIT_WEIGHT   16u
 
-#define ARB_SHARE_WEIGHT      100u /* of an account that says nothing */
+#define ARB_PPM               1000000u /* quotas are in parts per million */
+#define ARB_SHARE_WEIGHT      100u     /* of an account that says nothing */
 #define ARB_SHARE_WEIGHT_MOST 10000u
 
 struct arb_control_copy {

@@ -19,6 +19,8 @@ extern "C" {
 #define GPUARB_API __attribute__((visibility("default")))
 
 struct gpuarb_client;
+struct gpuarb_request; /* of gpuarb.h, as the next */
+struct gpuarb_lease;
 
 /* What went wrong, in one sentence: what, where, what is allowed. */
 struct gpuarb_error {
@@ -79,8 +81,17 @@ GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked,
 	struct gpuarb_client **client, struct gpuarb_error *err);
 
+/*
+ * gpuarb_acquire with this client, for a program that the process is about to become: the program's own client enters
+ * the running set, this one only holds the lease. With GPUARB_OK viewers see the program's command in this slot.
+ */
+GPUARB_API int gpuarb_client_acquire_for(struct gpuarb_client *client, char *const *program,
+	const struct gpuarb_request *request, struct gpuarb_lease *lease);
+
 /* Says a sentence for each environment variable GPUARB_... that there is not; returns how many there are. */
 GPUARB_API int gpuarb_client_environment(void (*say)(void *argument, const char *sentence), void *argument);
+/* The names of those variables, for GPUARB_SAID: as many as there is room for. */
+GPUARB_API void gpuarb_environment_unknown(char *names, size_t size);
 
 /* A stretch of GPU work about to begin. Zero means the default. */
 struct gpuarb_work {

@@ -17,8 +17,6 @@
 extern "C" {
 #endif
 
-#define ARB_CONF_DEFAULT "/etc/gpuarb/arbiter.conf"
-
 enum arb_key {
 #define KEY(id, ...) ARB_KEY_##id,
 #include "gpuarb/keys.def"

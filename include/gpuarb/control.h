@@ -16,6 +16,37 @@
 extern "C" {
 #endif
 
+/* The directory that is meant: `dir`, else that of GPUARB_DIR, else the default. */
+GPUARB_API const char *gpuarb_control_dir(const char *dir);
+/* Can this be the name of a GPU, and so of its files? */
+GPUARB_API bool gpuarb_gpu_name_ok(const char *gpu);
+/* Is it a whole UUID, as the driver writes it: GPU- or MIG-, then 8-4-4-4-12 hexadecimal digits? */
+GPUARB_API bool gpuarb_gpu_is_uuid(const char *gpu);
+
+struct gpuarb_config; /* of gpuarb/config.h */
+
+/* Bytes of shared memory that the two segments of a GPU take. */
+GPUARB_API uint64_t gpuarb_control_bytes(unsigned slots);
+/* Makes the directories of the segments where they are missing, with modes that fit those of `config`. */
+GPUARB_API int gpuarb_control_directories(
+	const char *dir, const struct gpuarb_config *config, struct gpuarb_error *err);
+/* Makes the segments of a GPU where they are missing. *slots: how many the state segment has. */
+GPUARB_API int gpuarb_control_create(const char *dir, const char *gpu, const struct gpuarb_config *config,
+	unsigned *slots, struct gpuarb_error *err);
+/* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
+GPUARB_API bool gpuarb_control_exists(const char *dir, const char *gpu);
+/* May this process use the state segment as clients do? Changes nothing. -ENOENT: there is none. */
+GPUARB_API int gpuarb_control_try_state(
+	const char *dir, const char *gpu, unsigned *slots, struct gpuarb_error *err);
+/* May this process read the settings? -ENOENT: there is no control segment. */
+GPUARB_API int gpuarb_control_try_settings(const char *dir, const char *gpu, struct gpuarb_error *err);
+/*
+ * Everything that is set for a GPU: settings, limits of accounts, classes (the first is the default one; a place
+ * without a name is free). After an error `config` holds the defaults. gpuarb_config_free frees it in both cases.
+ */
+GPUARB_API int gpuarb_control_read(
+	const char *dir, const char *gpu, struct gpuarb_config *config, struct gpuarb_error *err);
+
 /* One setting. account NULL: of the GPU; value NULL: of an account, as if it had never been
  * set. */
 struct gpuarb_change {
@@ -213,6 +244,9 @@ GPUARB_API int gpuarb_view_open(
 GPUARB_API void gpuarb_view_close(struct gpuarb_view *view);
 /* -ESTALE: the segment was removed or replaced; open a new view. */
 GPUARB_API int gpuarb_view_read(struct gpuarb_view *view, struct gpuarb_picture *picture);
+/* What the account's quota is worth in one window. */
+GPUARB_API uint64_t gpuarb_view_grant_ns(
+	const struct gpuarb_picture *picture, const struct gpuarb_view_account *account);
 
 struct gpuarb_event {
 	uint64_t position;

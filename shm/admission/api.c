@@ -1,13 +1,12 @@
 /* The public functions: which GPU, whose client, what went wrong. The work is done by the client's library.
  */
-#include "gpuarb.h"
-
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpuarb.h"
 #include "gpuarb/control.h"
 
 #include "shm/admission/admission.h"
@@ -94,7 +93,7 @@ static int find_only(struct gpuarb_error *err)
 	int n;
 
 	if (named && *named) {
-		if (!arb_segment_name_ok(named))
+		if (!gpuarb_gpu_name_ok(named))
 			return arb_fail(err, -EINVAL, "GPUARB_GPU: '%.80s' cannot be a GPU's name", named);
 		strncpy(only_gpu, named, sizeof(only_gpu) - 1);
 		return 0;
@@ -106,7 +105,7 @@ static int find_only(struct gpuarb_error *err)
 		return arb_fail(err, -ENODEV,
 			n ? "which GPU? %d have a segment in %s/state; name one, or set GPUARB_GPU"
 			  : "which GPU? %d have a segment in %s/state; name it, or set GPUARB_GPU",
-			n, arb_control_dir(NULL));
+			n, gpuarb_control_dir(NULL));
 	memcpy(only_gpu, names[0], sizeof(only_gpu));
 	return 0;
 }
@@ -145,13 +144,13 @@ static struct gpuarb_client *known(const char *gpu)
  */
 static int exists(const char *gpu)
 {
-	if (arb_segment_exists(arb_control_dir(NULL), gpu))
+	if (arb_segment_exists(gpuarb_control_dir(NULL), gpu))
 		return 0;
-	if (!arb_segment_name_is_uuid(gpu))
+	if (!gpuarb_gpu_is_uuid(gpu))
 		return arb_fail(&last, -ENODEV,
 			"there is no GPU '%.80s': it has no segment in %s/state, and is no UUID of a GPU "
 			"(see nvidia-smi -L)",
-			gpu, arb_control_dir(NULL));
+			gpu, gpuarb_control_dir(NULL));
 	if (arb_nvml_knows(gpu, KNOWS_NS) == 0)
 		return arb_fail(&last, -ENODEV,
 			"there is no GPU '%.80s': the driver knows none with this UUID (see nvidia-smi -L)",
@@ -164,7 +163,7 @@ static int join(const char *gpu, struct gpuarb_client **client)
 {
 	int saved = errno, r = 0;
 
-	if (!arb_segment_name_ok(gpu))
+	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(&last, -EINVAL, "'%.80s' cannot be a GPU's name", gpu);
 	pthread_mutex_lock(&finding);
 	*client = known(gpu);
@@ -281,12 +280,12 @@ static int read_status(const char *gpu, struct gpuarb_status *status)
 	if (r < 0)
 		return arb_fail(
 			&last, r, "this time namespace's clock cannot be compared with that of the clients");
-	r = arb_segment_open(&seg, arb_control_dir(NULL), gpu, false, NULL, &last);
+	r = arb_segment_open(&seg, gpuarb_control_dir(NULL), gpu, false, NULL, &last);
 	if (r < 0)
 		return r;
 	have_control =
-		arb_control_map_open(&control, arb_control_dir(NULL), gpu, false, NULL, NULL, NULL) == 0;
-	arb_control_rules(arb_control_dir(NULL), gpu, &rules);
+		arb_control_map_open(&control, gpuarb_control_dir(NULL), gpu, false, NULL, NULL, NULL) == 0;
+	arb_control_rules(gpuarb_control_dir(NULL), gpu, &rules);
 	r = arb_running_read(&seg, &snap);
 	now = arb_os_now_ns();
 	if (r == 0) {

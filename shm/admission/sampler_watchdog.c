@@ -129,12 +129,12 @@ int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error 
 	if (r < 0)
 		return arb_fail(
 			err, r, "this time namespace's clock cannot be compared with that of the clients");
-	if (gpu && !arb_segment_name_ok(gpu))
+	if (gpu && !gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL, "'%.80s' cannot be a GPU's name", gpu);
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return arb_fail(err, -ENOMEM, "out of memory");
-	strncpy(s->dir, arb_control_dir(dir), sizeof(s->dir) - 1);
+	strncpy(s->dir, gpuarb_control_dir(dir), sizeof(s->dir) - 1);
 	if (gpu) {
 		strncpy(s->name, gpu, sizeof(s->name) - 1);
 		s->only = s->name;

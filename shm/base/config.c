@@ -1,5 +1,3 @@
-#include "gpuarb/config.h"
-
 #include <errno.h>
 #include <ini.h>
 #include <stdio.h>
@@ -7,9 +5,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "gpuarb/config.h"
+#include "gpuarb/places.h"
+#include "gpuarb/spelling.h"
+
 #include "shm/base/error.h"
 #include "shm/base/granted.h"
-#include "shm/base/spelling.h"
 
 _Static_assert(ARB_KEY_COUNT <= ARB_KEYS_MAX, "the control segment has no room for this many settings");
 
@@ -32,12 +33,12 @@ enum arb_key gpuarb_config_find(const char *name)
 
 const char *gpuarb_config_nearest(const char *name)
 {
-	struct arb_spelling s;
+	struct gpuarb_spelling s;
 
-	arb_spelling_begin(&s, name);
+	gpuarb_spelling_begin(&s, name);
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		arb_spelling_try(&s, gpuarb_keys[key].name);
-	return arb_spelling_meant(&s);
+		gpuarb_spelling_try(&s, gpuarb_keys[key].name);
+	return gpuarb_spelling_meant(&s);
 }
 
 int gpuarb_config_unknown(const char *name, const char *where, struct gpuarb_error *err)

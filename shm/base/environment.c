@@ -10,8 +10,7 @@
 
 #include "gpuarb/client.h"
 #include "gpuarb/config.h"
-
-#include "shm/base/spelling.h"
+#include "gpuarb/spelling.h"
 
 #define PREFIX "GPUARB_"
 
@@ -47,19 +46,19 @@ bool arb_environment_knows(const char *name)
 const char *arb_environment_meant(const char *name)
 {
 	const char *wrong = name + strlen(PREFIX), *meant;
-	struct arb_spelling s;
+	struct gpuarb_spelling s;
 
 	/* A setting's variable is not always called as the setting: GPUARB_CORE for GPUARB_CORE_LIMIT. */
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
 		if (strcasecmp(gpuarb_keys[key].name, wrong) == 0)
 			return gpuarb_keys[key].env;
 	/* What all of them begin with makes none of them nearer. */
-	arb_spelling_begin(&s, wrong);
+	gpuarb_spelling_begin(&s, wrong);
 	for (size_t i = 0; i < OTHERS; i++)
-		arb_spelling_try(&s, others[i] + strlen(PREFIX));
+		gpuarb_spelling_try(&s, others[i] + strlen(PREFIX));
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
-		arb_spelling_try(&s, gpuarb_keys[key].env + strlen(PREFIX));
-	meant = arb_spelling_meant(&s);
+		gpuarb_spelling_try(&s, gpuarb_keys[key].env + strlen(PREFIX));
+	meant = gpuarb_spelling_meant(&s);
 	return meant ? meant - strlen(PREFIX) : NULL;
 }
 
@@ -121,7 +120,7 @@ int gpuarb_client_environment(void (*say)(void *argument, const char *sentence),
 	return unknown;
 }
 
-void arb_environment_unknown(char *names, size_t size)
+void gpuarb_environment_unknown(char *names, size_t size)
 {
 	size_t used = 0;
 

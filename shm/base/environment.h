@@ -9,7 +9,5 @@
 bool arb_environment_knows(const char *name);
 /* The known name that was meant, or NULL. */
 const char *arb_environment_meant(const char *name);
-/* The names that there are not, for GPUARB_SAID: as many as there is room for. */
-void arb_environment_unknown(char *names, size_t size);
 
 #endif

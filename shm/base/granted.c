@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "gpuarb/places.h"
+
 #include "shm/base/word.h"
 
 struct granted {

@@ -1,5 +1,5 @@
 /*
- * What whoever started the container has granted it: its account and its limits. The file is mounted
+ * What whoever started the container has granted it: its account and its limits. The file (ARB_GRANTED_FILE) is mounted
  * read-only beside the library (gpuarb-runtime does it), so a program in there cannot change it, and it
  * stands above the environment, which every program can.
  */
@@ -7,11 +7,6 @@
 #define ARB_GRANTED_H
 
 #include <stdbool.h>
-
-/* Lines NAME=VALUE, with the names of environment variables. */
-#define ARB_GRANTED_FILE "/usr/lib/gpuarb/granted"
-/* A dozen short lines; a file that is longer is not one of ours. */
-#define ARB_GRANTED_BYTES_MAX 4096
 
 /* Is there such a file? It is read once in a process. */
 bool arb_granted(void);

@@ -1,5 +1,3 @@
-#include "shm/base/rights.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -10,6 +8,8 @@
 #include <unistd.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/places.h"
+#include "gpuarb/rights.h"
 
 /*
  * The nearest part of a path that can be looked at: below a closed directory nothing can. *shared: it is there for
@@ -66,7 +66,7 @@ static bool group_name(gid_t group, char *name, size_t size)
 	return found;
 }
 
-const char *arb_rights_hint(const char *path, int code, char *text, size_t size)
+const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t size)
 {
 	int saved = errno;
 	char name[ARB_NAME_BYTES];

@@ -1,4 +1,4 @@
-#include "shm/base/spelling.h"
+#include "gpuarb/spelling.h"
 
 #include <string.h>
 
@@ -32,12 +32,12 @@ static unsigned distance(const char *a, const char *b)
 	return row[n];
 }
 
-void arb_spelling_begin(struct arb_spelling *s, const char *wrong)
+void gpuarb_spelling_begin(struct gpuarb_spelling *s, const char *wrong)
 {
-	*s = (struct arb_spelling){.wrong = wrong, .least = WORD_MOST};
+	*s = (struct gpuarb_spelling){.wrong = wrong, .least = WORD_MOST};
 }
 
-void arb_spelling_try(struct arb_spelling *s, const char *known)
+void gpuarb_spelling_try(struct gpuarb_spelling *s, const char *known)
 {
 	unsigned d = distance(s->wrong, known);
 
@@ -47,7 +47,7 @@ void arb_spelling_try(struct arb_spelling *s, const char *known)
 	}
 }
 
-const char *arb_spelling_meant(const struct arb_spelling *s)
+const char *gpuarb_spelling_meant(const struct gpuarb_spelling *s)
 {
 	return s->least <= 2 + strlen(s->wrong) / 4 ? s->best : NULL;
 }

@@ -9,6 +9,8 @@
 
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
+#include "gpuarb/places.h"
+#include "gpuarb/rights.h"
 
 #include "shm/segment/account.h"
 #include "shm/admission/admission.h"
@@ -21,14 +23,13 @@
 #include "shm/base/os.h"
 #include "shm/promise/promise_bytes.h"
 #include "shm/client/reclaim.h"
-#include "shm/base/rights.h"
 #include "shm/segment/segment.h"
 #include "shm/segment/settings.h"
 #include "shm/segment/slot.h"
 
 #define WRITER_PATIENCE_NS 2000000000ull
 
-const char *arb_control_dir(const char *dir)
+const char *gpuarb_control_dir(const char *dir)
 {
 	const char *from_env;
 
@@ -146,19 +147,12 @@ static int open_for_writing(
 	struct arb_control_map *map, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
 	struct gpuarb_config config;
-	struct arb_control_copy *first = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*first));
-	int r = first ? gpuarb_config_load(&config, NULL, false, err)
-		      : arb_fail(err, -ENOMEM, "out of memory");
+	int r = gpuarb_config_load(&config, NULL, false, err);
 
 	if (r == 0) {
-		struct arb_create create = {
-			0, (mode_t)config.value[ARB_KEY_CONTROL_MODE], (gid_t)config.value[ARB_KEY_GROUP]};
-
-		arb_settings_first(first, &config);
+		r = arb_control_make(map, dir, gpu, true, &config, err);
 		gpuarb_config_free(&config);
-		r = arb_control_map_open(map, dir, gpu, true, &create, first, err);
 	}
-	free(first);
 	if (r == -EACCES || r == -EPERM || r == -EROFS)
 		arb_fail(err, r,
 			"limits of %s cannot be changed: only who may write %s/control may do that (%s)%s",
@@ -202,7 +196,7 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 	struct arb_lock writer;
 	int r;
 
-	dir = arb_control_dir(dir);
+	dir = gpuarb_control_dir(dir);
 	r = open_for_writing(&map, dir, gpu, err);
 	if (r < 0)
 		return r;
@@ -265,7 +259,7 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	r = check_scope(key, account, err);
 	if (r < 0)
 		return r;
-	r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
+	r = arb_control_map_open(&map, gpuarb_control_dir(dir), gpu, false, NULL, NULL, err);
 	if (r < 0)
 		return r;
 	if (!account) {
@@ -290,7 +284,7 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
 	struct arb_control_map map;
 	uint32_t i = 0;
-	int r = arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, err);
+	int r = arb_control_map_open(&map, gpuarb_control_dir(dir), gpu, false, NULL, NULL, err);
 
 	if (r < 0)
 		return r;
@@ -314,7 +308,7 @@ int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t mo
 	struct dirent *entry;
 	DIR *d;
 
-	snprintf(path, sizeof(path), "%s/state", arb_control_dir(dir));
+	snprintf(path, sizeof(path), "%s/state", gpuarb_control_dir(dir));
 	d = opendir(path);
 	if (!d) {
 		int code = -errno;
@@ -322,10 +316,10 @@ int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t mo
 		errno = saved;
 		return code == -ENOENT ? 0
 				       : arb_fail(err, code, "cannot list %s: %s%s", path, strerror(-code),
-						 arb_rights_hint(path, code, hint, sizeof(hint)));
+						 gpuarb_rights_hint(path, code, hint, sizeof(hint)));
 	}
 	while ((entry = readdir(d)) != NULL) {
-		if (!arb_segment_name_ok(entry->d_name))
+		if (!gpuarb_gpu_name_ok(entry->d_name))
 			continue;
 		if ((size_t)count < most)
 			memcpy(names[count], entry->d_name,
@@ -373,7 +367,7 @@ int gpuarb_control_reap(const char *dir, const char *gpu,
 	struct arb_reclaimed found;
 	int count = 0, r, worst = 0;
 
-	dir = arb_control_dir(dir);
+	dir = gpuarb_control_dir(dir);
 	r = arb_control_segment(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;
@@ -408,7 +402,7 @@ int gpuarb_control_check(const char *dir, const char *gpu, void (*say)(void *arg
 	void *argument, struct gpuarb_error *err)
 {
 	struct arb_segment seg;
-	int r = arb_control_segment(&seg, arb_control_dir(dir), gpu, false, err);
+	int r = arb_control_segment(&seg, gpuarb_control_dir(dir), gpu, false, err);
 
 	if (r < 0)
 		return r;
@@ -425,7 +419,7 @@ int gpuarb_control_foreign(
 	struct arb_rules rules;
 	int r;
 
-	dir = arb_control_dir(dir);
+	dir = gpuarb_control_dir(dir);
 	r = arb_control_segment(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;

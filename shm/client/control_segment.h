@@ -4,11 +4,15 @@
 
 #include <stdbool.h>
 
+#include "gpuarb/config.h"
+#include "gpuarb/control.h"
+
 #include "shm/segment/segment.h"
 #include "shm/segment/settings.h"
 
-/* The directory that was asked for, or GPUARB_DIR's, or the default. */
-const char *arb_control_dir(const char *dir);
+/* Maps the control segment; where there is none it is made, with what `config` says. */
+int arb_control_make(struct arb_control_map *map, const char *dir, const char *gpu, bool writable,
+	const struct gpuarb_config *config, struct gpuarb_error *err);
 /* The rules in force for a GPU; the defaults where it has no control segment. */
 void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules);
 /* The state segment, for those who compare times with the clients', or write some: they may have another

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "gpuarb/client.h"
+#include "gpuarb/control.h"
+#include "gpuarb/places.h"
 
 #include "shm/base/atomic.h"
 #include "shm/segment/check.h"
@@ -102,7 +104,7 @@ static int open_alone(struct gpuarb_client *c, const char *gpu, const struct gpu
 {
 	int r;
 
-	if (!arb_segment_name_ok(gpu))
+	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL, "this cannot be a GPU's name: '%.80s'", gpu ? gpu : "");
 	snprintf(c->gpu, sizeof(c->gpu), "%s", gpu);
 	r = arb_segment_alone(&c->seg, gpu, err);

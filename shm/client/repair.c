@@ -87,7 +87,7 @@ int gpuarb_control_repair(const char *dir, const char *gpu, void (*say)(void *ar
 	struct arb_rules rules;
 	int r, accounts;
 
-	dir = arb_control_dir(dir);
+	dir = gpuarb_control_dir(dir);
 	r = arb_control_segment(&seg, dir, gpu, true, err);
 	if (r < 0)
 		return r;

@@ -56,12 +56,12 @@ int gpuarb_view_open(const char *dir, const char *gpu, struct gpuarb_view **view
 	if (r < 0)
 		arb_fail(err, r, "this time namespace's clock cannot be compared with that of the clients");
 	else
-		r = arb_segment_open(&v->seg, arb_control_dir(dir), gpu, false, NULL, err);
+		r = arb_segment_open(&v->seg, gpuarb_control_dir(dir), gpu, false, NULL, err);
 	if (r < 0) {
 		free(v);
 		return r;
 	}
-	strncpy(v->dir, arb_control_dir(dir), sizeof(v->dir) - 1);
+	strncpy(v->dir, gpuarb_control_dir(dir), sizeof(v->dir) - 1);
 	strncpy(v->gpu, gpu, sizeof(v->gpu) - 1);
 	open_control(v);
 	v->promises = arb_promise_alloc(&v->seg);
@@ -451,4 +451,9 @@ bool gpuarb_view_account_name(const struct gpuarb_view *v, unsigned index, char 
 		return false;
 	arb_text_load(v->seg.accounts[index].name, ARB_NAME_WORDS, name);
 	return name[0] != '\0';
+}
+
+uint64_t gpuarb_view_grant_ns(const struct gpuarb_picture *picture, const struct gpuarb_view_account *account)
+{
+	return arb_policy_grant(account->quota_ppm, picture->window_ns);
 }

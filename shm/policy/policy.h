@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ARB_PPM 1000000u
+#include "gpuarb/abi.h"
 
 enum arb_policy {
 	ARB_POLICY_CONCURRENT, /* everybody at once, billed by weight */

@@ -105,7 +105,7 @@ int gpuarb_promiser_open(const char *dir, const char *gpu, uint64_t physical,
 	p->physical = physical;
 	p->entry = ARB_NONE;
 	snprintf(p->gpu, sizeof(p->gpu), "%s", gpu);
-	r = open_all(p, arb_control_dir(dir), gpu, err);
+	r = open_all(p, gpuarb_control_dir(dir), gpu, err);
 	if (r < 0) {
 		gpuarb_promiser_close(p);
 		return r;

@@ -10,10 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "gpuarb/rights.h"
+
 #include "shm/base/error.h"
 #include "shm/base/fault.h"
 #include "shm/base/os.h"
-#include "shm/base/rights.h"
 
 /* What cannot be done and, where it is forbidden, what mends that. */
 static int fail_at(struct gpuarb_error *err, int code, const char *what, const char *path)
@@ -21,7 +22,7 @@ static int fail_at(struct gpuarb_error *err, int code, const char *what, const c
 	char hint[256];
 
 	return arb_fail(err, code, "cannot %s %s: %s%s", what, path, strerror(-code),
-		arb_rights_hint(path, code, hint, sizeof(hint)));
+		gpuarb_rights_hint(path, code, hint, sizeof(hint)));
 }
 
 /* A directory that others may write to gets the sticky bit, so that nobody removes another's segment. */

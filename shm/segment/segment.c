@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpuarb/control.h"
+
 #include "shm/base/atomic.h"
 #include "shm/base/error.h"
 #include "shm/segment/file.h"
@@ -79,7 +81,7 @@ uint64_t arb_control_fingerprint(void)
 	return hash;
 }
 
-bool arb_segment_name_ok(const char *gpu)
+bool gpuarb_gpu_name_ok(const char *gpu)
 {
 	size_t n = gpu ? strlen(gpu) : 0;
 
@@ -87,7 +89,7 @@ bool arb_segment_name_ok(const char *gpu)
 	       strspn(gpu, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
 }
 
-bool arb_segment_name_is_uuid(const char *gpu)
+bool gpuarb_gpu_is_uuid(const char *gpu)
 {
 	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 
@@ -136,7 +138,7 @@ uint32_t arb_segment_accounts_for(uint32_t nslots)
 static int path_of(
 	char *path, size_t size, const char *dir, const char *sub, const char *gpu, struct gpuarb_error *err)
 {
-	if (!arb_segment_name_ok(gpu))
+	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL,
 			"'%.80s' cannot be a GPU's name: 1 to %d letters, digits, '-', '_' or '.', not "
 			"beginning with '.'",

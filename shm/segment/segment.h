@@ -12,8 +12,6 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/client.h"
 
-#define ARB_DIR_DEFAULT "/dev/shm/gpuarb"
-
 /* How a file is made if it is not there yet. */
 struct arb_create {
 	uint32_t nslots;
@@ -57,10 +55,6 @@ struct arb_control_map {
 	struct arb_file file;
 };
 
-/* Can this be the name of a file in our directories? */
-bool arb_segment_name_ok(const char *gpu);
-/* Is it a whole UUID, as the driver writes it: GPU- or MIG-, then 8-4-4-4-12 hexadecimal digits? */
-bool arb_segment_name_is_uuid(const char *gpu);
 /* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
 bool arb_segment_exists(const char *dir, const char *gpu);
 

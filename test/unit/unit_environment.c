@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm/base/environment.h"
 #include "gpuarb/client.h"
+
+#include "shm/base/environment.h"
 
 static void expect(const char *wrong, const char *meant)
 {
@@ -85,15 +86,15 @@ Test(environment, only_ours_are_looked_at_and_each_is_said_once)
 	cr_assert_eq(gpuarb_client_environment(note, NULL), 0);
 	unsetenv("GPUARB_SAID");
 	setenv("GPUARB_MEMO", "5", 1);
-	arb_environment_unknown(names, sizeof(names));
+	gpuarb_environment_unknown(names, sizeof(names));
 	cr_assert(strcmp(names, "GPUARB_CORELIMIT GPUARB_MEMO") == 0 ||
 			  strcmp(names, "GPUARB_MEMO GPUARB_CORELIMIT") == 0,
 		"%s", names);
-	arb_environment_unknown(names, 15);
+	gpuarb_environment_unknown(names, 15);
 	cr_assert_str_eq(names, "GPUARB_MEMO", "only whole names");
 	unsetenv("GPUARB_MEMO");
 	unsetenv("GPUARB_CORELIMIT");
-	arb_environment_unknown(names, sizeof(names));
+	gpuarb_environment_unknown(names, sizeof(names));
 	cr_assert_str_eq(names, "");
 	said[0] = '\0';
 	memset(longest + 7, 'X', 100);

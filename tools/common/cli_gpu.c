@@ -8,9 +8,7 @@
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
-#include "shm/client/control_segment.h"
 #include "tools/common/nvml_child.h"
-#include "shm/segment/segment.h"
 
 /* For a number beside a name, nobody waits longer than this. */
 #define NUMBER_MS 2000
@@ -25,13 +23,7 @@ static bool is_uuid(const char *text)
 /* Limits may have been set before anybody used it. */
 static bool has_settings(const char *dir, const char *gpu)
 {
-	struct arb_control_map map;
-
-	if (!arb_segment_name_ok(gpu) ||
-		arb_control_map_open(&map, arb_control_dir(dir), gpu, false, NULL, NULL, NULL) < 0)
-		return false;
-	arb_control_map_close(&map);
-	return true;
+	return gpuarb_gpu_name_ok(gpu) && gpuarb_control_try_settings(dir, gpu, NULL) == 0;
 }
 
 static const char *by_number(const char *wanted)
@@ -96,7 +88,7 @@ const char *cli_gpu(const char *dir, const char *wanted)
 		die("no GPU has a segment yet; name one with --gpu");
 	if (has_settings(dir, wanted))
 		return wanted;
-	if (!arb_segment_name_is_uuid(wanted))
+	if (!gpuarb_gpu_is_uuid(wanted))
 		die("there is no GPU '%.70s': a GPU is named by its number or UUID (see nvidia-smi -L), or "
 		    "by "
 		    "the beginning of one that has a segment",
@@ -137,13 +129,13 @@ struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted)
 	driver = find(wanted, &count);
 	if (driver)
 		return *driver;
-	if (!arb_segment_name_ok(wanted) || !arb_segment_exists(arb_control_dir(dir), wanted)) {
+	if (!gpuarb_gpu_name_ok(wanted) || !gpuarb_control_exists(dir, wanted)) {
 		if (count >= 0)
 			die("there is no GPU '%.70s'; the driver knows %d, by number and UUID: see "
 			    "gpuarb-node "
 			    "--list",
 				wanted, count);
-		if (!arb_segment_name_is_uuid(wanted))
+		if (!gpuarb_gpu_is_uuid(wanted))
 			die("there is no GPU '%.70s': without a driver to ask, a GPU is named by its whole "
 			    "UUID",
 				wanted);

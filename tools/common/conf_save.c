@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpuarb/config.h"
+#include "gpuarb/places.h"
 
 #include "tools/common/cli.h"
 #include "tools/common/conf_edit.h"

@@ -13,11 +13,10 @@
 #include <unistd.h>
 
 #include "gpuarb/config.h"
+#include "gpuarb/places.h"
 
 #include "tools/common/cli.h"
-#include "shm/base/granted.h"
 #include "tools/runtime/runtime.h"
-#include "shm/segment/segment.h"
 
 #define INSIDE_DIR     ARB_DIR_DEFAULT
 #define INSIDE_LIB     "/usr/lib/gpuarb"
@@ -263,7 +262,7 @@ static void write_preload(const char *path, const struct runtime_grant *grant, c
 	write_text(path, text);
 }
 
-/* What programs inside go by, whatever their environment says (shm/base/granted.h). A program that cannot join, because
+/* What programs inside go by, whatever their environment says (gpuarb/places.h). A program that cannot join, because
  * it has dropped its groups, say, would keep the whole limit for itself alone: it is refused the GPU. */
 static void write_granted(
 	const char *path, const struct runtime_grant *grant, const struct runtime_wish *wish)

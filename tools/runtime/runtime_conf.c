@@ -7,9 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpuarb/places.h"
+
 #include "tools/common/cli.h"
 #include "tools/runtime/runtime.h"
-#include "shm/segment/segment.h"
 
 #define CONF_DEFAULT "/etc/gpuarb/runtime.conf"
 #define RUN_DEFAULT  "/run/gpuarb"

@@ -10,10 +10,10 @@
 
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
+#include "gpuarb/spelling.h"
 #include "units.h"
 
 #include "tools/runtime/runtime.h"
-#include "shm/base/spelling.h"
 
 #define PREFIX "gpuarb.dev/"
 
@@ -44,7 +44,7 @@ static void refuse_misspelt(const json_t *spec)
 
 	json_object_foreach(json_object_get(spec, "annotations"), name, value)
 	{
-		struct arb_spelling s;
+		struct gpuarb_spelling s;
 		const char *meant;
 		bool ours = strncmp(name, PREFIX, strlen(PREFIX)) != 0;
 
@@ -54,10 +54,10 @@ static void refuse_misspelt(const json_t *spec)
 			ours |= !strcmp(name, known[i]);
 		if (ours)
 			continue;
-		arb_spelling_begin(&s, name + strlen(PREFIX));
+		gpuarb_spelling_begin(&s, name + strlen(PREFIX));
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-			arb_spelling_try(&s, known[i] + strlen(PREFIX));
-		meant = arb_spelling_meant(&s);
+			gpuarb_spelling_try(&s, known[i] + strlen(PREFIX));
+		meant = gpuarb_spelling_meant(&s);
 		runtime_fail("there is no annotation %.80s%s%s%s", name,
 			meant ? "; did you mean " PREFIX : "", meant ? meant : "", meant ? "?" : "");
 	}

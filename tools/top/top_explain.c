@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "gpuarb/config.h"
+#include "gpuarb/control.h"
 
-#include "shm/policy/policy.h"
 #include "tools/top/top_past.h"
 #include "tools/top/top_text.h"
 #include "tools/top/top_words.h"
@@ -179,7 +179,7 @@ static uint64_t until_allowed_ns(const struct story *s)
 	const struct gpuarb_picture *p = s->picture;
 	uint64_t end = p->window_start_ns + p->window_ns, debt = s->account->now.debt_ns;
 	uint64_t wait = end > p->now_ns ? end - p->now_ns : 0;
-	uint64_t grant = arb_policy_grant(s->account->now.quota_ppm, p->window_ns);
+	uint64_t grant = gpuarb_view_grant_ns(p, &s->account->now);
 
 	for (int i = 0; i < 100000 && grant; i++) {
 		debt = debt / 100 * (uint64_t)p->setting[ARB_KEY_CARRYOVER_PERCENT];
@@ -196,7 +196,7 @@ static void say_window(const struct story *s)
 	const struct gpuarb_view_account *a = &s->account->now;
 	const struct gpuarb_picture *p = s->picture;
 	uint64_t end = p->window_start_ns + p->window_ns, left = end > p->now_ns ? end - p->now_ns : 0;
-	uint64_t wait, grant = arb_policy_grant(a->quota_ppm, p->window_ns);
+	uint64_t wait, grant = gpuarb_view_grant_ns(p, a);
 	char x[32], y[32], z[32];
 
 	if (a->limit_ppm >= ARB_PPM)
