@@ -5,7 +5,7 @@ HEADERS  += atomic_ops.h ini.h
 SHM_SRC := $(wildcard shm/*/*.c)
 SHM_OBJ := $(SHM_SRC:%.c=$(BUILD)/obj/%.o)
 # With threads and NVML: for programs that call the library, not for the preload.
-SHM_CALLED := $(patsubst %,$(BUILD)/obj/shm/admission/%.o,api sampler_nvml sampler_thread sampler_watchdog)
+SHM_CALLED := $(patsubst %,$(BUILD)/obj/shm/admission/%.o,api nvml_load sampler_nvml sampler_thread sampler_watchdog)
 
 # A thread's own word is one load away, also in the handler of a signal.
 $(SHM_OBJ): CFLAGS += -ftls-model=initial-exec

@@ -1,6 +1,5 @@
 #include "shm/admission/sampler_nvml.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +8,7 @@
 #include <time.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/nvml_load.h"
 
 #include "shm/base/os.h"
 
@@ -19,14 +19,16 @@
 #define NOT_FOUND 6
 
 /* What is used of NVML, as its header declares it. */
-struct utilization {
-	unsigned gpu, memory;
-};
 static struct {
-	int (*init)(void);
+	bool loaded;
 	int (*by_uuid)(const char *uuid, void **device);
-	int (*utilization)(void *device, struct utilization *rates);
+	int (*utilisation)(void *device, struct gpuarb_nvml_rates *rates);
 } nvml;
+
+static const struct gpuarb_nvml_call calls[] = {
+	{"nvmlDeviceGetHandleByUUID", &nvml.by_uuid, false},
+	{"nvmlDeviceGetUtilizationRates", &nvml.utilisation, false},
+};
 
 /* One question at a time. While it is not answered nobody waits for it again. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -60,32 +62,22 @@ static bool load(void)
 {
 	static uint64_t tried_ns;
 	uint64_t now = arb_os_now_ns();
-	void *library;
 
-	if (nvml.utilization)
+	if (nvml.loaded)
 		return true;
 	if (tried_ns && now - tried_ns < AGAIN_NS)
 		return false;
 	tried_ns = now;
-	library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-	if (!library)
-		return false;
-	*(void **)&nvml.init = dlsym(library, "nvmlInit_v2");
-	*(void **)&nvml.by_uuid = dlsym(library, "nvmlDeviceGetHandleByUUID");
-	if (!nvml.init || !nvml.by_uuid || nvml.init() != 0) {
-		dlclose(library);
-		return false;
-	}
-	*(void **)&nvml.utilization = dlsym(library, "nvmlDeviceGetUtilizationRates");
-	return nvml.utilization != NULL;
+	nvml.loaded = !gpuarb_nvml_load(calls, sizeof(calls) / sizeof(calls[0]));
+	return nvml.loaded;
 }
 
 static int usage_of(const char *gpu)
 {
-	struct utilization rates = {0, 0};
+	struct gpuarb_nvml_rates rates = {0, 0};
 	void *device = NULL;
 
-	if (!load() || nvml.by_uuid(gpu, &device) != 0 || nvml.utilization(device, &rates) != 0 ||
+	if (!load() || nvml.by_uuid(gpu, &device) != 0 || nvml.utilisation(device, &rates) != 0 ||
 		rates.gpu > 100)
 		return -1;
 	return (int)rates.gpu * 100;

@@ -11,7 +11,7 @@ endif
 $(BUILD)/test/top_%: $(BUILD)/obj/test/tools/top_%.o $(BUILD)/obj/test/tools/top_world.o $(BUILD)/obj/test/harness.o $(TOP_PURE) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
 
 $(BUILD)/test/top_tool: $(BUILD)/obj/test/stress/garble.o
 $(BUILD)/test/top_source: $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/top_names common/nvml common/nvml_child common/proc common/nonclients)

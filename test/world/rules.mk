@@ -4,7 +4,7 @@ WORLD     := $(BUILD)/world
 WORLD_OBJ := $(BUILD)/obj-world
 
 WORLD_SRC     := $(wildcard test/world/*.c)
-WORLD_SHM     := $(filter-out shm/base/self.c $(patsubst %,shm/admission/%.c,api sampler_nvml sampler_thread sampler_watchdog),$(wildcard shm/*/*.c))
+WORLD_SHM     := $(filter-out shm/base/self.c $(SHM_CALLED:$(BUILD)/obj/%.o=%.c),$(wildcard shm/*/*.c))
 WORLD_PRELOAD := $(filter-out $(patsubst %,preload/%.c,process/own hooks/elf hooks/symbols hooks/compat),$(wildcard preload/*/*.c))
 WORLD_SIM     := $(patsubst %,test/sim/driver/%.c,$(SIM_CUDA)) $(patsubst %,test/sim/device/%.c,$(filter-out shm,$(SIM_MODEL)))
 WORLD_LOAD    := test/load/simload_latency.c test/load/simload_lease.c test/load/simload_options.c test/load/simload_work.c

@@ -1,11 +1,12 @@
 #include "tools/common/nvml.h"
 
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* NVML's own interface, as far as it is used here. It is found at run time: most machines have none. */
+#include "gpuarb/nvml_load.h"
+
+/* NVML's own interface, as far as it is used here. */
 typedef void *handle;
 
 struct memory {
@@ -19,10 +20,6 @@ struct memory_v2 {
 };
 #define MEMORY_V2 (sizeof(struct memory_v2) | 2u << 24)
 
-struct utilisation {
-	unsigned gpu, memory;
-};
-
 struct process {
 	unsigned pid;
 	unsigned long long bytes;
@@ -33,7 +30,6 @@ struct process {
 #define KINDS             3 /* of processes: compute, graphics, and those behind an MPS server */
 
 static struct {
-	int (*init)(void);
 	int (*shutdown)(void);
 	int (*count)(unsigned *);
 	int (*by_index)(unsigned, handle *);
@@ -42,19 +38,14 @@ static struct {
 	int (*memory)(handle, struct memory *);
 	/* Not in every version. */
 	int (*memory_v2)(handle, struct memory_v2 *);
-	int (*utilisation)(handle, struct utilisation *);
+	int (*utilisation)(handle, struct gpuarb_nvml_rates *);
 	int (*processes[KINDS])(handle, unsigned *, struct process *);
 	int (*processes_old[KINDS])(handle, unsigned *, struct process *);
 	int (*mig_most)(handle, unsigned *);
 	int (*mig_by_index)(handle, unsigned, handle *);
 } nvml;
 
-static const struct {
-	const char *name;
-	void *place;
-	bool optional;
-} symbols[] = {
-	{"nvmlInit_v2", &nvml.init, false},
+static const struct gpuarb_nvml_call calls[] = {
 	{"nvmlShutdown", &nvml.shutdown, false},
 	{"nvmlDeviceGetCount_v2", &nvml.count, false},
 	{"nvmlDeviceGetHandleByIndex_v2", &nvml.by_index, false},
@@ -75,18 +66,7 @@ static const struct {
 
 const char *nvml_start(void)
 {
-	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-
-	if (!library)
-		return "there is no libnvidia-ml.so.1: NVIDIA's driver is not installed here";
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-		void *found = dlsym(library, symbols[i].name);
-
-		if (!found && !symbols[i].optional)
-			return "libnvidia-ml.so.1 is too old: it cannot list GPUs";
-		memcpy(symbols[i].place, &found, sizeof(found));
-	}
-	return nvml.init() == 0 ? NULL : "libnvidia-ml.so.1 finds no working driver";
+	return gpuarb_nvml_load(calls, sizeof(calls) / sizeof(calls[0]));
 }
 
 void nvml_stop(void)
@@ -148,7 +128,7 @@ static void read_processes(handle device, struct nvml_use *use)
 
 static void read_use(handle device, struct nvml_use *use)
 {
-	struct utilisation rates = {0};
+	struct gpuarb_nvml_rates rates = {0};
 
 	memset(use, 0, sizeof(*use));
 	read_memory(device, use);
