@@ -41,7 +41,7 @@ bool arb_disabled(void)
 
 /* The parent's place is not the child's, nor is its driver. The mappings stay: nobody can tell who reads
  * them. */
-static void start_anew(void)
+static void forget_devices(void)
 {
 	memset(arb_own.devices, 0, ARB_DEVICES * sizeof(*arb_own.devices));
 	arb_own.refusals = 0;
@@ -186,7 +186,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		r == CUDA_ERROR_INVALID_DEVICE)
 		return;
 	if (!arb_own.watching) {
-		pthread_atfork(NULL, NULL, start_anew);
+		pthread_atfork(NULL, NULL, forget_devices);
 		arb_own.watching = true;
 	}
 	look_at_environment();

@@ -298,7 +298,7 @@ static void at_exit(void)
 }
 
 /* In a forked child there is no tracker, no driver and no work. */
-static void start_anew(void)
+static void forget_work(void)
 {
 	/* Those that were never used are zero, and their pages nobody's. */
 	memset(arb_own.tracks, 0, tracks_high() * sizeof(*arb_own.tracks));
@@ -320,7 +320,7 @@ static void start_thread(void)
 	if (arb_own.running)
 		return;
 	if (!arb_own.prepared) {
-		pthread_atfork(NULL, NULL, start_anew);
+		pthread_atfork(NULL, NULL, forget_work);
 		atexit(at_exit);
 		arb_own.prepared = true;
 	}

@@ -48,7 +48,7 @@ const char *gpuarb_error_text(void)
 	return last.text;
 }
 
-static void start_anew(void)
+static void forget_found(void)
 {
 	pthread_mutex_init(&finding, NULL);
 	nclients = 0;
@@ -60,7 +60,7 @@ static void start_anew(void)
  */
 __attribute__((constructor)) static void watch(void)
 {
-	pthread_atfork(NULL, NULL, start_anew);
+	pthread_atfork(NULL, NULL, forget_found);
 	arb_slot_watch();
 	arb_shared_watch();
 	arb_sampler_thread_watch();

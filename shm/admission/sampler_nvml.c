@@ -10,6 +10,7 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/nvml_load.h"
 
+#include "shm/base/forks.h"
 #include "shm/base/os.h"
 
 #define STACK_BYTES (256u * 1024)
@@ -119,24 +120,14 @@ static void *serve(void *argument)
 }
 
 /* In a child there is no such thread, and the driver's library is not to be trusted either. */
-static void start_anew(void)
+static void forget_nvml(void)
 {
 	pthread_mutex_init(&mutex, NULL);
 	prepared = running = pending = false;
 	memset(&nvml, 0, sizeof(nvml));
 }
 
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, start_anew);
-}
-
-void arb_nvml_watch(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-}
+ARB_FORKS_WATCH(arb_nvml_watch, forget_nvml)
 
 static bool prepare(void)
 {

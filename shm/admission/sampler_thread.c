@@ -10,6 +10,7 @@
 
 #include "shm/client/control_segment.h"
 #include "shm/admission/sampler_nvml.h"
+#include "shm/base/forks.h"
 #include "shm/base/os.h"
 #include "shm/admission/sampler.h"
 #include "shm/base/word.h"
@@ -58,24 +59,14 @@ static void *keep(void *argument)
 	return NULL;
 }
 
-static void start_anew(void)
+static void forget_sampler(void)
 {
 	pthread_mutex_init(&adding, NULL);
 	nkept = 0;
 	running = false;
 }
 
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, start_anew);
-}
-
-void arb_sampler_thread_watch(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-}
+ARB_FORKS_WATCH(arb_sampler_thread_watch, forget_sampler)
 
 void arb_sampler_thread_add(
 	const struct arb_shared_table *table, struct gpuarb_client *client, const char *gpu)

@@ -8,6 +8,7 @@
 
 #include "shm/admission/admission.h"
 #include "shm/client/client_state.h"
+#include "shm/base/forks.h"
 #include "shm/base/os.h"
 #include "shm/admission/sampler.h"
 #include "shm/client/watch.h"
@@ -28,24 +29,14 @@ static uint32_t parted;        /* the process is about to end */
 static struct arb_watch watch; /* of the thread that looks after the leases */
 
 /* The parent's clients are not the child's. Their mappings stay: nobody can tell who reads them. */
-static void start_anew(void)
+static void forget_clients(void)
 {
 	pthread_mutex_init(&joining, NULL);
 	nknown = 0;
 	memset(&watch, 0, sizeof(watch));
 }
 
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, start_anew);
-}
-
-void arb_shared_watch(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
-}
+ARB_FORKS_WATCH(arb_shared_watch, forget_clients)
 
 static struct gpuarb_client *find(const char *gpu)
 {
