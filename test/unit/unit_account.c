@@ -107,7 +107,7 @@ Test(account, a_changed_limit_holds_for_the_rest_of_the_window)
 	cr_assert_eq(acct.cap, 20 * U_MS);
 	u_clock_ns += 50000000;
 	acct = roll(80, 80);
-	cr_assert_eq(acct.cap, 50 * U_MS, "20 and 60 % of the half that is left");
+	cr_assert_eq(acct.cap, 50 * U_MS, "20 and 60 percent of the half that is left");
 	acct = roll(20, 20);
 	cr_assert_eq(acct.cap, 20 * U_MS, "back at once: nothing gained");
 	acct = roll(80, 40);
