@@ -14,6 +14,7 @@
 #include "shm/client/client_state.h"
 #include "shm/segment/events.h"
 #include "shm/base/os.h"
+#include "shm/admission/decide.h"
 #include "shm/admission/lease_queue.h"
 #include "shm/segment/silence.h"
 #include "shm/segment/slot.h"
@@ -84,12 +85,12 @@ static int prepare(struct arb_task *t)
 	return r;
 }
 
-/* The sample is too old: wake those who may take one, and count ourselves meanwhile. */
-static void do_without_sample(struct arb_task *t, struct arb_usage *u)
+/* The sample is too old: wakes those who may take one, and counts the busy clock meanwhile. */
+static int do_without_sample(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
 	struct arb_snap snap;
-	int busy = -1;
+	int busy = ARB_DECIDE_UNKNOWN;
 
 	if (t->now_ns - c->kicked_ns >= KICK_NS) {
 		c->kicked_ns = t->now_ns;
@@ -105,19 +106,18 @@ static void do_without_sample(struct arb_task *t, struct arb_usage *u)
 		if (!c->looked.at || snap.t - c->looked.at > t->usage.sample_ns * ARB_TICKS_PER_NS)
 			c->looked = (struct arb_busy){snap.busy, snap.t};
 	}
-	/* Nobody knows: the safe answer. */
-	u->high = busy < 0 || arb_usage_pressure(u->high, (unsigned)busy, u->lines);
+	return busy;
 }
 
 /* Among those who wait and those who hold leases now, with the pressure as it was found. */
 static uint32_t look_again(struct arb_task *t)
 {
+	struct arb_decide_case found;
+
 	t->leases = t->high && arb_queue_leases(t->c);
-	if (arb_queue_ahead(t, t->high))
-		return ARB_REASON_QUEUE;
-	return arb_admission_fits(t->me.want & ~ARB_WANT_BLOCKED, t->high, t->leases, t->highest)
-		       ? ARB_REASON_NONE
-		       : ARB_REASON_PRESSURE;
+	found = arb_queue_case(t, t->me.want);
+	found.ahead = arb_queue_ahead(t);
+	return arb_decide(&found);
 }
 
 /* May it go, as far as pressure and classes are concerned? An enum arb_reason. */
@@ -125,6 +125,8 @@ static uint32_t decide(struct arb_task *t)
 {
 	struct arb_segment *seg = &t->c->seg;
 	struct arb_usage u = arb_usage_read(seg, &t->usage, t->now_ns);
+	struct arb_decide_pressure pressure;
+	int busy = ARB_DECIDE_UNKNOWN;
 
 	if (__builtin_expect(!u.fresh, 0)) {
 		/* One that was taken since we looked at the clock would be from the future. */
@@ -132,10 +134,11 @@ static uint32_t decide(struct arb_task *t)
 		u = arb_usage_read(seg, &t->usage, t->now_ns);
 	}
 	if (__builtin_expect(!u.fresh, 0))
-		do_without_sample(t, &u);
-	else if (__builtin_expect(arb_usage_settle(seg, &u, t->now_ns), 0) && !u.high)
+		busy = do_without_sample(t);
+	pressure = arb_decide_pressure(&u, busy);
+	if (__builtin_expect(pressure.note, 0) && arb_usage_settle(seg, &u, t->now_ns) && pressure.over)
 		arb_sampler_wake_waiters(seg);
-	t->high = u.high;
+	t->high = pressure.high;
 	return look_again(t);
 }
 

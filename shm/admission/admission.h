@@ -68,10 +68,6 @@ static inline void arb_admission_forget(struct arb_segment *seg, uint32_t slot)
 	arb_store32(&seg->slots[slot].adm_leases, 0);
 }
 
-/* Pure: would one that wants this fit, under this pressure? `leases`: somebody holds one; `highest`: the
- * highest priority that a class has. */
-bool arb_admission_fits(uint32_t want, bool high, bool leases, unsigned highest);
-
 /* After the classes were read; under the client's lock. */
 void arb_admission_settle_classes(struct gpuarb_client *c);
 

@@ -14,14 +14,6 @@
 /* A waiter that has not looked for this long, and for grace_ms, is stopped, and in nobody's way. */
 #define SILENT_NS (4 * ARB_QUEUE_SLEEP_NS)
 
-bool arb_admission_fits(uint32_t want, bool high, bool leases, unsigned highest)
-{
-	if (want & ARB_WANT_BLOCKED)
-		return false;
-	/* If nothing holds a lease the highest class goes in spite of the pressure. */
-	return !high || want & ARB_WANT_PASS || (!leases && arb_want_priority(want) >= highest);
-}
-
 void arb_queue_show(struct gpuarb_client *c)
 {
 	struct arb_slot *s = arb_client_slot(c);
@@ -119,7 +111,20 @@ bool arb_queue_leases(const struct gpuarb_client *c)
 	return i != ARB_NONE;
 }
 
-bool arb_queue_ahead(struct arb_task *t, bool high)
+struct arb_decide_case arb_queue_case(const struct arb_task *t, uint32_t want)
+{
+	return (struct arb_decide_case){
+		.want = want, .high = t->high, .leases = t->leases, .highest = t->highest};
+}
+
+static bool goes_before(const struct arb_task *t, uint32_t want, uint64_t since_ns)
+{
+	const struct arb_decide_case other = arb_queue_case(t, want);
+
+	return arb_want_before(want, since_ns, &t->me) && arb_decide_fits(&other);
+}
+
+uint32_t arb_queue_ahead(struct arb_task *t)
 {
 	const struct gpuarb_client *c = t->c;
 	const struct arb_segment *seg = &c->seg;
@@ -127,23 +132,21 @@ bool arb_queue_ahead(struct arb_task *t, bool high)
 	t->ahead = ARB_NONE;
 	t->rank = 0;
 	for (const struct arb_waiter *w = c->guard->waiters; w; w = w->next)
-		t->rank += w != &t->me && arb_want_before(w->want, w->since_ns, &t->me) &&
-			   arb_admission_fits(w->want, high, t->leases, t->highest);
+		t->rank += w != &t->me && goes_before(t, w->want, w->since_ns);
 	for (uint32_t i = arb_admission_next(seg, seg->header->adm_waiting, 0); i != ARB_NONE;
 		i = arb_admission_next(seg, seg->header->adm_waiting, i + 1)) {
 		const struct arb_slot *s = &seg->slots[i];
 		uint32_t want = arb_load32(&s->adm_want);
 		uint64_t beat = arb_load64(&s->heartbeat_ns);
 
-		if (i == c->me.slot || !arb_want_before(want, arb_load64(&s->adm_since_ns), &t->me) ||
-			!arb_admission_fits(want, high, t->leases, t->highest))
+		if (i == c->me.slot || !goes_before(t, want, arb_load64(&s->adm_since_ns)))
 			continue;
 		if (t->now_ns > beat && t->now_ns - beat > SILENT_NS && t->now_ns - beat > t->grace_ns)
 			continue;
 		t->ahead = i;
 		t->rank++;
 	}
-	return t->rank > 0;
+	return t->rank;
 }
 
 /* The first in order that is not blocked, or ARB_NONE. */

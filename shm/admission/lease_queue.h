@@ -11,6 +11,7 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/classes.h"
 
+#include "shm/admission/decide.h"
 #include "shm/segment/usage.h"
 
 struct gpuarb_client;
@@ -69,8 +70,10 @@ void arb_queue_leave(struct arb_task *t);
 bool arb_queue_full(const struct arb_task *t);
 /* Does anybody hold a lease, not counting the bit that we may have set for a try? */
 bool arb_queue_leases(const struct gpuarb_client *c);
-/* Does somebody go before us who would fit? Fills in `ahead` and `rank`. */
-bool arb_queue_ahead(struct arb_task *t, bool high);
+/* What one that wants this meets, by the task's look at pressure and leases. */
+struct arb_decide_case arb_queue_case(const struct arb_task *t, uint32_t want);
+/* How many go before us that would fit. Fills in `ahead` and `rank`. */
+uint32_t arb_queue_ahead(struct arb_task *t);
 /* The first in order that is not blocked looks again: something is free, or stands no longer before it. */
 void arb_queue_wake(struct gpuarb_client *c);
 /* The same, unless that is our own process: who saw a bit of ours that was not to stay may have hesitated for
