@@ -92,6 +92,7 @@ enum book_call {
 	CALL_EARLIER = 1 << 8,   /* FENCED: behind launches before the one that stands at the gate */
 	CALL_AWAKE = 1 << 9,     /* it slept just before, for room */
 	CALL_RANG = 1 << 10,     /* TIMER: the driver has called */
+	CALL_PEER = 1 << 11,     /* a copy in a stream of another GPU, behind work of that one perhaps */
 	/* Steps of a round: what was carried out since the event was first told. */
 	STEP_LOOKED = 1 << 16,   /* at the fences */
 	STEP_SETTLED = 1 << 17,  /* at the streams, or left */
@@ -127,7 +128,7 @@ struct book_event {
 	uint64_t
 		at_ns; /* PASSED: the end on our clock; RETURNED, FENCED: when it was let through; UNFINISHED: asked */
 	uint64_t
-		took_ns; /* FENCED: the record call; STARTED: how late the event was; WAITED: how long; ASKED: how late its sleep was */
+		took_ns; /* FENCED: the record call; PASSED: the copy itself, 0: not measured; STARTED: how late the event was; WAITED: how long; ASKED: how late its sleep was */
 	struct book_status status;
 };
 
@@ -159,6 +160,7 @@ struct book_fence {
 	uint32_t launches;               /* 0: free */
 	bool parked;                     /* overdue: perhaps it waits for what is launched behind it */
 	bool held;                       /* the launch waited for room before */
+	bool peer;                       /* a copy in a stream of another GPU */
 };
 
 /* What is queued: fences.c, queue.c. */
@@ -201,6 +203,7 @@ struct book_interval {
 	uint64_t begin_ns, left_ns;
 	uint64_t lead_ns,
 		lead_least_ns; /* from there until its first launch had been submitted, and was let through */
+	uint64_t idle_ns;      /* that all which was queued waited for another GPU */
 	uint64_t calls_before; /* by all threads when it began */
 	uint64_t first_work;   /* what it began with */
 	bool first_inside;     /* which is a call that waits for its work */

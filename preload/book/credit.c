@@ -61,7 +61,8 @@ static uint32_t up_to_the_last(const struct book *b, const struct book_event *e,
 }
 
 /* Who launches now and then, or a few calls at a time, gets none: then their fences say all, and the next call finds that
- * they have ended. What is captured passes on credit as well, so nobody gets any while a stream captures. */
+ * they have ended. What is captured passes on credit as well, so nobody gets any while a stream captures. Nor for a copy in
+ * another GPU's stream: what follows may be work of that one alone. */
 static bool gets_none(struct book *b, const struct book_event *e)
 {
 	struct book_program *p = &b->program;
@@ -75,7 +76,7 @@ static bool gets_none(struct book *b, const struct book_event *e)
 		apart = 4 * SPARSE_NS;
 	durations_follow(&p->apart_ns, apart);
 	return p->apart_ns > SPARSE_NS || (interval_is_rare(b, e) && interval_calls(b, e) <= FEW) ||
-	       (e->facts & FACT_CAPTURES);
+	       (e->facts & FACT_CAPTURES) || (e->call & CALL_PEER);
 }
 
 uint32_t credit_for(struct book *b, const struct book_event *e)

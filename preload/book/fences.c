@@ -24,6 +24,7 @@ void fence_put(struct book *b, const struct book_event *e)
 		.work = e->covers == 1 ? e->work : 0,
 		.launches = e->covers,
 		.held = e->call & CALL_HELD,
+		.peer = e->call & CALL_PEER,
 	};
 	f->expected_ns = durations_expect(&b->durations, f->work, f->launches);
 	f->unsure_ns = durations_unsure(&b->durations, f->work, f->launches);
@@ -133,6 +134,27 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 	}
 }
 
+/*
+ * A copy in another GPU's stream begins when that one's earlier work has ended. Until then this GPU had nothing to do for
+ * it, and if all that is queued here are such copies, nothing at all.
+ */
+static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint64_t took)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t from = i->begin_ns + i->lead_least_ns;
+
+	if (!took || end < f->begun_ns + took)
+		return;
+	f->begun_ns = end - took;
+	if (from < b->queue.last_end_ns)
+		from = b->queue.last_end_ns;
+	for (unsigned at = 0; at < b->queue.count; at++)
+		if (!fence_of(b, at)->peer)
+			return;
+	if (!i->unfenced && f->begun_ns > from)
+		i->idle_ns += f->begun_ns - from;
+}
+
 void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternates)
 {
 	struct book_queue *q = &b->queue;
@@ -146,6 +168,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 		take_away(b, f);
 		return;
 	}
+	begun_late(b, f, end, e->took_ns);
 	begin = f->begun_ns;
 	if (end < begin)
 		end = begin;

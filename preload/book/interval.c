@@ -35,7 +35,7 @@ void interval_begin(struct book *b, const struct book_event *e)
 	i->number++;
 	i->quick = now - i->left_ns < QUICK_NS;
 	b->others.check_ns = now + (i->quick ? e->look_ns : QUICK_NS);
-	i->lead_ns = i->lead_least_ns = 0;
+	i->lead_ns = i->lead_least_ns = i->idle_ns = 0;
 	i->first_to_come = i->unfenced = false;
 	i->owed = i->again_ns != 0;
 	i->again_ns = 0;
@@ -154,6 +154,7 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 		end = i->drain_ns + (end - i->drain_ns) / 100 * (unsigned)b->others.tail_pct;
 	if (end > i->begin_ns && !i->first_to_come)
 		end -= lead(b, e, end - i->begin_ns);
+	end -= i->idle_ns < end ? i->idle_ns : end;
 	return leave(b, end > i->begin_ns ? end : i->begin_ns, keep(b), WHY_IDLE);
 }
 

@@ -101,9 +101,15 @@ typedef long words_fn(WORDS);
 	SLOW_GRAPH(symbol, params, args, facts)                                                              \
 	SHORT(symbol, category, params, args, arb_word_load(&arb_own.gate.graphs))
 
+/* With several GPUs in use, whose memory it is has to be looked at. */
+#define WRAP_COPY(symbol, category, params, args, facts)                                                     \
+	SLOW(symbol, params, args, facts)                                                                    \
+	SHORT(symbol, category, params, args, arb_word_load(&arb_own.gpus) > 1)
+
 #define WRAP_WAITS(symbol, category, params, args, facts)                                                    \
 	SLOW(symbol, params, args, facts)                                                                    \
-	SHORT(symbol, category, params, args, arb_word_load(&arb_own.gate.watched))
+	SHORT(symbol, category, params, args,                                                                \
+		arb_word_load(&arb_own.gate.watched) || arb_word_load(&arb_own.gpus) > 1)
 
 #define WRAP_WATCHED(symbol, category, params, args, facts)                                                  \
 	CUresult wrap_##symbol params                                                                        \
@@ -115,12 +121,12 @@ typedef long words_fn(WORDS);
 
 /*
  * Which way a category goes: GATED is work for the GPU, one test and one count while the gate is open; so is
- * WAITS where nobody watches;
+ * COPY where one GPU is used, and WAITS where nobody watches besides;
  * WATCHED is seen before and after the call; the wrappers of OWN are in special.c.
  */
 #define WAY_LAUNCH      WRAP_GATED
 #define WAY_GRAPH       WRAP_GRAPH
-#define WAY_COPY        WRAP_GATED
+#define WAY_COPY        WRAP_COPY
 #define WAY_COPY_SYNC   WRAP_WAITS
 #define WAY_MEMSET      WRAP_GATED
 #define WAY_PREFETCH    WRAP_GATED

@@ -61,7 +61,9 @@ static void before_gate(struct act_call *call)
 {
 	bool entered = place_enter(call);
 
+	peers_ask(call);
 	gate_before(call);
+	peers_let(call);
 	if (entered)
 		place_leave();
 	if (__builtin_expect(place_strays(), 0))
@@ -73,6 +75,7 @@ static void after_gate(struct act_call *call, CUresult result)
 	bool entered = place_enter(call);
 
 	gate_after(call, result);
+	peers_after(call, result);
 	if (entered)
 		place_leave();
 	if (__builtin_expect(place_strays(), 0))

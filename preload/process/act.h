@@ -34,10 +34,11 @@ struct act_call {
 	const void
 		*desc; /* the description that the call was given: copy, properties, launch configuration */
 	CUdevice device;
-	uint64_t aux;   /* flags, attribute, height of a pitched allocation, second handle */
-	uint64_t grid;  /* blocks of a kernel */
-	uint64_t work;  /* what it is, in the table of durations: the gate's own */
-	uint64_t token; /* from act_before to act_after, for whoever acts */
+	uint64_t aux;      /* flags, attribute, height of a pitched allocation, second handle */
+	uint64_t to, from; /* of a copy: addresses of device memory, or of arrays of `count` of them */
+	uint64_t grid;     /* blocks of a kernel */
+	uint64_t work;     /* what it is, in the table of durations: the gate's own */
+	uint64_t token;    /* from act_before to act_after, for whoever acts */
 };
 
 static inline bool act_open(enum hook_category category)

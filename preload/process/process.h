@@ -91,6 +91,7 @@ struct arb_process {
 	bool watching;
 	uint32_t refusals; /* how many are refused: mostly none */
 	uint32_t strays;   /* place.c: 1: streams of one GPU are used while another is current */
+	uint32_t peers;    /* peers.c: 1: there were copies from one GPU to another */
 
 	uint32_t captures;      /* streams.c: streams that capture */
 	uint32_t function_seen; /* callback.c: the program has put a function of its own into a stream */
@@ -122,25 +123,31 @@ struct arb_process {
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 
+/* A call on one GPU, between gate_before and gate_after, and from one long way to the next. */
+struct gate_call {
+	struct track *track;
+	CUcontext ctx;
+	bool passing;
+	bool inside;       /* this call may return only when its work has ended */
+	bool slept;        /* this call was held up */
+	bool held;         /* and by nothing but a full queue */
+	bool peer;         /* a copy in a stream of another GPU */
+	CUevent start;     /* such a copy's, recorded before it: when it began; NULL: unknown */
+	uint64_t let_ns;   /* when this call was let through */
+	uint64_t begun_ns; /* when the credit was given */
+	uint32_t covers;   /* launches that the next marker stands for */
+	uint64_t wait_ns;  /* when it began to wait in the driver */
+};
+#define GATE_PEERS 2
+
 struct arb_thread {
 	struct act_thread *self; /* never NULL: a thread begins with nobody's, which has no credit */
 	unsigned
 		locks; /* tracks that it has locked: what it calls then, by way of the driver, is let go by */
 	bool is_tracker;
 
-	/* gate.c: between gate_before and gate_after, and from one long way to the next. */
-	struct {
-		struct track *track;
-		CUcontext ctx;
-		bool passing;
-		bool inside;       /* this call may return only when its work has ended */
-		bool slept;        /* this call was held up */
-		bool held;         /* and by nothing but a full queue */
-		uint64_t let_ns;   /* when this call was let through */
-		uint64_t begun_ns; /* when the credit was given */
-		uint32_t covers;   /* launches that the next marker stands for */
-		uint64_t wait_ns;  /* when it began to wait in the driver */
-	} call;
+	/* gate.c: on the GPU of the call's stream, and on others whose memory a copy moves. */
+	struct gate_call call, peer[GATE_PEERS];
 
 	/* streams.c: what a thread is about to destroy is forgotten before, because nobody may ask about it
 	 * meanwhile. If the driver then refuses, it is all still there. */

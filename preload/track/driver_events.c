@@ -84,6 +84,23 @@ static uint64_t when(struct track *t, struct track_event *v, uint64_t noticed_ns
 	return gputime_host(&clock->time, gpu_ns, noticed_ns);
 }
 
+/* How long a copy took that has an event before it, too; 0: it has not. In its context, before its event is taken away. */
+static uint64_t copied_ns(struct track_event *v)
+{
+	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+	float ms = 0;
+
+	if (!v->start)
+		return 0;
+	if (!elapsed || elapsed(&ms, v->start, v->event) != CUDA_SUCCESS || ms < 0)
+		ms = 0;
+	if (destroy)
+		destroy(v->start);
+	v->start = NULL;
+	return (uint64_t)((double)ms * 1e6);
+}
+
 static __typeof__(cuEventRecord) *recorder(const struct act_call *call)
 {
 	return arb_hooks[call->id].variant == VARIANT_LEGACY ? arb_real(cuEventRecord)
@@ -127,6 +144,21 @@ void events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	clock->started = true;
 	clock->start_ns = track_now();
 	clock->start_record_ns = clock->start_ns - before;
+}
+
+CUevent events_before_copy(const struct act_call *call)
+{
+	__typeof__(cuEventRecord) *record = recorder(call);
+	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+	CUevent event;
+
+	if (!record || !create || !destroy || create(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+		return NULL;
+	if (record(event, call->stream) == CUDA_SUCCESS)
+		return event;
+	destroy(event);
+	return NULL;
 }
 
 /* The first fence behind such an event has passed, so it has passed too. */
@@ -230,6 +262,7 @@ void events_collect(struct track *t)
 			e.now_ns = track_now();
 			if (r == CUDA_SUCCESS) {
 				started(t, v, e.now_ns);
+				e.took_ns = copied_ns(v);
 				e.at_ns = when(t, v, e.now_ns);
 			}
 		}
@@ -291,6 +324,8 @@ struct book_action events_record(
 		return track_tell(t, &e);
 	}
 	v->ctx = ctx;
+	v->start = arb_mine.call.start;
+	arb_mine.call.start = NULL;
 	v->recorded_ns = UINT64_MAX; /* taken */
 	track_unlock(t);
 	before = track_now();
@@ -314,7 +349,7 @@ void events_forget(struct track *t, CUcontext ctx)
 	track_tell(t, &e);
 	for (unsigned i = 0; i < BOOK_FENCES; i++)
 		if (t->events[i].ctx == ctx) {
-			t->events[i].event = NULL;
+			t->events[i].event = t->events[i].start = NULL;
 			t->events[i].ctx = NULL;
 		}
 	for (unsigned i = 0; i < TRACK_CONTEXTS; i++)

@@ -134,7 +134,7 @@ static bool is_dependent(const struct act_call *call)
 	return false;
 }
 
-static void name_work(struct act_call *call)
+void gate_name_work(struct act_call *call)
 {
 	const CUlaunchConfig *config = arb_hooks[call->id].category == CAT_LAUNCH ? call->desc : NULL;
 
@@ -147,10 +147,11 @@ static void name_work(struct act_call *call)
 static uint32_t flags_of(const struct act_call *call)
 {
 	return (gate_runs_inside(call) ? CALL_INSIDE : 0) | (waits(call) ? CALL_WAITS : 0) |
-	       (track_per_thread(call) ? CALL_PER_THREAD : 0) | (is_dependent(call) ? CALL_DEPENDENT : 0);
+	       (track_per_thread(call) ? CALL_PER_THREAD : 0) | (is_dependent(call) ? CALL_DEPENDENT : 0) |
+	       (arb_mine.call.peer ? CALL_PEER : 0);
 }
 
-static void admit(struct track *t, const struct act_call *call)
+void gate_admit(struct track *t, const struct act_call *call)
 {
 	uint32_t flags = flags_of(call), steps = 0;
 	uint64_t late = 0;
@@ -274,14 +275,14 @@ void gate_before(struct act_call *call)
 	self->granted = self->credit = 0;
 	if (!current || current(&arb_mine.call.ctx) != CUDA_SUCCESS)
 		arb_mine.call.ctx = NULL;
-	name_work(call);
+	gate_name_work(call);
 	mode = track_relax();
 	track_lock(t);
 	streams_context(t, arb_mine.call.ctx);
 	/* Others may have made those calls, and this thread none in this interval. */
 	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
 		arb_mine.call.begun_ns = t->book.interval.begin_ns;
-	admit(t, call);
+	gate_admit(t, call);
 	if (t->book.interval.first_to_come && t->book.others.watched)
 		events_start(t, call, arb_mine.call.ctx);
 	arb_mine.call.inside = gate_runs_inside(call);
@@ -397,7 +398,7 @@ void gate_after(struct act_call *call, CUresult result)
 }
 
 /* Its last call has not come back from the driver, or nobody will say so. */
-void gate_thread_ended(void)
+void gate_abandon(void)
 {
 	struct track *t = arb_mine.call.track;
 	struct book_event e = {.kind = EVENT_ABANDONED, .covers = 1};
@@ -411,12 +412,18 @@ void gate_thread_ended(void)
 	track_unlock(t);
 }
 
+void gate_thread_ended(void)
+{
+	gate_abandon();
+	peers_abandon();
+}
+
 void gate_waits(void)
 {
 	arb_mine.call.wait_ns = track_now();
 }
 
-void gate_settle(void)
+static void settle_here(void)
 {
 	int saved = errno;
 	struct arb_device *device = arb_own.exiting ? NULL : arb_device_current();
@@ -441,4 +448,11 @@ void gate_settle(void)
 	track_unlock(t);
 	track_unrelax(mode);
 	errno = saved;
+}
+
+void gate_settle(void)
+{
+	settle_here();
+	if (__builtin_expect(arb_word_load(&arb_own.peers), 0))
+		peers_settle();
 }

@@ -25,4 +25,10 @@ void place_leave(void);
  * credit is good for one GPU and the short way does not look at the stream. */
 bool place_strays(void);
 
+/*
+ * The other GPUs whose memory this copy reads or writes, if they have been joined: those of its addresses, the
+ * current one apart. Gives how many; 0 unless the program uses several. Of a batch the first few copies are looked at.
+ */
+unsigned place_peers(const struct act_call *call, struct arb_device *peers[GATE_PEERS]);
+
 #endif

@@ -22,6 +22,7 @@
 /* The driver's event behind a fence of the book, at the same place. The places keep their events. */
 struct track_event {
 	CUevent event;
+	CUevent start; /* before a copy in another GPU's stream; NULL: none */
 	CUcontext ctx;
 	uint64_t recorded_ns; /* when it was recorded, */
 	uint64_t record_ns;   /* and how long that took */
@@ -153,6 +154,8 @@ struct book_action events_record(
 	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags);
 /* Before a launch into an idle stream: the GPU's clock, and whether others have the GPU. */
 void events_start(struct track *t, const struct act_call *call, CUcontext ctx);
+/* Before a copy that another GPU takes part in, without the lock: an event that says when it begins, or NULL. */
+CUevent events_before_copy(const struct act_call *call);
 /* Asks which have passed, and tells the book. */
 void events_collect(struct track *t);
 void events_forget(struct track *t, CUcontext ctx);
@@ -182,6 +185,12 @@ void gate_after(struct act_call *call, CUresult result);
 void gate_waits(void);
 void gate_settle(void);
 void gate_thread_ended(void);
+/* Of the call at hand only. */
+void gate_abandon(void);
+/* Waits until the call may go on to the driver. Under the lock, and without it meanwhile. */
+void gate_admit(struct track *t, const struct act_call *call);
+/* What it is, in the table of durations. */
+void gate_name_work(struct act_call *call);
 /* May this call return only when its work has ended? */
 bool gate_runs_inside(const struct act_call *call);
 /* Under the lock. */
@@ -192,6 +201,15 @@ void gate_renew(void);
 void gate_free(void);
 /* In a forked child, where whoever held its lock does not exist. */
 void gate_forked(void);
+
+/* peers.c: copies between GPUs */
+/* Before the gate of the stream's own GPU: waits at those of the others. */
+void peers_ask(struct act_call *call);
+/* Behind it: the call goes on to the driver. */
+void peers_let(struct act_call *call);
+void peers_after(struct act_call *call, CUresult result);
+void peers_abandon(void);
+void peers_settle(void);
 
 /* follow_limits.c */
 /* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */

@@ -134,7 +134,7 @@ foreign-memory: $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(BUILD)
 HOST_TEST := $(PRELOAD_TEST)/host
 CHECK     += check-preload-host
 
-$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate preload_host_bell preload_host_queue preload_host_newer) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate preload_host_bell preload_host_queue preload_host_newer preload_host_peers) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm

@@ -1,0 +1,154 @@
+/*
+ * Copies between GPUs. A copy is in a stream of one GPU, and moves memory of another: it counts on both, from its
+ * beginning to its end. On the other GPU it passes the same gate, with the same book, and is fenced by an event in the
+ * same stream. preload/README.md says why it is done so.
+ */
+#include "preload/track/track.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "preload/hooks/hooks.h"
+#include "preload/process/threads.h"
+#include "preload/track/place.h"
+#include "shm/base/word.h"
+
+/* What is done next is done on another GPU: its call takes the place of the one at hand, until the same again. */
+static void change_places(struct gate_call *peer)
+{
+	struct gate_call call = arb_mine.call;
+
+	arb_mine.call = *peer;
+	*peer = call;
+}
+
+/* Waits there for room, quota and turn as the call's own GPU does, and lets it through without the GPU: nothing waits
+ * for one GPU while it keeps another. */
+static void ask_peer(struct track *t, struct act_call *call)
+{
+	CUstreamCaptureMode mode = track_relax();
+
+	arb_mine.call = (struct gate_call){.track = t, .ctx = place_current(), .peer = true, .covers = 1};
+	track_lock(t);
+	gate_admit(t, call);
+	track_unlock(t);
+	track_unrelax(mode);
+}
+
+void peers_ask(struct act_call *call)
+{
+	struct arb_device *devices[GATE_PEERS];
+	unsigned n = arb_own.exiting ? 0 : place_peers(call, devices);
+	int saved = errno;
+
+	if (!n || streams_capturing(call))
+		return;
+	gate_thread_ended();
+	memset(arb_mine.peer, 0, sizeof(arb_mine.peer));
+	gate_name_work(call);
+	for (unsigned i = 0; i < n; i++) {
+		struct track *t = tracker_get(devices[i]);
+
+		if (arb_word_load(&t->broken))
+			continue;
+		change_places(&arb_mine.peer[i]);
+		ask_peer(t, call);
+		change_places(&arb_mine.peer[i]);
+	}
+	arb_word_store(&arb_own.peers, 1);
+	errno = saved;
+}
+
+/* It goes on to the driver: into the set, whatever has become of its quota while it waited for the other GPU. */
+static void let_peer(struct act_call *call)
+{
+	struct track *t = arb_mine.call.track;
+	struct book_event let = {.kind = EVENT_LET, .call = CALL_INSIDE};
+	CUstreamCaptureMode mode = track_relax();
+
+	arb_mine.call.start = events_before_copy(call);
+	track_lock(t);
+	if (!t->book.broken && !book_is_in(&t->book))
+		track_carry_out(t, (struct book_action){.what = ACT_RESUME}, call);
+	track_tell(t, &let);
+	arb_mine.call.let_ns = let.now_ns;
+	track_unlock(t);
+	track_unrelax(mode);
+	arb_mine.call.inside = arb_mine.call.passing = true;
+}
+
+void peers_let(struct act_call *call)
+{
+	int saved = errno;
+
+	for (unsigned i = 0; arb_word_load(&arb_own.peers) && i < GATE_PEERS; i++) {
+		if (!arb_mine.peer[i].track)
+			continue;
+		change_places(&arb_mine.peer[i]);
+		let_peer(call);
+		change_places(&arb_mine.peer[i]);
+	}
+	errno = saved;
+}
+
+/* Credit is the stream's GPU's to give. */
+void peers_after(struct act_call *call, CUresult result)
+{
+	struct act_thread *self = act_thread_get();
+	uint32_t credit = self->credit, granted = self->granted, gate = self->gate;
+	uint64_t interval = self->interval;
+	int saved = errno;
+
+	for (unsigned i = 0; arb_word_load(&arb_own.peers) && i < GATE_PEERS; i++) {
+		struct gate_call *peer = &arb_mine.peer[i];
+
+		if (!peer->track)
+			continue;
+		change_places(peer);
+		gate_after(call, result);
+		change_places(peer);
+		/* The copy failed, and so there is no fence. */
+		if (peer->start)
+			arb_real(cuEventDestroy_v2)(peer->start);
+		*peer = (struct gate_call){0};
+	}
+	self->credit = credit;
+	self->granted = granted;
+	self->gate = gate;
+	self->interval = interval;
+	errno = saved;
+}
+
+/* Its thread has ended, or gone past us, while it was in the driver. */
+void peers_abandon(void)
+{
+	for (unsigned i = 0; i < GATE_PEERS; i++) {
+		if (!arb_mine.peer[i].passing)
+			continue;
+		change_places(&arb_mine.peer[i]);
+		gate_abandon();
+		change_places(&arb_mine.peer[i]);
+		arb_mine.peer[i].track = NULL;
+	}
+}
+
+/* The program has waited for work of one GPU, in which another may have had a part. */
+void peers_settle(void)
+{
+	CUstreamCaptureMode mode = track_relax();
+	int saved = errno;
+
+	for (unsigned i = 0; i < tracks_high(); i++) {
+		struct track *t = &arb_own.tracks[i];
+
+		if (!arb_word_load_acquire(&t->device) || !arb_word_load(&t->in))
+			continue;
+		if (!arb_word_load(&t->watched) && track_now() < arb_word_load(&t->settle_ns))
+			continue;
+		track_lock(t);
+		track_settle(t);
+		track_unlock(t);
+	}
+	track_unrelax(mode);
+	errno = saved;
+}

@@ -1,0 +1,113 @@
+/* Copies between GPUs, by the book of the GPU that the stream is not on. */
+#include <criterion/criterion.h>
+
+#include "preload/book/book.h"
+#include "preload/book/thresholds.h"
+
+static struct book b;
+static uint64_t now, calls;
+
+static struct book_event event(enum book_event_kind kind)
+{
+	return (struct book_event){
+		.kind = (uint8_t)kind, .fence = BOOK_NO_FENCE, .covers = 1, .now_ns = now, .calls = calls, .look_ns = 2 * MS};
+}
+
+static struct book_action tell(struct book_event e)
+{
+	return book_tell(&b, &e);
+}
+
+static void begin(void)
+{
+	now = 1000 * MS;
+	calls = 0;
+	book_init(&b, true);
+	cr_assert_eq(tell(event(EVENT_ASKED)).what, ACT_ENTER);
+	tell(event(EVENT_ENTERED));
+	cr_assert_eq(b.state, BOOK_RUNNING);
+}
+
+/* A kernel of this GPU's own. */
+static void launch(uint8_t fence)
+{
+	struct book_event e;
+
+	calls++;
+	tell(event(EVENT_LET));
+	e = event(EVENT_RETURNED);
+	e.at_ns = now;
+	cr_assert_eq(tell(e).what, ACT_FENCE);
+	e = event(EVENT_FENCED);
+	e.fence = fence;
+	e.at_ns = now;
+	tell(e);
+}
+
+/* A copy in another GPU's stream, fenced here. */
+static void copy_of_another(uint8_t fence)
+{
+	struct book_event e;
+
+	calls++;
+	e = event(EVENT_LET);
+	e.call = CALL_INSIDE | CALL_PEER;
+	tell(e);
+	e = event(EVENT_RETURNED);
+	e.call = CALL_INSIDE | CALL_PEER;
+	e.at_ns = now;
+	cr_assert_eq(tell(e).what, ACT_FENCE);
+	e = event(EVENT_FENCED);
+	e.call = CALL_PEER;
+	e.fence = fence;
+	e.at_ns = now;
+	/* Credit would be the other GPU's to give. */
+	cr_assert_eq(tell(e).n, 0);
+}
+
+/* And has ended after so much of copying. */
+static void copied(uint8_t fence, uint64_t took_ns)
+{
+	struct book_event e = event(EVENT_PASSED);
+
+	e.fence = fence;
+	e.at_ns = now;
+	e.took_ns = took_ns;
+	tell(e);
+}
+
+Test(peers, a_copy_that_waits_for_another_gpu_is_billed_for_itself)
+{
+	struct book_action act;
+	uint64_t began;
+
+	begin();
+	began = now;
+	copy_of_another(0);
+	copy_of_another(1);
+	now += 40 * MS;
+	copied(0, 3 * MS);
+	now += 10 * MS;
+	copied(1, 4 * MS);
+	act = tell(event(EVENT_SETTLE));
+	cr_assert_eq(act.what, ACT_LEAVE);
+	cr_assert_eq(act.at_ns, began + 7 * MS, "%llu", (unsigned long long)(act.at_ns - began));
+}
+
+Test(peers, work_beside_a_copy_that_waits_is_billed_in_full)
+{
+	struct book_action act;
+	uint64_t end;
+
+	begin();
+	launch(0);
+	copy_of_another(1);
+	now += 40 * MS;
+	copied(1, 3 * MS);
+	now += 10 * MS;
+	end = now;
+	copied(0, 0);
+	act = tell(event(EVENT_SETTLE));
+	cr_assert_eq(act.what, ACT_LEAVE);
+	cr_assert_eq(act.at_ns, end);
+}
