@@ -53,9 +53,9 @@ static uint64_t worked_ns(int device)
 
 enum { PEER_ASYNC, PEER, DTOD_ASYNC, DTOD, ANY_ASYNC, ANY, PLANE, VOLUME, PEER_VOLUME, BATCH, WAYS };
 
-static const char *const names[WAYS] = {"cuMemcpyPeerAsync", "cuMemcpyPeer", "cuMemcpyDtoDAsync", "cuMemcpyDtoD",
-	"cuMemcpyAsync", "cuMemcpy", "cuMemcpy2DAsync", "cuMemcpy3DAsync", "cuMemcpy3DPeerAsync",
-	"cuMemcpyBatchAsync"};
+static const char *const names[WAYS] = {"cuMemcpyPeerAsync", "cuMemcpyPeer", "cuMemcpyDtoDAsync",
+	"cuMemcpyDtoD", "cuMemcpyAsync", "cuMemcpy", "cuMemcpy2DAsync", "cuMemcpy3DAsync",
+	"cuMemcpy3DPeerAsync", "cuMemcpyBatchAsync"};
 
 static void copy(const struct pair *p, int way, int to, int from, CUstream stream)
 {
@@ -146,8 +146,8 @@ static bool is_billed(const struct pair *p, int way, int to, int stream, bool la
 		(unsigned long long)worked / 1000, (unsigned long long)billed[2] / 1000);
 	for (int i = 0; i < 2; i++)
 		right &= billed[i] > worked * 9 / 10 && billed[i] < worked * 11 / 10 + 1000000;
-	T_CHECK(right || !last, "%s in a stream of GPU %d: billed %llu and %llu us of %llu", names[way], stream,
-		(unsigned long long)billed[0] / 1000, (unsigned long long)billed[1] / 1000,
+	T_CHECK(right || !last, "%s in a stream of GPU %d: billed %llu and %llu us of %llu", names[way],
+		stream, (unsigned long long)billed[0] / 1000, (unsigned long long)billed[1] / 1000,
 		(unsigned long long)worked / 1000);
 	return right;
 }
@@ -244,8 +244,9 @@ static void copies_under_a_limit_of(int device)
 		took = t_now_ns() - began;
 		worked = worked_ns(stream) - worked;
 		T_CHECK(worked < took * 35 / 100 && worked > took * 10 / 100,
-			"limit on GPU %d, stream on GPU %d: copied for %llu of %llu ms, limited to 25 %%", device,
-			stream, (unsigned long long)worked / 1000000, (unsigned long long)took / 1000000);
+			"limit on GPU %d, stream on GPU %d: copied for %llu of %llu ms, limited to 25 %%",
+			device, stream, (unsigned long long)worked / 1000000,
+			(unsigned long long)took / 1000000);
 	}
 }
 
@@ -306,7 +307,8 @@ static int is_the_other(void *argument)
 
 static void must_get_on(const struct race *race, int who)
 {
-	uint64_t from = __atomic_load_n(&race->done[who], __ATOMIC_ACQUIRE), end = t_now_ns() + 20000000000ull;
+	uint64_t from = __atomic_load_n(&race->done[who], __ATOMIC_ACQUIRE),
+		 end = t_now_ns() + 20000000000ull;
 
 	while (__atomic_load_n(&race->done[who], __ATOMIC_ACQUIRE) < from + 5) {
 		T_CHECK(t_now_ns() < end, "program %d stands still", who);

@@ -9,8 +9,12 @@ static uint64_t now, calls;
 
 static struct book_event event(enum book_event_kind kind)
 {
-	return (struct book_event){
-		.kind = (uint8_t)kind, .fence = BOOK_NO_FENCE, .covers = 1, .now_ns = now, .calls = calls, .look_ns = 2 * MS};
+	return (struct book_event){.kind = (uint8_t)kind,
+		.fence = BOOK_NO_FENCE,
+		.covers = 1,
+		.now_ns = now,
+		.calls = calls,
+		.look_ns = 2 * MS};
 }
 
 static struct book_action tell(struct book_event e)
