@@ -26,7 +26,7 @@ plain() {
 own='cuCtxGetCurrent cuCtxGetDevice cuCtxPopCurrent_v2 cuCtxPushCurrent_v2 cuDeviceGetName cuDeviceGetUuid cuDeviceGetUuid_v2
 	cuEventCreate cuEventDestroy_v2 cuEventElapsedTime cuEventElapsedTime_v2 cuEventQuery cuEventRecord
 	cuEventRecord_ptsz cuStreamIsCapturing cuStreamIsCapturing_ptsz cuStreamQuery cuStreamQuery_ptsz
-	cuThreadExchangeStreamCaptureMode cuDeviceTotalMem_v2 cuStreamCreateWithPriority cuStreamWaitEvent cuLaunchHostFunc'
+	cuThreadExchangeStreamCaptureMode cuDeviceTotalMem_v2 cuStreamCreateWithPriority cuStreamGetPriority cuStreamWaitEvent cuLaunchHostFunc'
 
 # The program's calls are all there in their order, and what is more is ours.
 within() { # without with
