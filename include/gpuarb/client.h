@@ -190,6 +190,22 @@ GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t 
  */
 GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
 GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
+/*
+ * The same where so many bytes of the account's are known not to be on the device: other members were checkpointed. They
+ * are not counted against the quota by this call; the books stay as they are.
+ */
+GPUARB_API int gpuarb_client_mem_try_beside(
+	struct gpuarb_client *client, uint64_t bytes, bool most, uint64_t gone);
+
+/* Another process of the account in this one's PID namespace that holds memory. */
+struct gpuarb_member {
+	unsigned pid;
+	uint64_t bytes;
+};
+
+/* Gives how many there are, `most` at most. */
+GPUARB_API unsigned gpuarb_client_members(
+	struct gpuarb_client *client, struct gpuarb_member *list, unsigned most);
 
 /* A process of the account, and what it holds. */
 struct gpuarb_holder {

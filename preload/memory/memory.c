@@ -40,6 +40,12 @@ int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need)
 
 	memory_say_used(device);
 	r = client && bytes ? gpuarb_client_mem_try(client, bytes, need == MEMORY_MOST) : 0;
+	if (__builtin_expect(r == -ENOMEM, 0)) {
+		uint64_t gone = memory_frozen(device);
+
+		if (gone)
+			r = gpuarb_client_mem_try_beside(client, bytes, need == MEMORY_MOST, gone);
+	}
 
 	/* Any other failure is the segment's, not the program's: it falls open. */
 	return r == -ENOMEM || r == -EAGAIN ? r : 0;
@@ -79,6 +85,7 @@ uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 	uint64_t used, limit;
 
+	/* What is gone with frozen processes is not worth a question here: it is a rest of a quota that is handed out. */
 	if (!client || gpuarb_client_mem_read(client, &used, &limit) < 0 || used >= limit)
 		return 0;
 	bytes = bytes < limit - used ? bytes : limit - used;

@@ -46,6 +46,9 @@ bool memory_reserve_waiting(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call);
 /* It is more than there will ever be room for. */
 bool memory_never(struct arb_device *device, uint64_t bytes);
+/* What other processes of the account have by the books but not on the device, because they are frozen. Asks the driver
+ * about each of them. */
+uint64_t memory_frozen(struct arb_device *device);
 /* Counts up to `bytes`, as far as there is room: how much it was. */
 uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes);
 void memory_release(struct arb_device *device, uint64_t bytes);

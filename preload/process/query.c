@@ -10,10 +10,16 @@
 #include <stddef.h>
 #include <string.h>
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static struct gpuarb_client_memory share_of(struct arb_device *device)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 	struct gpuarb_client_memory share = {0};
+	uint64_t gone = 0;
 
 	if (!client)
 		return share;
@@ -21,6 +27,13 @@ static struct gpuarb_client_memory share_of(struct arb_device *device)
 		memory_pool_settle_all(false);
 	if (gpuarb_client_memory(client, &share) < 0)
 		share.limit = 0;
+	/* What others of the account have left on the device, because they are frozen, can be had. */
+	if (share.quota && share.used > share.mine && !share.oversubscribe)
+		gone = memory_frozen(device);
+	if (gone) {
+		share.used -= less(gone, share.used);
+		share.left = less(share.quota - less(share.used, share.quota), share.limit);
+	}
 	return share;
 }
 

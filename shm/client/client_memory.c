@@ -155,14 +155,14 @@ static struct others look_at_others(const struct gpuarb_client *c)
 }
 
 /* Who tries in vain says no longer than it must that it is under way: others are held up by that. */
-static int count(struct gpuarb_client *c, uint64_t bytes, bool most)
+static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t limit)
 {
 	int r;
 
 	if (!most)
-		return arb_account_mem(&c->me, c->account, (int64_t)bytes, c->mem_limit);
+		return arb_account_mem(&c->me, c->account, (int64_t)bytes, limit);
 	say_passing(c, 1);
-	r = arb_account_mem_most(&c->me, c->account, bytes, c->mem_limit);
+	r = arb_account_mem_most(&c->me, c->account, bytes, limit);
 	if (r < 0)
 		say_passing(c, -1);
 	return r;
@@ -174,9 +174,11 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most)
  * and takes it back after the CAS that gives the rest back, so that one of the two looks sees it. *dead:
  * there is no room, and somebody dead has some of it; then -EBUSY.
  */
-static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, bool *dead)
+static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone, bool *dead)
 {
 	bool own = c->passing > 0;
+	/* 0 is no quota. */
+	uint64_t limit = c->mem_limit ? c->mem_limit + gone : 0;
 	struct others before, after;
 	int r;
 
@@ -185,14 +187,14 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
 		return own && bytes <= c->mem_most ? -EAGAIN : -ENOMEM;
 	c->refusal = ARB_REFUSAL_QUOTA;
-	r = count(c, bytes, most);
+	r = count(c, bytes, most, limit);
 	if (r == -ENOMEM) {
 		*dead = !reclaim_members(c);
 		before = look_at_others(c);
-		r = count(c, bytes, most);
+		r = count(c, bytes, most, limit);
 		after = look_at_others(c);
 		/* What is more than the quota does not fit, whatever is given back. */
-		if (r == -ENOMEM && (!c->mem_limit || bytes <= c->mem_limit) &&
+		if (r == -ENOMEM && (!limit || bytes <= limit) &&
 			(own || before.passing || after.passing || before.settled != after.settled))
 			r = -EAGAIN;
 		*dead &= r == -ENOMEM;
@@ -204,7 +206,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 	return r;
 }
 
-int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
+int gpuarb_client_mem_try_beside(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE, clean = {.length_ns = CLEAN_PATIENCE_NS};
 	bool dead;
@@ -223,7 +225,7 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 		r = arb_client_ensure(c);
 		if (r == 0) {
 			arb_client_follow_account(c);
-			r = count_or_say_why(c, bytes, most, &dead);
+			r = count_or_say_why(c, bytes, most, gone < ARB_PHYSICAL_MOST ? gone : 0, &dead);
 		}
 	} while (r == -EBUSY && arb_client_breathe(c, dead ? &clean : &patience));
 	arb_lock_give(&c->guard->lock);
@@ -231,6 +233,40 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 	if (r == -ESHUTDOWN)
 		return 0;
 	return dead ? -ENOMEM : r;
+}
+
+int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
+{
+	return gpuarb_client_mem_try_beside(c, bytes, most, 0);
+}
+
+unsigned gpuarb_client_members(struct gpuarb_client *c, struct gpuarb_member *list, unsigned most)
+{
+	struct arb_account_snap acct;
+	uint64_t here, left;
+	unsigned n = 0;
+
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined) && arb_account_read(&c->seg, c->account, &acct) == 0) {
+		here = arb_load64(&arb_client_slot(c)->pid_ns);
+		left = acct.mem_used > c->mem_held ? acct.mem_used - c->mem_held : 0;
+		for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0);
+			n < most && i != ARB_NONE && i < c->seg.nslots;
+			i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
+			const struct arb_slot *s = &c->seg.slots[i];
+			uint64_t bytes = arb_load64(&s->mem_now);
+
+			if (i == c->me.slot || arb_load64(&s->pid_ns) != here)
+				continue;
+			/* They are somebody else's words: all together are no more than the account's. */
+			bytes = bytes < left ? bytes : left;
+			left -= bytes;
+			if (bytes)
+				list[n++] = (struct gpuarb_member){arb_load32(&s->pid), bytes};
+		}
+	}
+	arb_lock_give(&c->guard->lock);
+	return n;
 }
 
 void gpuarb_client_mem_settled(struct gpuarb_client *c)

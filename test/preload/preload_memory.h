@@ -76,6 +76,9 @@ void pm_says_driver(void);
 void pm_says_nothing(void);
 void pm_says_single(void);
 void pm_says_context(void);
+/* preload_memory_frozen.c; both begin without a context */
+void pm_frozen(void);
+void pm_frozen_killed(void);
 /* preload_memory_wait.c */
 void pm_waits(void);
 void pm_waits_managed(void);

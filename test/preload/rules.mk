@@ -107,7 +107,7 @@ check-userlands: $(ALL) ## the preload in Debian 11 and 13 (glibc 2.31 and 2.41)
 MEMORY_TEST := $(PRELOAD_TEST)/memory
 CHECK       += check-preload-memory
 
-$(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_memory preload_memory_query preload_memory_more preload_memory_graph preload_memory_ordered preload_memory_wait preload_memory_context preload_memory_promise preload_memory_turns preload_memory_race preload_memory_says) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+$(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_memory preload_memory_query preload_memory_more preload_memory_graph preload_memory_ordered preload_memory_wait preload_memory_context preload_memory_promise preload_memory_turns preload_memory_race preload_memory_says preload_memory_frozen) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm

@@ -1,0 +1,129 @@
+/* Processes that are frozen by a checkpoint: what they hold is not counted while the device has it back. */
+#include "test/preload/preload_memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What the one that is frozen has said, and has been told. */
+struct frozen {
+	int holds, more;
+};
+
+static void wait_for(const int *word, int value)
+{
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
+		t_sleep_us(1000);
+}
+
+/* It has 200 of the account's 256 MiB, and asks for 20 more each time it is told to. */
+static int holder(void *argument)
+{
+	struct frozen *f = argument;
+	CUdeviceptr p;
+
+	pm_context();
+	OK(cuMemAlloc_v2(&p, 200 * MIB));
+	for (int round = 1;; round++) {
+		__atomic_store_n(&f->holds, round, __ATOMIC_RELEASE);
+		wait_for(&f->more, round);
+		OK(cuMemAlloc_v2(&p, 20 * MIB));
+		OK(cuMemFree_v2(p));
+	}
+	return 0;
+}
+
+static pid_t begin(struct frozen *f)
+{
+	pid_t pid;
+
+	*f = (struct frozen){0};
+	pid = t_spawn(holder, f, 60);
+	wait_for(&f->holds, 1);
+	return pid;
+}
+
+static void must_have_left(uint64_t bytes)
+{
+	size_t left, total;
+
+	OK(cuMemGetInfo_v2(&left, &total));
+	T_CHECK(left == bytes && total == 256 * MIB, "%lld MiB left", (long long)(left / MIB));
+}
+
+static void restored(struct frozen *f, pid_t pid)
+{
+	CUdeviceptr a, b;
+
+	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	must_have_left(56 * MIB);
+	OK(cuCheckpointProcessLock(pid, NULL));
+	/* It has its memory still. */
+	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuCheckpointProcessCheckpoint(pid, NULL));
+	must_have_left(256 * MIB);
+	OK(cuMemAlloc_v2(&a, 100 * MIB));
+	must_have_left(156 * MIB);
+	/* The quota holds for those that are there. */
+	GIVES(cuMemAlloc_v2(&b, 160 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemAllocManaged(&b, 150 * MIB, CU_MEM_ATTACH_GLOBAL));
+	must_have_left(6 * MIB);
+	OK(cuMemFree_v2(b));
+	T_CHECK(pm_counted(0) == 300 * MIB && pm_truth(0) == 100 * MIB, "counted %lld, truth %lld",
+		(long long)pm_counted(0), (long long)pm_truth(0));
+	OK(cuCheckpointProcessRestore(pid, NULL));
+	/* From here on it counts, and the account has more than its quota. */
+	must_have_left(0);
+	GIVES(cuMemAlloc_v2(&b, MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuCheckpointProcessUnlock(pid, NULL));
+	OK(cuMemFree_v2(a));
+	must_have_left(56 * MIB);
+	__atomic_store_n(&f->more, 1, __ATOMIC_RELEASE);
+	wait_for(&f->holds, 2);
+	T_CHECK(pm_counted(0) == 200 * MIB && pm_truth(0) == 0, "counted %lld", (long long)pm_counted(0));
+}
+
+static void killed(pid_t pid)
+{
+	CUdeviceptr a, b;
+
+	OK(cuCheckpointProcessLock(pid, NULL));
+	OK(cuCheckpointProcessCheckpoint(pid, NULL));
+	OK(cuMemAlloc_v2(&a, 100 * MIB));
+	kill(pid, SIGKILL);
+	t_wait(pid);
+	/* Nothing is left of it, neither to be counted nor to be left out. */
+	OK(cuMemAlloc_v2(&b, 156 * MIB));
+	PM_BOTH(256 * MIB);
+	OK(cuMemFree_v2(a));
+	OK(cuMemFree_v2(b));
+	PM_BOTH(0);
+	must_have_left(256 * MIB);
+}
+
+void pm_frozen(void)
+{
+	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid;
+
+	T_CHECK(f != MAP_FAILED, "no memory");
+	/* Before this process has a driver, which children do not inherit. */
+	pid = begin(f);
+	pm_context();
+	restored(f, pid);
+	kill(pid, SIGKILL);
+	t_wait(pid);
+	must_have_left(256 * MIB);
+	PM_BOTH(0);
+}
+
+void pm_frozen_killed(void)
+{
+	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid;
+
+	T_CHECK(f != MAP_FAILED, "no memory");
+	pid = begin(f);
+	pm_context();
+	killed(pid);
+}
