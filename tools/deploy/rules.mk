@@ -104,6 +104,11 @@ CHECK_PACKAGES += python3-yaml
 check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged without a cluster
 	@test/deploy/kubernetes.sh $(BUILD)
 
+# What npm and Debian's unstable suite bring: not part of `make check`.
+.PHONY: check-schemas
+check-schemas: ## every manifest against the schemas that Kubernetes publishes (npm brings them)
+	@test/deploy/schemas.sh $(BUILD)
+
 # On the cluster of KUBECONFIG, if it is set. Else on one that is built here, of Debian's sources: once, in $(BUILD)/k8s.
 ifdef KUBECONFIG
 check-k8s: ## the end-to-end case on a real cluster: that of KUBECONFIG (IMAGE as test/k8s/run.sh says), else one of our own
