@@ -407,10 +407,3 @@ void book_init(struct book *b, bool limited)
 	b->queue.bound_ns = QUEUE_NS;
 	b->others.limited = b->others.watched = limited;
 }
-
-const char *book_state_name(unsigned state)
-{
-	static const char *const names[] = {"out", "waiting", "running", "draining", "kept"};
-
-	return state < BOOK_STATES ? names[state] : "?";
-}

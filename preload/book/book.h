@@ -296,9 +296,10 @@ static inline bool book_is_in(const struct book *b)
 /* How many calls an unwatched client makes to a fence. */
 uint32_t book_piece(const struct book *b);
 
-/* In words. */
+/* In words (words.c): names, and a sentence "what was told: what follows". */
 const char *book_state_name(unsigned state);
 const char *book_event_name(unsigned kind);
 const char *book_action_name(unsigned what);
+void book_words(char *to, size_t size, const struct book_event *e, const struct book_action *a);
 
 #endif

@@ -14,7 +14,7 @@ void fence_put(struct book *b, const struct book_event *e)
 	struct book_queue *q = &b->queue;
 	struct book_fence *f = fence_told(b, e);
 
-	if (!f || f->launches)
+	if (!f || f->launches || !e->covers)
 		return;
 	*f = (struct book_fence){
 		.ctx = e->ctx,

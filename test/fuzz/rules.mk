@@ -10,6 +10,7 @@ $(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz/fuzz_%.o $(BUILD)/obj/test/fuzz/mai
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(sort $(filter %.o,$^)) $(filter %.a,$^) $(LDLIBS) -l:libinih.a -lpthread
 
+$(BUILD)/test/fuzz_trace: $(BOOK_OBJ)
 $(BUILD)/test/fuzz_json: $(BUILD)/obj/test/tools/top_world.o $(TOP_PURE)
 $(BUILD)/test/fuzz_json: LDLIBS += -l:libjansson.a
 
@@ -24,5 +25,5 @@ fuzz: ## search for inputs that break a parser: make fuzz TARGET=config SECONDS=
 	@test/install-deps.sh clang libclang-rt-14-dev $(PACKAGES)
 	@mkdir -p $(BUILD)/fuzz/found-$(TARGET)
 	$(Q)clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined $(CPPFLAGS) -fno-strict-aliasing -o $(BUILD)/fuzz/$(TARGET) \
-		test/fuzz/fuzz_$(TARGET).c $(FUZZ_TOOLS:%=tools/%.c) $(SHM_SRC) -l:libinih.a -lpthread -ldl
+		test/fuzz/fuzz_$(TARGET).c $(FUZZ_TOOLS:%=tools/%.c) $(if $(filter trace,$(TARGET)),$(wildcard preload/book/*.c)) $(SHM_SRC) -l:libinih.a -lpthread -ldl
 	$(BUILD)/fuzz/$(TARGET) -max_total_time=$(SECONDS) -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/found-$(TARGET) test/fuzz/corpus/$(TARGET)
