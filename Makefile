@@ -31,7 +31,7 @@ DEADLINES :=
 # Longest first, and what computes beside what sleeps. Real programs under limits run alone.
 BESIDE := check-asan check-runner check-world check-crash-sample check-unit check-debug check-tsan check-upgrade \
 	check-stress-short check-top check-mig check-first check-install check-tree check-multi check-tools \
-	check-completion check-lint check-runtime check-kubernetes check-rights check-systemd check-python
+	check-completion check-lint check-runtime check-kubernetes check-rights check-systemd check-python check-traces
 HEADERS  :=
 PACKAGES := gcc libc6-dev make
 CHECK_PACKAGES :=
@@ -39,7 +39,7 @@ CHECK_PACKAGES :=
 .DEFAULT_GOAL := all
 .PHONY: all check demo bench deps deps-check clean help
 
-RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/world/rules.mk test/rules.mk test/tools/top.mk test/preload/rules.mk test/tools/admission.mk test/gpu/rules.mk test/fuzz/rules.mk test/lint.mk test/coverage.mk tools/examples/rules.mk bench/rules.mk)
+RULES := $(wildcard shm/rules.mk preload/rules.mk tools/rules.mk tools/deploy/rules.mk test/sim/rules.mk test/world/rules.mk test/rules.mk test/tools/top.mk test/preload/rules.mk test/tools/admission.mk test/gpu/rules.mk test/fuzz/rules.mk test/traces/rules.mk test/lint.mk test/coverage.mk tools/examples/rules.mk bench/rules.mk)
 include $(RULES)
 
 all: $(ALL) ## build everything into build/

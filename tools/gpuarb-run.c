@@ -209,6 +209,8 @@ static const struct argp_option option_table[] = {
 		0},
 	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU",
 		0},
+	{CLI_OPTION(RECORD), "FILE", 0,
+		"Record what is decided about the program's work, for gpuarb-replay (GPUARB_TRACE)", 0},
 	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
 	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,
 		"Print flags for docker run or podman run that make a container a client, and run nothing",
@@ -254,6 +256,9 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	case OPT_VERBOSE:
 		o->verbose = true;
 		return 0;
+	case OPT_RECORD:
+		o->record = value;
+		return 0;
 	case OPT_DRY_RUN:
 		o->dry_run = true;
 		return 0;
@@ -265,9 +270,9 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!o->program && !o->container_flags)
 			argp_error(state, "no program to run");
-		if (o->container_flags && (o->program || o->sim || o->wait_s >= 0))
-			argp_error(state,
-				"--print-container-flags runs nothing: no program, no --sim and no --wait");
+		if (o->container_flags && (o->program || o->sim || o->record || o->wait_s >= 0))
+			argp_error(state, "--print-container-flags runs nothing: no program, no --sim, no "
+					  "--record and no --wait");
 		return 0;
 	default:
 		return cli_option(key, value, state, &o->dir, &o->gpu);
@@ -339,6 +344,8 @@ int main(int argc, char **argv)
 	}
 	if (o.dir)
 		run_set(&o, "GPUARB_DIR", o.dir);
+	if (o.record)
+		run_record(&o);
 	pass_on_what_was_said(&o);
 	prepend(&o, "LD_PRELOAD", library, ':');
 	run_class(&o);

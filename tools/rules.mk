@@ -17,19 +17,22 @@ PACKAGES += libncurses-dev libjansson-dev
 HEADERS  += ncurses.h jansson.h
 
 # All are told which GPU, but for one that asks no driver.
-$(filter-out $(BUILD)/gpuarb-runtime,$(TOOLS)): $(patsubst %,$(BUILD)/obj/tools/common/%.o,cli_gpu nvml nvml_child)
+$(filter-out $(BUILD)/gpuarb-runtime $(BUILD)/gpuarb-replay,$(TOOLS)): $(patsubst %,$(BUILD)/obj/tools/common/%.o,cli_gpu nvml nvml_child)
 $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/node_rights.o $(BUILD)/obj/tools/node_check.o
 # Those that count what programs have which are no clients.
 $(BUILD)/gpuarb-run $(BUILD)/gpuarb-watchdog: $(patsubst %,$(BUILD)/obj/tools/common/%.o,nonclients proc)
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/common/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
+# The tracking core itself decides again.
+$(BUILD)/gpuarb-replay: $(BOOK_OBJ)
+$(BUILD)/gpuarb-replay: LDLIBS += -l:libjansson.a
 RUNTIME_PARTS := args conf wish pod grant room node bundle json gpus
 $(BUILD)/gpuarb-runtime: $(patsubst %,$(BUILD)/obj/tools/runtime/runtime_%.o,$(RUNTIME_PARTS))
 $(BUILD)/gpuarb-runtime: LDLIBS += -l:libjansson.a
 # Nodes of a cluster have C libraries of all ages: it needs none, where a static one is there to be linked.
 $(BUILD)/gpuarb-runtime: LDFLAGS += $(if $(findstring -fsanitize,$(OPT) $(CFLAGS)),,$(STATIC))
 STATIC = $(shell echo 'int main(void) { return 0; }' | $(CC) -static-pie -x c - -o /dev/null 2>/dev/null && echo -static-pie)
-$(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory)
+$(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory run_record)
 $(BUILD)/gpuarb-set: $(patsubst %,$(BUILD)/obj/tools/%.o,common/conf_edit common/conf_save set_class set_show set_where)
 
 $(TOOLS): $(BUILD)/%: $(BUILD)/obj/tools/%.o $(BUILD)/obj/tools/common/cli.o $(BUILD)/libgpuarb.a

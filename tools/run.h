@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 struct run_options {
-	const char *core, *mem, *priority, *request, *weight, *policy, *account, *gpu, *dir;
+	const char *core, *mem, *priority, *request, *weight, *policy, *account, *gpu, *dir, *record;
 	double wait_s; /* for memory; < 0: do not */
 	bool sim, dry_run, container_flags, verbose;
 	char **program; /* NULL: none was given */
@@ -38,6 +38,9 @@ void run_check_directory(const struct run_options *o);
 /* Later, where one of them came up: under on_error = open says that, and `then`. False: it is another error. */
 struct gpuarb_error;
 bool run_without_segment(const struct gpuarb_error *err, const char *then);
+
+/* run_record.c: --record. An earlier trace of this name is removed; anything else ends the program with a sentence. */
+void run_record(const struct run_options *o);
 
 /* run_container.c: the mounts, as flags of docker and podman. */
 void run_container(const struct run_options *o, const char *library);

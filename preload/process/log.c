@@ -16,6 +16,8 @@
 /* So many lines in so many seconds; what is more is not worth the disk it fills. */
 #define BURST         20
 #define BURST_SECONDS 10
+/* Of level debug, in a second. */
+#define DEBUG_BURST 50
 
 static const char *const names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -36,19 +38,41 @@ static enum arb_log_level wanted(const char **path)
 	return ARB_LOG_INFO;
 }
 
-static int flooded(void)
-{
-	static int64_t since;
-	static uint32_t lines;
-	struct timespec now;
+struct burst {
+	int64_t since;
+	uint32_t lines;
+};
 
+/* *unsaid: how many lines were cut off in the time before. */
+static int flooded(struct burst *b, uint32_t most, int64_t seconds, uint32_t *unsaid)
+{
+	struct timespec now;
+	uint32_t said;
+
+	*unsaid = 0;
 	if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
 		return 0;
-	if (now.tv_sec - arb_word_load(&since) >= BURST_SECONDS) {
-		arb_word_store(&since, now.tv_sec);
-		arb_word_store(&lines, 0);
+	if (now.tv_sec - arb_word_load(&b->since) >= seconds) {
+		arb_word_store(&b->since, now.tv_sec);
+		said = arb_word_exchange(&b->lines, 0);
+		*unsaid = said > most ? said - most : 0;
 	}
-	return arb_word_add(&lines, 1) >= BURST;
+	return arb_word_add(&b->lines, 1) >= most;
+}
+
+/* Decisions are many, and have a rate of their own: what is worth a warning is not cut off with them. */
+static int is_too_much(enum arb_log_level level)
+{
+	static struct burst decisions, others;
+	uint32_t unsaid;
+	int too_much;
+
+	if (level != ARB_LOG_DEBUG)
+		return flooded(&others, BURST, BURST_SECONDS, &unsaid);
+	too_much = flooded(&decisions, DEBUG_BURST, 1, &unsaid);
+	if (unsaid)
+		arb_log(ARB_LOG_DEBUG, "%u lines like these were left out", unsaid);
+	return too_much;
 }
 
 bool arb_log_due(struct arb_log_rate *rate, uint64_t now_ns, uint32_t *unsaid)
@@ -114,7 +138,7 @@ void arb_log(enum arb_log_level level, const char *format, ...)
 	char line[768];
 	va_list args;
 
-	if (level > wanted(&path) || (!path && !is_for_people()) || flooded())
+	if (level > wanted(&path) || (!path && !is_for_people()) || is_too_much(level))
 		goto out;
 	n = snprintf(line, sizeof(line), "gpuarb[%d/%ld] %s preload: ", (int)getpid(), syscall(SYS_gettid),
 		names[level]);

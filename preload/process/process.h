@@ -145,6 +145,7 @@ struct arb_thread {
 	unsigned
 		locks; /* tracks that it has locked: what it calls then, by way of the driver, is let go by */
 	bool is_tracker;
+	uint32_t number; /* trace.c: the kernel's for it; 0: not asked for yet */
 
 	/* gate.c: on the GPU of the call's stream, and on others whose memory a copy moves. */
 	struct gate_call call, peer[GATE_PEERS];

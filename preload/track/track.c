@@ -8,6 +8,7 @@
 #include "preload/memory/memory.h"
 #include "preload/process/log.h"
 #include "preload/process/threads.h"
+#include "preload/track/trace.h"
 
 /* A thread that waits for its turn looks so often whether the program ends. */
 #define WAIT_SLICE_NS (200 * MS)
@@ -100,6 +101,8 @@ struct book_action track_tell(struct track *t, struct book_event *e)
 
 	know(t, e);
 	act = book_tell(&t->book, e);
+	if (__builtin_expect(t->trace != NULL, 0))
+		trace_told(t, e, &act);
 	if (!is_plain(e))
 		publish(t);
 	if (act.alternates)

@@ -55,10 +55,13 @@ struct track_clock {
 	uint64_t start_ns, start_record_ns;
 };
 
+struct trace;
+
 struct track {
 	pthread_mutex_t lock;
 	struct arb_device *device; /* NULL: not joined */
 	struct book book;
+	struct trace *trace; /* trace.c; NULL: nobody wants to know what is decided */
 
 	/* Published after each event, and read without the lock. */
 	uint32_t in;       /* in the running set */

@@ -18,6 +18,7 @@
 #include "preload/process/log.h"
 #include "shm/base/os.h"
 #include "preload/process/threads.h"
+#include "preload/track/trace.h"
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
 
@@ -130,6 +131,8 @@ static uint64_t look(struct track *t)
 		track_carry_out(t, act, NULL);
 	}
 	track_unlock(t);
+	if (__builtin_expect(t->trace != NULL, 0))
+		trace_write(t);
 	return act.ns;
 }
 
@@ -288,6 +291,9 @@ static void at_exit(void)
 	tracker_ring();
 	while (arb_word_load_acquire(&arb_own.running) && track_now() < end)
 		arb_os_park(&arb_own.running, 1, MS);
+	for (unsigned i = 0; !arb_word_load_acquire(&arb_own.running) && i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device) && arb_own.tracks[i].trace)
+			trace_end(&arb_own.tracks[i]);
 	if (all_free()) {
 		coverage_show();
 		for (unsigned i = 0; i < tracks_high(); i++)
@@ -302,7 +308,7 @@ static void forget_work(void)
 {
 	/* Those that were never used are zero, and their pages nobody's. */
 	memset(arb_own.tracks, 0, tracks_high() * sizeof(*arb_own.tracks));
-	arb_mine.locks = 0;
+	arb_mine.locks = arb_mine.number = 0;
 	pthread_mutex_init(&arb_own.starting, NULL);
 	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
 	if (arb_own.watch)
@@ -347,14 +353,17 @@ struct track *tracker_get(struct arb_device *device)
 {
 	struct track *t = &arb_own.tracks[arb_device_index(device)];
 	struct gpuarb_client_status status;
+	bool limited;
 
 	if (__builtin_expect(arb_word_load_acquire(&t->device) != NULL, 1))
 		return t;
 	pthread_mutex_lock(&arb_own.starting);
 	if (!t->device) {
 		pthread_mutex_init(&t->lock, NULL);
-		book_init(&t->book, gpuarb_client_status(device->client, &status) == 0 &&
-					    (status.core_pct < 100 || status.turns));
+		limited = gpuarb_client_status(device->client, &status) == 0 &&
+			  (status.core_pct < 100 || status.turns);
+		book_init(&t->book, limited);
+		trace_begin(t, device, limited);
 		t->watched = t->book.others.watched;
 		t->piece = book_piece(&t->book);
 		/* First: who looks for it must not stop before it. */

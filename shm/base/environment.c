@@ -20,7 +20,7 @@
 static const char *const others[] = {"GPUARB_ACCOUNT", "GPUARB_CALLBACK", "GPUARB_CDI", "GPUARB_CONF",
 	"GPUARB_DEEPBIND", "GPUARB_DIR", "GPUARB_DISABLE", "GPUARB_GID", "GPUARB_GPU", "GPUARB_GPUS",
 	"GPUARB_LIBRARY", "GPUARB_LIMITS_FILE", "GPUARB_LOG", "GPUARB_RUNTIME_CONF", "GPUARB_SAID",
-	"GPUARB_TOP"};
+	"GPUARB_TOP", "GPUARB_TRACE"};
 #define OTHERS (sizeof(others) / sizeof(others[0]))
 
 /* Kubernetes tells every pod where each service is: of one that is called gpuarb, GPUARB_PORT_80_TCP_ADDR. */

@@ -64,6 +64,7 @@ struct arb_os_hooks {
 	int (*mode)(int fd, mode_t mode);
 	int (*name)(int fd, const char *path);
 	bool (*exists)(const char *path);
+	int (*append)(const char *path, bool create, const void *data, size_t size);
 	void (*identify)(struct arb_os_identity *id);
 };
 
@@ -156,6 +157,8 @@ int arb_os_allocate(int fd, size_t size);
 int arb_os_mode(int fd, mode_t mode);
 int arb_os_name(int fd, const char *path);
 bool arb_os_exists(const char *path);
+/* Writes behind what a regular file holds, or into a new one: -EEXIST if there is one. Opened and closed each time. */
+int arb_os_append(const char *path, bool create, const void *data, size_t size);
 
 /*
  * A page that holds `fd`'s locks for as long as it is mapped, whatever becomes of the descriptor: not

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,6 +93,49 @@ bool arb_os_exists(const char *path)
 	there = access(path, F_OK) == 0;
 	errno = saved;
 	return there;
+}
+
+/* All of it, or -errno. More than the process may write to a file would be answered by a signal that ends it. */
+static int write_all(int fd, const char *data, size_t size)
+{
+	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	getrlimit(RLIMIT_FSIZE, &limit);
+	if (limit.rlim_cur != RLIM_INFINITY && (uint64_t)st.st_size + size > limit.rlim_cur)
+		return -EFBIG;
+	while (size) {
+		long n = syscall(SYS_write, fd, data, size);
+
+		if (n <= 0 && errno != EINTR)
+			return n ? -errno : -EIO;
+		if (n > 0) {
+			data += n;
+			size -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+int arb_os_append(const char *path, bool create, const void *data, size_t size)
+{
+	int saved = errno, fd, r;
+
+	if (arb_os_hooks && arb_os_hooks->append)
+		return arb_os_hooks->append(path, create, data, size);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+		O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK |
+			(create ? O_CREAT | O_EXCL : 0),
+		0600);
+	r = fd < 0 ? -errno : write_all(fd, data, size);
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+	return r;
 }
 
 int arb_os_name(int fd, const char *path)

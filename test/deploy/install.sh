@@ -20,7 +20,7 @@ mkdir -p "$root/opt/g/bin" && echo other >"$root/opt/g/bin/other"
 make_it install || say "make install failed"
 prefix=$root/opt/g
 
-for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi bin/gpuarb-runtime \
+for file in bin/gpuarb-run bin/gpuarb-set bin/gpuarb-watchdog bin/gpuarb-node bin/gpuarb-cdi bin/gpuarb-runtime bin/gpuarb-replay \
 	lib/gpuarb/libgpuarb-preload.so lib/some/libgpuarb.so.1 lib/some/libgpuarb.so lib/some/libgpuarb.a \
 	lib/some/pkgconfig/gpuarb.pc lib/systemd/system/gpuarb-watchdog.service \
 	lib/tmpfiles.d/gpuarb.conf lib/gpuarb/slurm/task-prolog share/man/man1/gpuarb-run.1 share/man/man3/gpuarb.3 \

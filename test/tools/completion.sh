@@ -88,6 +88,8 @@ expect web gpuarb-top --explain ""
 expect default gpuarb-run --class de
 expect fallback gpuarb-run --or f
 expect auto gpuarb-run --gpu a
+expect README.md gpuarb-replay READ
+expect README.md gpuarb-run --record READ
 expect throttled gpuarb-top --sort th
 expect chmod gpuarb-run --core 5 -- chmo
 expect "$(ls "$work/state")" gpuarb-set --gpu GPU-

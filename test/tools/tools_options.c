@@ -5,8 +5,8 @@
 
 #include "test/harness.h"
 
-static const char *const tools[] = {
-	"gpuarb-run", "gpuarb-set", "gpuarb-top", "gpuarb-watchdog", "gpuarb-node", "gpuarb-cdi"};
+static const char *const tools[] = {"gpuarb-run", "gpuarb-set", "gpuarb-top", "gpuarb-watchdog",
+	"gpuarb-node", "gpuarb-cdi", "gpuarb-replay"};
 #define TOOLS (sizeof(tools) / sizeof(tools[0]))
 
 static char out[1 << 16];
@@ -96,6 +96,10 @@ Test(options, what_is_typed_wrong_ends_with_2)
 		{"gpuarb-top", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-watchdog", "word", "there is nothing to do with 'word'"},
 		{"gpuarb-node", "word", "there is nothing to do with 'word'"},
+		{"gpuarb-replay", "", "no trace to read"},
+		{"gpuarb-replay", "one two", "one trace at a time"},
+		{"gpuarb-run", "--record '' true", "--record needs the name of a file"},
+		{"gpuarb-run", "--record x --print-container-flags", "no --record"},
 		{"gpuarb-cdi", "--percents 0", "--percents cannot be '0'"},
 		{"gpuarb-cdi", "--gpu GPU-00000000-0000-0000-0000-00000000000a --library relative.so",
 			"must be given with its full path"},
@@ -123,7 +127,7 @@ Test(options, a_variable_that_there_is_not_is_named_once)
 
 	/* Each in a way that ends at once. */
 	static const char *const arguments[TOOLS] = {"--dry-run true", "--keys", "--once --gpu x",
-		"--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no"};
+		"--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no", "/no/such"};
 
 	for (unsigned t = 0; t < TOOLS; t++) {
 		char expected[256];
@@ -145,9 +149,10 @@ Test(options, a_directory_is_no_settings_file)
 	for (unsigned t = 0; t < TOOLS; t++) {
 		cr_assert_eq(
 			t_shell(out, sizeof(out), "GPUARB_CONF=/tmp %s/%s %s </dev/null", t_build(), tools[t],
-				!strcmp(tools[t], "gpuarb-run")   ? "true"
-				: !strcmp(tools[t], "gpuarb-set") ? "--show"
-								  : ""),
+				!strcmp(tools[t], "gpuarb-run")      ? "true"
+				: !strcmp(tools[t], "gpuarb-set")    ? "--show"
+				: !strcmp(tools[t], "gpuarb-replay") ? "/no/such"
+								     : ""),
 			1, "%s: %s", tools[t], out);
 		cr_assert(strstr(out, "GPUARB_CONF=/tmp is a directory; allowed: the name of a file"),
 			"%s: %s", tools[t], out);

@@ -76,7 +76,7 @@ _gpuarb() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	gpuarb-cdi:--output | gpuarb-cdi:-o | gpuarb-cdi:--library)
+	gpuarb-cdi:--output | gpuarb-cdi:-o | gpuarb-cdi:--library | gpuarb-run:--record)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
@@ -92,6 +92,9 @@ _gpuarb() {
 		*)
 			if [ "${tool##*/}" = gpuarb-set ]; then
 				words=$(gpuarb-set --complete 2>/dev/null | awk -F'\t' '{print $1 "="}')
+			elif [ "${tool##*/}" = gpuarb-replay ]; then
+				mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+				return
 			elif [ "${tool##*/}" = gpuarb-run ]; then
 				mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 				return
@@ -105,4 +108,4 @@ _gpuarb() {
 	esac
 }
 
-complete -F _gpuarb gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-runtime
+complete -F _gpuarb gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-replay gpuarb-runtime

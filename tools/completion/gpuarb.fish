@@ -50,6 +50,7 @@ complete -c gpuarb-run -l gpu -s g -x -a auto
 complete -c gpuarb-run -l policy -s P -x -a '(__gpuarb_choices policy)'
 complete -c gpuarb-run -l class -s C -x -a '(__gpuarb_classes)'
 complete -c gpuarb-run -l or -s O -x -a 'skip fallback'
+complete -c gpuarb-run -l record -r -F
 complete -c gpuarb-run -l account -s a -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-run -n 'contains -- -- (commandline -opc)' -f -a '(__gpuarb_rest)'
 complete -c gpuarb-run -n 'not contains -- -- (commandline -opc)' -f -a '(__fish_complete_command)'
@@ -63,7 +64,7 @@ complete -c gpuarb-top -l explain -s e -x -a '(__gpuarb_accounts)'
 complete -c gpuarb-top -l sort -x -a 'share name limit memory throttled debt queue'
 complete -c gpuarb-watchdog -f
 complete -c gpuarb-node -f
-for tool in gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-runtime
+for tool in gpuarb-run gpuarb-set gpuarb-top gpuarb-watchdog gpuarb-cdi gpuarb-node gpuarb-replay gpuarb-runtime
     command -q $tool; or continue
     complete -c $tool -l gpu -s g -x -a '(__gpuarb_gpus)'
     complete -c $tool -l dir -s d -x -a '(__fish_complete_directories)'

@@ -1,0 +1,12 @@
+# Traces of the tracking core: recorded by programs here and now, and the stored ones of the world's cases.
+CHECK += check-traces
+TESTS += $(BUILD)/test/trace_program
+
+$(BUILD)/test/trace_program: $(BUILD)/obj/test/traces/trace_program.o | $(SIM)/libcuda.so.1
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lpthread -ldl -lm
+
+.PHONY: check-traces
+check-traces: $(BUILD)/test/trace_program $(BUILD)/gpuarb-run $(BUILD)/gpuarb-replay $(PRELOAD) ## what programs record is decided the same again
+	@test/traces/programs.sh $(BUILD)
