@@ -1,117 +1,5 @@
 /* The tracking core from events alone: what it decides, in every state. */
-#include <criterion/criterion.h>
-#include <errno.h>
-
-#include "preload/book/book.h"
-#include "preload/book/parts.h"
-
-#define KERNEL 77
-#define STREAM 1000
-#define CTX    5
-
-static struct book b;
-static uint64_t now, calls;
-
-static struct book_event event(enum book_event_kind kind)
-{
-	return (struct book_event){
-		.kind = (uint8_t)kind,
-		.fence = BOOK_NO_FENCE,
-		.covers = 1,
-		.now_ns = now,
-		.calls = calls,
-		.look_ns = 2 * MS,
-		.budget_ns = (int64_t)MS,
-		.work = KERNEL,
-		.stream = STREAM,
-		.ctx = CTX,
-	};
-}
-
-static struct book_action tell(struct book_event e)
-{
-	return book_tell(&b, &e);
-}
-
-static void begin(bool limited)
-{
-	now = 1000 * MS;
-	calls = 0;
-	book_init(&b, limited);
-}
-
-static struct book_action ask(uint32_t call)
-{
-	struct book_event e = event(EVENT_ASKED);
-
-	e.call = call | STEP_LOOKED;
-	return tell(e);
-}
-
-static struct book_action entered(int result)
-{
-	struct book_event e = event(EVENT_ENTERED);
-
-	e.result = result;
-	return tell(e);
-}
-
-/* A launch that is let through, takes a microsecond in the driver and is fenced at this place. */
-static struct book_action launch(uint8_t fence)
-{
-	struct book_event e;
-	struct book_action act;
-
-	tell(event(EVENT_LET));
-	now += US;
-	e = event(EVENT_RETURNED);
-	e.at_ns = now - US;
-	act = tell(e);
-	cr_assert_eq(act.what, ACT_FENCE);
-	e = event(EVENT_FENCED);
-	e.fence = fence;
-	e.at_ns = now;
-	e.call = act.wake ? CALL_FIRST : 0;
-	return tell(e);
-}
-
-static void enter_and_launch(uint8_t fence)
-{
-	calls++;
-	cr_assert_eq(ask(0).what, ACT_ENTER);
-	entered(0);
-	cr_assert_eq(ask(CALL_ENTERED).what, ACT_PASS);
-	launch(fence);
-}
-
-static void pass(uint8_t fence, uint64_t end)
-{
-	struct book_event e = event(EVENT_PASSED);
-
-	e.fence = fence;
-	e.at_ns = end;
-	tell(e);
-}
-
-static struct book_action status(struct book_status s)
-{
-	struct book_event e = event(EVENT_STATUS);
-
-	e.status = s;
-	e.status.tail_pct = -1;
-	e.status.turn_left_ns = UINT64_MAX;
-	return tell(e);
-}
-
-static struct book_status limited(int verdict, uint64_t left_ns)
-{
-	return (struct book_status){.verdict = verdict,
-		.core_pct = 30,
-		.running = true,
-		.window_ns = 100 * MS,
-		.window_end_ns = now + 50 * MS,
-		.left_ns = left_ns};
-}
+#include "test/unit/book_events.h"
 
 Test(book, the_first_launch_enters_and_the_end_of_the_last_leaves)
 {
@@ -173,21 +61,6 @@ Test(book, quota_that_comes_back_ends_draining)
 	cr_assert_eq(b.state, BOOK_DRAINING);
 	status(limited(0, 20 * MS));
 	cr_assert_eq(b.state, BOOK_RUNNING);
-}
-
-Test(book, a_limited_queue_is_bounded_by_measured_time)
-{
-	begin(true);
-	enter_and_launch(0);
-	now += MS;
-	pass(0, now);
-	for (uint8_t i = 1; i < 4; i++) {
-		if (ask(CALL_ENTERED).what == ACT_WAIT)
-			break;
-		launch(i);
-	}
-	cr_assert_leq(b.queue.ns, QUEUE_NS);
-	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
 }
 
 Test(book, time_in_the_driver_is_not_gpu_time)
@@ -316,36 +189,6 @@ Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alte
 	cr_assert_eq(b.durations.mean_ns, MS);
 }
 
-Test(book, credit_is_given_only_behind_fenced_work_that_has_not_ended)
-{
-	begin(true);
-	enter_and_launch(0);
-	cr_assert_not(b.open, "a limited client that has just begun gets none");
-	begin(false);
-	calls++;
-	ask(0);
-	entered(0);
-	ask(CALL_ENTERED);
-	/* In the midst of many. */
-	b.interval.apart_ns = 0;
-	b.program.called_ns = now;
-	cr_assert_gt(launch(0).n, 0, "an unlimited one alone does");
-	cr_assert(b.open);
-	/* Not while a stream captures: what is captured would count as work. */
-	begin(false);
-	calls++;
-	ask(0);
-	entered(0);
-	ask(CALL_ENTERED);
-	/* In the midst of many. */
-	b.interval.apart_ns = 0;
-	b.program.called_ns = now;
-	struct book_event e = event(EVENT_FENCED);
-	e.facts = FACT_CAPTURES;
-	e.fence = 0;
-	cr_assert_eq(tell(e).n, 0);
-}
-
 Test(book, what_passed_unfenced_is_asked_about_and_its_time_is_counted_as_estimated)
 {
 	struct book_action act;
@@ -369,112 +212,6 @@ Test(book, what_passed_unfenced_is_asked_about_and_its_time_is_counted_as_estima
 	tell(event(EVENT_LEFT));
 	cr_assert_gt(b.interval.estimated_ns, 0);
 	cr_assert_gt(b.interval.again_ns, now, "the streams are looked at again");
-}
-
-Test(book, what_is_queued_and_never_ends_is_let_past)
-{
-	struct book_action act = {0};
-
-	begin(true);
-	enter_and_launch(0);
-	b.durations.mean_ns = MS;
-	status(limited(0, 20 * MS));
-	ask(CALL_ENTERED);
-	launch(1);
-	now += MS;
-	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
-	now += STUCK_NS + MS;
-	status(limited(0, 20 * MS));
-	act = ask(CALL_ENTERED | CALL_AWAKE);
-	cr_assert_eq(b.queue.parked, 2);
-	if (act.what == ACT_WAIT)
-		act = ask(CALL_ENTERED | CALL_AWAKE);
-	cr_assert_eq(act.what, ACT_PASS);
-}
-
-/* Its interval is left and begun again meanwhile, as while a partner is waited for: each time all over again. */
-Test(book, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
-{
-	struct book_action act = {0};
-	struct book_event e;
-
-	begin(true);
-	enter_and_launch(0);
-	b.durations.mean_ns = MS;
-	status(limited(0, 20 * MS));
-	ask(CALL_ENTERED);
-	launch(1);
-	for (uint64_t waited = 0; waited < 2 * STUCK_NS && act.what != ACT_PASS; waited += 90 * MS) {
-		tell(event(EVENT_LEFT));
-		now += 90 * MS;
-		cr_assert_eq(ask(0).what, ACT_ENTER);
-		entered(0);
-		status(limited(0, 20 * MS));
-		e = event(EVENT_ASKED);
-		e.call = CALL_ENTERED | STEP_LOOKED | STEP_SETTLED;
-		act = tell(e);
-		if (act.what == ACT_WAIT) {
-			e.call |= CALL_AWAKE;
-			act = tell(e);
-		}
-		if (act.what == ACT_WAIT)
-			b.waiters--;
-	}
-	cr_assert_eq(act.what, ACT_PASS, "held up for ever");
-}
-
-/* What it waited for is held up here for longer and longer, if that is learned as its length. */
-Test(book, what_ends_right_after_another_was_let_past_without_quota_teaches_nothing)
-{
-	uint64_t usual;
-
-	begin(true);
-	enter_and_launch(0);
-	now += MS;
-	pass(0, now);
-	usual = b.durations.mean_ns;
-	ask(CALL_ENTERED);
-	launch(1);
-	status(limited(-EDQUOT, 0));
-	cr_assert_eq(b.state, BOOK_DRAINING);
-	now += 2 * STUCK_NS + MS;
-	/* It is parked; the first is let past at once, the second when the limit allows it, half a minute later. */
-	b.queue.pace_ns = now + 30000 * MS;
-	status(limited(-EDQUOT, 0));
-	cr_assert_eq(ask(STEP_SETTLED).what, ACT_WAIT);
-	cr_assert_eq(b.queue.parked, 1);
-	now += 30000 * MS;
-	status(limited(-EDQUOT, 0));
-	cr_assert_eq(ask(CALL_AWAKE | STEP_SETTLED).what, ACT_PASS);
-	launch(2);
-	now += MS;
-	pass(1, now);
-	cr_assert_eq(b.durations.mean_ns, usual);
-}
-
-Test(book, what_once_waited_for_later_work_queues_no_more_than_a_window_of_it)
-{
-	uint8_t n = 0;
-
-	begin(true);
-	enter_and_launch(n++);
-	b.queue.least = 20;
-	status(limited(0, 20 * MS));
-	durations_learn(&b.durations, KERNEL, 1, MS, true);
-	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
-		launch(n++);
-	cr_assert_eq(n, 20, "short kernels: as many as had to be queued once");
-
-	begin(true);
-	enter_and_launch(n = 0);
-	n++;
-	b.queue.least = 20;
-	status(limited(0, 20 * MS));
-	durations_learn(&b.durations, KERNEL, 1, 30 * MS, true);
-	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
-		launch(n++);
-	cr_assert_leq(b.queue.ns, 100 * MS);
-	cr_assert_leq(n, 5, "%u kernels of 30 ms are queued", n);
 }
 
 Test(book, the_tracker_sleeps_until_the_expected_end)
@@ -548,26 +285,6 @@ Test(book, without_a_segment_everything_passes)
 	cr_assert(b.broken);
 	cr_assert(b.open);
 	cr_assert_eq(ask(0).what, ACT_PASS);
-}
-
-Test(book, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gate)
-{
-	struct book_status s;
-	struct book_event e;
-
-	begin(true);
-	enter_and_launch(0);
-	s = limited(0, 20 * MS);
-	s.above_present = s.gated = true;
-	status(s);
-	cr_assert_eq(b.others.below_ns, QUEUE_BELOW_NS);
-	e = event(EVENT_ASKED);
-	e.facts = FACT_CLOSED;
-	e.call = STEP_LOOKED;
-	cr_assert_eq(tell(e).what, ACT_CHECK);
-	s.verdict = -EAGAIN;
-	status(s);
-	cr_assert_eq(b.state, BOOK_DRAINING);
 }
 
 /* Any events in any order: no count goes below zero, no state is unknown. */

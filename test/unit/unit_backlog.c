@@ -1,0 +1,173 @@
+/* How much of a process's work may be queued, on credit or not, and what if it does not end. */
+#include "test/unit/book_events.h"
+
+Test(backlog, a_limited_queue_is_bounded_by_measured_time)
+{
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	for (uint8_t i = 1; i < 4; i++) {
+		if (ask(CALL_ENTERED).what == ACT_WAIT)
+			break;
+		launch(i);
+	}
+	cr_assert_leq(b.queue.ns, QUEUE_NS);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
+}
+
+Test(backlog, credit_is_given_only_behind_fenced_work_that_has_not_ended)
+{
+	begin(true);
+	enter_and_launch(0);
+	cr_assert_not(b.open, "a limited client that has just begun gets none");
+	begin(false);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	/* In the midst of many. */
+	b.interval.apart_ns = 0;
+	b.program.called_ns = now;
+	cr_assert_gt(launch(0).n, 0, "an unlimited one alone does");
+	cr_assert(b.open);
+	/* Not while a stream captures: what is captured would count as work. */
+	begin(false);
+	calls++;
+	ask(0);
+	entered(0);
+	ask(CALL_ENTERED);
+	/* In the midst of many. */
+	b.interval.apart_ns = 0;
+	b.program.called_ns = now;
+	struct book_event e = event(EVENT_FENCED);
+	e.facts = FACT_CAPTURES;
+	e.fence = 0;
+	cr_assert_eq(tell(e).n, 0);
+}
+
+Test(backlog, what_is_queued_and_never_ends_is_let_past)
+{
+	struct book_action act = {0};
+
+	begin(true);
+	enter_and_launch(0);
+	b.durations.mean_ns = MS;
+	status(limited(0, 20 * MS));
+	ask(CALL_ENTERED);
+	launch(1);
+	now += MS;
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
+	now += STUCK_NS + MS;
+	status(limited(0, 20 * MS));
+	act = ask(CALL_ENTERED | CALL_AWAKE);
+	cr_assert_eq(b.queue.parked, 2);
+	if (act.what == ACT_WAIT)
+		act = ask(CALL_ENTERED | CALL_AWAKE);
+	cr_assert_eq(act.what, ACT_PASS);
+}
+
+/* Its interval is left and begun again meanwhile, as while a partner is waited for: each time all over again. */
+Test(backlog, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
+{
+	struct book_action act = {0};
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	b.durations.mean_ns = MS;
+	status(limited(0, 20 * MS));
+	ask(CALL_ENTERED);
+	launch(1);
+	for (uint64_t waited = 0; waited < 2 * STUCK_NS && act.what != ACT_PASS; waited += 90 * MS) {
+		tell(event(EVENT_LEFT));
+		now += 90 * MS;
+		cr_assert_eq(ask(0).what, ACT_ENTER);
+		entered(0);
+		status(limited(0, 20 * MS));
+		e = event(EVENT_ASKED);
+		e.call = CALL_ENTERED | STEP_LOOKED | STEP_SETTLED;
+		act = tell(e);
+		if (act.what == ACT_WAIT) {
+			e.call |= CALL_AWAKE;
+			act = tell(e);
+		}
+		if (act.what == ACT_WAIT)
+			b.waiters--;
+	}
+	cr_assert_eq(act.what, ACT_PASS, "held up for ever");
+}
+
+/* What it waited for is held up here for longer and longer, if that is learned as its length. */
+Test(backlog, what_ends_right_after_another_was_let_past_without_quota_teaches_nothing)
+{
+	uint64_t usual;
+
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	usual = b.durations.mean_ns;
+	ask(CALL_ENTERED);
+	launch(1);
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(b.state, BOOK_DRAINING);
+	now += 2 * STUCK_NS + MS;
+	/* It is parked; the first is let past at once, the second when the limit allows it, half a minute later. */
+	b.queue.pace_ns = now + 30000 * MS;
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(ask(STEP_SETTLED).what, ACT_WAIT);
+	cr_assert_eq(b.queue.parked, 1);
+	now += 30000 * MS;
+	status(limited(-EDQUOT, 0));
+	cr_assert_eq(ask(CALL_AWAKE | STEP_SETTLED).what, ACT_PASS);
+	launch(2);
+	now += MS;
+	pass(1, now);
+	cr_assert_eq(b.durations.mean_ns, usual);
+}
+
+Test(backlog, what_once_waited_for_later_work_queues_no_more_than_a_window_of_it)
+{
+	uint8_t n = 0;
+
+	begin(true);
+	enter_and_launch(n++);
+	b.queue.least = 20;
+	status(limited(0, 20 * MS));
+	durations_learn(&b.durations, KERNEL, 1, MS, true);
+	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
+		launch(n++);
+	cr_assert_eq(n, 20, "short kernels: as many as had to be queued once");
+
+	begin(true);
+	enter_and_launch(n = 0);
+	n++;
+	b.queue.least = 20;
+	status(limited(0, 20 * MS));
+	durations_learn(&b.durations, KERNEL, 1, 30 * MS, true);
+	while (n < 20 && ask(CALL_ENTERED).what == ACT_PASS)
+		launch(n++);
+	cr_assert_leq(b.queue.ns, 100 * MS);
+	cr_assert_leq(n, 5, "%u kernels of 30 ms are queued", n);
+}
+
+Test(backlog, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gate)
+{
+	struct book_status s;
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	s = limited(0, 20 * MS);
+	s.above_present = s.gated = true;
+	status(s);
+	cr_assert_eq(b.others.below_ns, QUEUE_BELOW_NS);
+	e = event(EVENT_ASKED);
+	e.facts = FACT_CLOSED;
+	e.call = STEP_LOOKED;
+	cr_assert_eq(tell(e).what, ACT_CHECK);
+	s.verdict = -EAGAIN;
+	status(s);
+	cr_assert_eq(b.state, BOOK_DRAINING);
+}
