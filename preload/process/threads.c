@@ -256,15 +256,25 @@ static uint64_t on_credit(const struct act_thread *t, uint64_t interval)
 	return arb_word_load(&t->interval) == interval && granted > left ? granted - left : 0;
 }
 
+static uint64_t gated(const struct act_thread *t)
+{
+	uint64_t sum = 0;
+
+#pragma GCC unroll 16
+	for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
+		sum += arb_word_load(&t->seen[k]);
+	return sum;
+}
+
 void act_thread_gated(uint64_t interval, uint64_t *calls, uint64_t *credited)
 {
-	*calls = *credited = 0;
+	uint64_t seen = 0, on = 0;
+
 	for (struct act_chunk *c = arb_word_load_acquire(&arb_own.chunks); c; c = c->older)
 		for (unsigned i = 0; i < arb_word_load_acquire(&c->used); i++) {
-			for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
-				*calls += arb_word_load(&c->threads[i].seen[k]);
-			*credited += on_credit(&c->threads[i], interval);
+			seen += gated(&c->threads[i]);
+			on += on_credit(&c->threads[i], interval);
 		}
-	for (unsigned k = CAT_LAUNCH; k <= CAT_PREFETCH; k++)
-		*calls += arb_word_load(&arb_own.crowd.seen[k]);
+	*calls = seen + gated(&arb_own.crowd);
+	*credited = on;
 }

@@ -241,7 +241,7 @@ void events_collect(struct track *t)
 		unsigned at = q->order[i];
 		const struct book_fence *f = &q->fence[at];
 		struct track_event *v = &t->events[at];
-		struct book_event e = {.fence = (uint8_t)at};
+		struct book_event e;
 		CUresult r;
 
 		if (is_behind(busy, nbusy, f)) {
@@ -249,7 +249,7 @@ void events_collect(struct track *t)
 			continue;
 		}
 		go_to(&place, v->ctx);
-		e.at_ns = track_now();
+		e = (struct book_event){.fence = (uint8_t)at, .at_ns = track_now()};
 		r = query ? query(v->event) : CUDA_SUCCESS;
 		if (r == CUDA_ERROR_NOT_READY) {
 			e.kind = EVENT_UNFINISHED;

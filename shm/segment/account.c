@@ -361,6 +361,7 @@ bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window)
 uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_t without)
 {
 	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
+	const struct arb_account *accounts = seg->accounts;
 	uint64_t sum = 0;
 
 	if (high > seg->naccounts)
@@ -369,9 +370,9 @@ uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_
 		uint32_t limit;
 
 		/* Active in `window` - 1 up to `window` + 1; those before come out as large numbers. */
-		if (arb_load64(&seg->accounts[a].active_window) - window > 2 || a == without)
+		if (arb_load64(&accounts[a].active_window) - window > 2 || a == without)
 			continue;
-		limit = arb_load32(&seg->accounts[a].limit_ppm);
+		limit = arb_load32(&accounts[a].limit_ppm);
 		sum += limit < ARB_PPM ? limit : 0;
 	}
 	return sum;

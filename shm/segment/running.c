@@ -109,7 +109,9 @@ static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
 static bool over_silence(const struct arb_actor *me, const struct arb_move *move, const struct arb_snap *s)
 {
 	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
-	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS;
+	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS, at = move->at;
+	const struct arb_slot *slots = me->seg->slots;
+	const uint32_t mine = me->slot;
 
 	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= heard, 1))
 		return false;
@@ -119,11 +121,11 @@ static bool over_silence(const struct arb_actor *me, const struct arb_move *move
 	for (uint32_t w = 0; w < s->words; w++)
 		for (uint64_t rest = s->running[w]; rest; rest &= rest - 1) {
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
-			uint64_t beat = arb_load64(&me->seg->slots[i].heartbeat_ns);
+			uint64_t beat = arb_load64(&slots[i].heartbeat_ns);
 
 			/* As in arb_running_heard: a time that has not come yet is none. */
 			beat = beat <= now_ns ? beat * ARB_TICKS_PER_NS : 0;
-			if ((int64_t)(move->at - beat) > heard && i != me->slot)
+			if ((int64_t)(at - beat) > heard && i != mine)
 				return true;
 		}
 	return false;
