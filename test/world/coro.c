@@ -5,8 +5,12 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define STACK_BYTES (256u << 10)
+#define STACK_BYTES (320u << 10)
 #define GUARD_BYTES 4096u
+/* Stacks begin at different places of their pages: otherwise the tops of all of them share a few lines of the caches,
+ * and every switch misses. 17 lines apart, 64 of them. */
+#define COLOURS      64u
+#define COLOUR_BYTES 1088u
 
 static void **unused;
 static size_t nunused, room;
@@ -40,6 +44,11 @@ void coro_give_back(void *stack)
 	unused[nunused++] = stack;
 }
 
+static void *top(void *stack)
+{
+	return (char *)stack + STACK_BYTES - (uintptr_t)stack / STACK_BYTES % COLOURS * COLOUR_BYTES;
+}
+
 #if defined(__x86_64__)
 __asm__(".text\n"
 	".globl coro_switch\n"
@@ -64,7 +73,7 @@ __asm__(".text\n"
 
 void *coro_prepare(void *stack, void (*body)(void))
 {
-	uint64_t *sp = (uint64_t *)((char *)stack + STACK_BYTES);
+	uint64_t *sp = top(stack);
 
 	*--sp = 0; /* as if called from nowhere, and aligned as at the entry of a function */
 	*--sp = (uint64_t)(uintptr_t)body;
@@ -107,7 +116,7 @@ __asm__(".text\n"
 
 void *coro_prepare(void *stack, void (*body)(void))
 {
-	uint64_t *sp = (uint64_t *)((char *)stack + STACK_BYTES) - 20;
+	uint64_t *sp = (uint64_t *)top(stack) - 20;
 
 	for (int i = 0; i < 20; i++)
 		sp[i] = 0;

@@ -16,6 +16,7 @@
 #include "preload/process/device.h"
 #include "preload/memory/memory_table.h"
 #include "preload/track/track.h"
+#include "shm/admission/shared.h"
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 
@@ -23,9 +24,12 @@
 #define FILE_BYTES  (FIRST_BYTES + (uint64_t)SIM_MAX_RINGS * SIM_RING_OPS * sizeof(struct sim_op))
 #define MAX_WAKES   64
 
+_Static_assert(SIM_MAX_DEVICES <= ARB_SHARED_GPUS, "a process can join every GPU");
+
 struct sim_shm sim_shm __attribute__((section("world_state"))) = {.fd = -1, .slot = SIM_NONE};
 
-extern unsigned char __start_world_state[], __stop_world_state[], __start_world_tls[], __stop_world_tls[];
+extern unsigned char __start_world_state[], __stop_world_state[], __start_world_gpus[], __stop_world_gpus[],
+	__start_world_tls[], __stop_world_tls[];
 
 static struct {
 	struct sim_file *file;
@@ -42,6 +46,7 @@ static struct {
 } gpu;
 
 void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
 void __real_free(void *p);
 
 static size_t state_bytes(void)
@@ -49,19 +54,29 @@ static size_t state_bytes(void)
 	return (size_t)(__stop_world_state - __start_world_state);
 }
 
+/* The segments that a process has joined (shm/admission/shared.c): one for each GPU at most. */
+static size_t gpus_bytes(void)
+{
+	return (size_t)(__stop_world_gpus - __start_world_gpus) / ARB_SHARED_GPUS * gpu.file->set.devices;
+}
+
 static size_t tls_bytes(void)
 {
 	return (size_t)(__stop_world_tls - __start_world_tls);
+}
+
+static void out_of_memory(void)
+{
+	fprintf(stderr, "world: out of memory\n");
+	exit(2);
 }
 
 static void *copy_of(const void *from, size_t bytes)
 {
 	void *copy = __real_malloc(bytes);
 
-	if (!copy) {
-		fprintf(stderr, "world: out of memory\n");
-		exit(2);
-	}
+	if (!copy)
+		out_of_memory();
 	return memcpy(copy, from, bytes);
 }
 
@@ -99,6 +114,7 @@ void world_gpu_begin(void)
 	for (int i = 0; i < SIM_MAX_DEVICES; i++)
 		f->device[i].since_ns = f->now_ns;
 	memcpy(__start_world_state, gpu.fresh, state_bytes());
+	memset(__start_world_gpus, 0, gpus_bytes());
 	memcpy(__start_world_tls, gpu.fresh_tls, tls_bytes());
 }
 
@@ -125,7 +141,10 @@ void world_gpu_process(struct world_process *p)
 
 	if (!gpu.used)
 		return;
-	p->image = copy_of(gpu.fresh, state_bytes());
+	p->image = __real_calloc(1, state_bytes() + gpus_bytes());
+	if (!p->image)
+		out_of_memory();
+	memcpy(p->image, gpu.fresh, state_bytes());
 	/* What was never used is zero. */
 	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
 	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
@@ -141,6 +160,16 @@ void world_gpu_thread(struct world_thread *t)
 		memcpy(t->tls, gpu.fresh_tls, tls_bytes());
 }
 
+/* A few KB at every switch: too short for what memcpy does with such a size, which takes long to begin. */
+static void move(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+	size_t i;
+
+	for (i = 0; i + 64 <= bytes; i += 64)
+		__builtin_memcpy(to + i, from + i, 64);
+	memcpy(to + i, from + i, bytes - i);
+}
+
 void world_gpu_enter(struct world_thread *t)
 {
 	struct world_process *p = t->process;
@@ -149,16 +178,33 @@ void world_gpu_enter(struct world_thread *t)
 		return;
 	if (gpu.loaded_tls != t) {
 		if (gpu.loaded_tls)
-			memcpy(gpu.loaded_tls->tls, __start_world_tls, tls_bytes());
-		memcpy(__start_world_tls, t->tls, tls_bytes());
+			move(gpu.loaded_tls->tls, __start_world_tls, tls_bytes());
+		move(__start_world_tls, t->tls, tls_bytes());
 		gpu.loaded_tls = t;
 	}
 	if (gpu.loaded != p) {
-		if (gpu.loaded)
-			memcpy(gpu.loaded->image, __start_world_state, state_bytes());
-		memcpy(__start_world_state, p->image, state_bytes());
+		if (gpu.loaded) {
+			move(gpu.loaded->image, __start_world_state, state_bytes());
+			move(gpu.loaded->image + state_bytes(), __start_world_gpus, gpus_bytes());
+		}
+		move(__start_world_state, p->image, state_bytes());
+		move(__start_world_gpus, p->image + state_bytes(), gpus_bytes());
 		gpu.loaded = p;
 	}
+}
+
+static void fetch(const unsigned char *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch(from + i);
+}
+
+void world_gpu_fetch(const struct world_thread *t)
+{
+	if (!gpu.used || gpu.loaded == t->process)
+		return;
+	fetch(t->tls, tls_bytes());
+	fetch(t->process->image, state_bytes() + gpus_bytes());
 }
 
 void world_gpu_thread_gone(struct world_thread *t)

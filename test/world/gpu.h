@@ -10,6 +10,8 @@ void world_gpu_process(struct world_process *p);
 void world_gpu_thread(struct world_thread *t);
 void world_gpu_thread_gone(struct world_thread *t);
 void world_gpu_enter(struct world_thread *t);
+/* It is probably next: what is to be brought comes into the processor's caches meanwhile. */
+void world_gpu_fetch(const struct world_thread *t);
 void world_gpu_ended(struct world_process *p);
 void world_gpu_end(void);
 

@@ -379,17 +379,23 @@ int __wrap_sched_yield(void)
 void *__real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 
 /* At the same addresses in every run, because they are handles to some; gone with the world. */
-#define MAP_BASE  0x400000000000ull
-#define MAP_SPACE (8ull << 40)
+#define MAP_BASE   0x400000000000ull
+#define MAP_SPACE  (8ull << 40)
+#define PAGE_BYTES 4096ull
+#define HUGE_BYTES (2ull << 20)
 static uint64_t mapped;
 
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset)
 {
-	void *at = (void *)(uintptr_t)(MAP_BASE + mapped);
+	uint64_t align = size < HUGE_BYTES ? PAGE_BYTES : HUGE_BYTES;
+	void *at;
 
 	if (!world.current || address)
 		return __real_mmap(address, size, protection, flags, fd, offset);
-	mapped += (size + 0x1fffff) & ~0x1fffffull;
+	/* Small ones lie side by side: a huge page apart, they would have the same few lines of the caches. */
+	mapped = (mapped + align - 1) & ~(align - 1);
+	at = (void *)(uintptr_t)(MAP_BASE + mapped);
+	mapped += (size + align - 1) & ~(align - 1);
 	if (mapped > MAP_SPACE) {
 		fprintf(stderr, "world: its processes have mapped too much\n");
 		exit(2);

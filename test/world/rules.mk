@@ -21,8 +21,9 @@ WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc mmap clock_gettime
 WORLD_FLAGS := -fPIE -include test/world/self.h -include test/world/compat.h \
 	-D__thread='__attribute__((section("world_tls")))' -DARB_WORLD
 # Leases in the world are those of programs with the preload, so that the watch over those without (shm/admission/shared.c) is never used.
+# Of the GPUs that a process has joined (`known`) only as many have to be brought as there are: a section of their own.
 WORLD_STATE = objdump -h $@ | awk '$$2 ~ /^\.(bss|data)(\.|$$)/ && $$2 !~ /^\.data\.rel\.ro|^\.bss\.watch$$/ && $$3 !~ /^0+$$/ \
-	{ print "--rename-section", $$2 "=world_state,alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
+	{ print "--rename-section", $$2 "=" ($$2 == ".bss.known" ? "world_gpus" : "world_state") ",alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
 WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/driver/errors.c,$(WORLD_SIM)) $(wildcard preload/memory/memory*.c) shm/admission/shared.c)
 
 $(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Wno-address -foptimize-sibling-calls

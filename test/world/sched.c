@@ -13,6 +13,8 @@
 
 #define WORDS 4096 /* buckets of those who wait */
 #define NEVER UINT64_MAX
+/* Of the stack of a thread that is soon to run: what it needs to return from a few calls. */
+#define STACK_FETCHED 512
 
 struct world world;
 
@@ -483,6 +485,14 @@ static bool put_off(struct world_thread *t)
 	return true;
 }
 
+/* One that is probably next. */
+static void fetch(const struct world_thread *t)
+{
+	for (unsigned i = 0; i < STACK_FETCHED; i += 64)
+		__builtin_prefetch((char *)t->sp + i);
+	world_gpu_fetch(t);
+}
+
 /* The threads of processes that have ended are gone, stacks and all. */
 static void bury(void)
 {
@@ -522,6 +532,8 @@ void world_run(uint64_t until_ns, void (*check)(void))
 		world_note(WORLD_RUNS, t->number, 0);
 		points = t->points;
 		world.touched = false;
+		if (world.nheap)
+			fetch(world.heap[0].thread);
 		coro_switch(&scheduler, t->sp);
 		t->points = world_points;
 		world.touched |= t->points != points;
