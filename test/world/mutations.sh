@@ -1,13 +1,13 @@
 #!/bin/bash
 # Deliberate mistakes in copies of the product, one at a time: how many seeds does the world need to find each?
 # mutations.sh DIRECTORY MAKE...: DIRECTORY gets the copies; MAKE is the command that builds build/world in one.
-# ONLY=pattern takes some of them, SEEDS (10000) and MINUTES (2) bound the search for each, JOBS run at a time; before,
+# ONLY=pattern takes some of them, SEEDS (10000) and MINUTES (2) bound the search for each, AT_ONCE (one for each processor) run at a time; before,
 # the product as it is runs for BASE_SECONDS (40).
 # test/world/mutations/README.md says what a mutation looks like.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-export SEEDS=${SEEDS:-10000} MINUTES=${MINUTES:-2} ONLY=${ONLY:-} JOBS=${JOBS:-$(nproc)}
+export SEEDS=${SEEDS:-10000} MINUTES=${MINUTES:-2} ONLY=${ONLY:-} AT_ONCE=${AT_ONCE:-$(nproc)}
 
 now_ms() { date +%s%3N; }
 
@@ -118,14 +118,14 @@ mkdir -p "$dir/base" && find "$dir/base" -mindepth 1 -maxdepth 1 ! -name build -
 (cd "$root" && git ls-files -co --exclude-standard | tar -cf - -T - | tar -xf - -C "$dir/base") || exit 1
 (cd "$dir/base" && eval "$MAKE_WORLD") >"$dir/base.out" 2>&1 || { tail -n 20 "$dir/base.out"; exit 1; }
 
-echo "mutations: ${#patches[@]}, $JOBS at a time, at most $SEEDS seeds and $MINUTES minutes each"
+echo "mutations: ${#patches[@]}, $AT_ONCE at a time, at most $SEEDS seeds and $MINUTES minutes each"
 for kind in segments programs; do
 	base $kind "${BASE_SECONDS:-40}" &
-	[ "$JOBS" -gt 1 ] || wait
+	[ "$AT_ONCE" -gt 1 ] || wait
 done
 wait
 printf '%s\n' "${patches[@]}" |
-	xargs -d '\n' -P "$JOBS" -n 1 bash "$here/mutations.sh" --one "$dir" "$(now_ms)" "${#patches[@]}"
+	xargs -d '\n' -P "$AT_ONCE" -n 1 bash "$here/mutations.sh" --one "$dir" "$(now_ms)" "${#patches[@]}"
 found=$(cat "$dir"/*.row | grep -c '^seed ')
 echo "mutations: $found of ${#patches[@]} found, in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ "$found" = ${#patches[@]} ]
