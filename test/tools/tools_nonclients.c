@@ -124,7 +124,7 @@ Test(nonclients, a_program_that_is_no_client_is_seen)
 	gpu = look_until(14 * GIB);
 	cr_assert_eq(number(gpu, "device", "memory_total_bytes"), 16 * GIB);
 	cr_assert_eq(number(gpu, "memory", "used_bytes"), 0, "the clients have nothing");
-	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), 14 * GIB);
+	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), (long long)(14 * GIB));
 	cr_assert_eq(number(gpu, "non_clients", "processes"), 1);
 	json_decref(gpu);
 
@@ -133,8 +133,8 @@ Test(nonclients, a_program_that_is_no_client_is_seen)
 	others = json_object_get(gpu, "non_clients");
 	cr_assert_str_eq(json_string_value(json_object_get(others, "counted_by")), "processes");
 	cr_assert_eq(number(gpu, "non_clients", "processes"), 1, "the client is not one of them: %s", out);
-	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), 14 * GIB);
-	cr_assert_lt(number(gpu, "non_clients", "memory_bytes"), 15 * GIB);
+	cr_assert_geq(number(gpu, "non_clients", "memory_bytes"), (long long)(14 * GIB));
+	cr_assert_lt(number(gpu, "non_clients", "memory_bytes"), (long long)(15 * GIB));
 	one = json_array_get(json_object_get(others, "largest"), 0);
 	cr_assert_eq(json_integer_value(json_object_get(one, "pid")), stranger);
 	cr_assert_str_eq(json_string_value(json_object_get(one, "command")), "simload");

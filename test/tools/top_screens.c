@@ -330,8 +330,8 @@ Test(screens, words_for_those_who_wait)
 		.command = "asr",
 		.reason = ARB_REASON_PRESSURE}};
 	static const char *const says[] = {
-		"asr on GPU-5f2d7a10-0000-4000-8000-0123456789ab: it waits until the GPU's "
-		"utilisation falls, since 230ms.",
+		("asr on GPU-5f2d7a10-0000-4000-8000-0123456789ab: it waits until the GPU's "
+		 "utilisation falls, since 230ms."),
 		"waits to be admitted, class repair, since 230ms", "tasks: 0 admitted now, 9 ever, 2 refused",
 		"Admission: HIGH_PRESSURE, utilisation 88.3 percent (high water 85, low water 78)"};
 	struct top_gpu *g = calloc(1, sizeof(*g));

@@ -141,7 +141,7 @@ Test(top, tables_are_as_wide_as_there_is_room)
 		snprintf(arguments, sizeof(arguments), "--once -i 100 --ascii --width %d", widths[i]);
 		expect(arguments, 0, "web");
 		for (const char *line = out; *line; line = strchr(line, '\n') + 1)
-			cr_assert_leq(strcspn(line, "\n"), widths[i], "%d: %s", widths[i], out);
+			cr_assert_leq((int)strcspn(line, "\n"), widths[i], "%d: %s", widths[i], out);
 		cr_assert_eq(lines_with("CONTAINER"), widths[i] == 250);
 	}
 	setenv("COLUMNS", "60", 1);
