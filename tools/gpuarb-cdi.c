@@ -30,8 +30,7 @@
 
 struct options {
 	const char *dir, *library, *output, *account, *group;
-	const char *wanted[NVML_GPUS_MOST];
-	int nwanted;
+	struct cli_gpu_names wanted;
 	struct nvml_gpu gpus[NVML_GPUS_MOST];
 	int ngpus;
 	bool percent[101];
@@ -259,11 +258,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		percents(o, text);
 		return 0;
 	case OPT_GPU:
-		if (cli_gpu_is_all(text))
-			return 0;
-		if (o->nwanted == NVML_GPUS_MOST)
-			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
-		o->wanted[o->nwanted++] = text;
+		cli_gpu_add(state, &o->wanted, text);
 		return 0;
 	case OPT_LIBRARY:
 		o->library = text;
@@ -298,9 +293,9 @@ int main(int argc, char **argv)
 
 	memset(o.percent + 1, true, 100);
 	cli_parse(&parser, argc, argv, 0, &o);
-	for (; o.ngpus < o.nwanted; o.ngpus++)
-		o.gpus[o.ngpus] = cli_gpu_must_exist(o.dir, o.wanted[o.ngpus]);
-	if (!o.nwanted) {
+	for (; o.ngpus < o.wanted.count; o.ngpus++)
+		o.gpus[o.ngpus] = cli_gpu_must_exist(o.dir, o.wanted.name[o.ngpus]);
+	if (!o.wanted.count) {
 		o.ngpus = nvml_list(o.gpus, &why);
 		if (o.ngpus < 0)
 			die("%s; name the GPUs with --gpu", why);

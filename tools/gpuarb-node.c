@@ -25,8 +25,7 @@
 
 struct options {
 	const char *dir;
-	const char *wanted[NVML_GPUS_MOST];
-	int nwanted;
+	struct cli_gpu_names wanted;
 	struct nvml_gpu gpus[NVML_GPUS_MOST];
 	int ngpus;
 	bool list, replace, check;
@@ -152,11 +151,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 	switch (key) {
 	case OPT_GPU:
-		if (cli_gpu_is_all(text))
-			return 0;
-		if (o->nwanted == NVML_GPUS_MOST)
-			argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
-		o->wanted[o->nwanted++] = text;
+		cli_gpu_add(state, &o->wanted, text);
 		return 0;
 	case OPT_REPLACE:
 		o->replace = true;
@@ -181,9 +176,9 @@ static const char *find_gpus(struct options *o)
 {
 	const char *why = NULL;
 
-	for (; o->ngpus < o->nwanted; o->ngpus++)
-		o->gpus[o->ngpus] = cli_gpu_must_exist(o->dir, o->wanted[o->ngpus]);
-	if (o->nwanted)
+	for (; o->ngpus < o->wanted.count; o->ngpus++)
+		o->gpus[o->ngpus] = cli_gpu_must_exist(o->dir, o->wanted.name[o->ngpus]);
+	if (o->wanted.count)
 		return NULL;
 	o->ngpus = nvml_list(o->gpus, &why);
 	return o->ngpus < 0 ? why : o->ngpus == 0 ? "NVML finds no GPU" : NULL;

@@ -5,48 +5,44 @@
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/wrappers.h"
 
+/* True: the figures are what the account may see now. */
+static bool show(
+	nvmlDevice_t device, unsigned long long *total, unsigned long long *free, unsigned long long *used)
+{
+	uint64_t all = *total, rest = *free, taken = *used;
+	bool shown = act_nvml_memory(device, &all, &rest, &taken);
+
+	*total = all;
+	*free = rest;
+	*used = taken;
+	return shown;
+}
+
 int wrap_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvml_memory *memory)
 {
 	__typeof__(nvmlDeviceGetMemoryInfo) *real = arb_real(nvmlDeviceGetMemoryInfo);
-	uint64_t total, free, used;
 	int result;
 
 	if (!real)
 		return NVML_ERROR_FUNCTION_NOT_FOUND;
 	act_count(CAT_NVML);
 	result = real(device, memory);
-	if (result != NVML_SUCCESS || !memory)
-		return result;
-	total = memory->total;
-	free = memory->free;
-	used = memory->used;
-	act_nvml_memory(device, &total, &free, &used);
-	memory->total = total;
-	memory->free = free;
-	memory->used = used;
+	if (result == NVML_SUCCESS && memory)
+		show(device, &memory->total, &memory->free, &memory->used);
 	return result;
 }
 
 int wrap_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *memory)
 {
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *real = arb_real(nvmlDeviceGetMemoryInfo_v2);
-	uint64_t total, free, used;
 	int result;
 
 	if (!real)
 		return NVML_ERROR_FUNCTION_NOT_FOUND;
 	act_count(CAT_NVML);
 	result = real(device, memory);
-	if (result != NVML_SUCCESS || !memory)
-		return result;
-	total = memory->total;
-	free = memory->free;
-	used = memory->used;
 	/* What the driver keeps for itself is not the account's. */
-	if (act_nvml_memory(device, &total, &free, &used))
+	if (result == NVML_SUCCESS && memory && show(device, &memory->total, &memory->free, &memory->used))
 		memory->reserved = 0;
-	memory->total = total;
-	memory->free = free;
-	memory->used = used;
 	return result;
 }

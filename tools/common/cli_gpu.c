@@ -1,5 +1,6 @@
 #include "tools/common/cli_gpu.h"
 
+#include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,15 @@ static int by_name(const void *a, const void *b)
 bool cli_gpu_is_all(const char *wanted)
 {
 	return strcmp(wanted, "all") == 0;
+}
+
+void cli_gpu_add(const struct argp_state *state, struct cli_gpu_names *names, const char *wanted)
+{
+	if (cli_gpu_is_all(wanted))
+		return;
+	if (names->count == NVML_GPUS_MOST)
+		argp_error(state, "more than %d GPUs", NVML_GPUS_MOST);
+	names->name[names->count++] = wanted;
 }
 
 int cli_gpu_all(const char *dir, char names[CLI_GPUS_MOST][ARB_UUID_BYTES])

@@ -20,6 +20,15 @@ const char *cli_gpu(const char *dir, const char *wanted);
 /* Is it --gpu all? */
 bool cli_gpu_is_all(const char *wanted);
 
+/* The GPUs that somebody names, for tools that take --gpu several times. */
+struct cli_gpu_names {
+	const char *name[NVML_GPUS_MOST];
+	int count;
+};
+/* Adds one; "all" adds none. Ends with a sentence if there are too many. */
+struct argp_state;
+void cli_gpu_add(const struct argp_state *state, struct cli_gpu_names *names, const char *wanted);
+
 /* The GPUs that have a segment, in the order of their names; how many. Ends with a sentence if nobody may
  * look. */
 int cli_gpu_all(const char *dir, char names[CLI_GPUS_MOST][ARB_UUID_BYTES]);
