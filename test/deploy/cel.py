@@ -83,8 +83,13 @@ class Parser:
         if name in ("map", "exists", "all"):
             var = self.take()[1]
             self.take(",")
-            body = self.ternary()
+            body, where = self.ternary(), None
+            if name == "map" and self.peek() == ",":  # map(name, condition, value)
+                self.take()
+                where, body = body, self.ternary()
             self.take(")")
+            if where:
+                return lambda env: [body({**env, var: item}) for item in e(env) if truth(where({**env, var: item}))]
             over = {"map": list, "exists": any, "all": all}[name]
             return lambda env: over([body({**env, var: item}) for item in e(env)])
         args = []
@@ -93,7 +98,7 @@ class Parser:
             if self.peek() == ",":
                 self.take()
         self.take(")")
-        methods = {"sum": lambda v: sum(v), "asInteger": lambda v: v, "matches": lambda v, p: bool(re.search(p, v)),
+        methods = {"sum": lambda v: sum(v), "max": lambda v: max(v), "asInteger": lambda v: v, "matches": lambda v, p: bool(re.search(p, v)),
                    "startsWith": lambda v, p: v.startswith(p)}
         return lambda env: methods[name](e(env), *[a(env) for a in args])
 

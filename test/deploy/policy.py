@@ -130,7 +130,57 @@ VALIDATED = [
     ("processors and memory", pod(limits={"cpu": "1", "memory": "1Gi"}, before={"cpu": "1"}, runtime=None), None),
     ("a share without the runtime", pod(["30"], runtime=None), "needs runtimeClassName"),
     ("another runtime", pod(["30"], runtime="kata"), "needs runtimeClassName"),
+    ("a share before the others, without the runtime", pod(before={"gpuarb.dev/share": "30"}, runtime=None), "needs runtimeClassName"),
+    ("more before the others, annotated", pod(["30"], before={"gpuarb.dev/share": "50"}, annotations={"gpuarb.dev/share": "50"}), None),
+    ("less before the others, annotated", pod(["30"], before={"gpuarb.dev/share": "20"}, annotations={"gpuarb.dev/share": "50"}), "in their resources: 30"),
 ]
+
+
+MUTATED = [
+    ("no share", pod(runtime=None), None),
+    ("a share", pod(["30"], runtime=None), {"gpuarb.dev/share": "30"}),
+    ("memory", pod(["30", "5"], ["4"], runtime=None), {"gpuarb.dev/share": "35", "gpuarb.dev/memory-gib": "4"}),
+    ("NVIDIA's runtime", pod(["30"], runtime="nvidia", annotations={"a": "b"}), {"gpuarb.dev/share": "30"}),
+    ("annotates more than it asks for", pod(["30"], runtime=None, annotations={"gpuarb.dev/share": "90"}), {"gpuarb.dev/share": "30"}),
+]
+
+
+def manifests(directory):
+    """(path, document, whether it is a patch of kustomize); what kustomize alone reads is no object of the API."""
+    for folder, _, files in sorted(os.walk(directory)):
+        for file in sorted(files):
+            path = os.path.join(folder, file)
+            for document in yaml.safe_load_all(open(path)) if file.endswith(".yaml") else []:
+                if document and not document["apiVersion"].startswith("kustomize.config.k8s.io/"):
+                    yield path, document, os.path.basename(folder) == "component"
+
+
+def workloads():
+    """(name, pod, the annotations that it should get): the pods that controllers make of workloads.yaml."""
+    made = []
+    for d in yaml.safe_load_all(open(os.path.dirname(os.path.abspath(__file__)) + "/workloads.yaml")):
+        template = d["spec"]["jobTemplate"] if d["kind"] == "CronJob" else d
+        template = d if d["kind"] == "Pod" else template["spec"]["template"]
+        one = copy.deepcopy({"metadata": {**template["metadata"], "name": d["metadata"]["name"] + "-28817280-x7k2p"}, "spec": template["spec"]})
+        for c in one["spec"]["containers"] + one["spec"].get("initContainers", []):
+            for part in c.get("resources", {}).values():  # as the API server keeps quantities
+                part.update({k: str(v) for k, v in part.items()})
+        labels = one["metadata"]["labels"]
+        wanted = {"gpuarb.dev/share": labels["share"]} if "share" in labels else None
+        if "memory" in labels:
+            wanted["gpuarb.dev/memory-gib"] = labels["memory"]
+        made.append(("%s %s" % (d["kind"], d["metadata"]["name"]), one, wanted))
+    return made
+
+
+def after(one, annotations):
+    """The pod as it should be then: a class and annotations, and nothing else is changed."""
+    if annotations is None:
+        return one
+    one = copy.deepcopy(one)
+    one["metadata"].setdefault("annotations", {}).update(annotations)
+    one["spec"]["runtimeClassName"] = "gpuarb"
+    return one
 
 
 def spoilt(document, spoil):
@@ -179,21 +229,16 @@ def main(directory):
         if bool(got) != bool(sentence) or (sentence and not any(sentence in g for g in got)):
             say("%s: %s" % (what, got or "it is allowed"))
     mutating = documents["MutatingAdmissionPolicy"]
-    for what, obj, wanted in (
-            ("no share", pod(runtime=None), None),
-            ("a share", pod(["30"], runtime=None), {"metadata": {"annotations": {"gpuarb.dev/share": "30"}}, "spec": {"runtimeClassName": "gpuarb"}}),
-            ("memory", pod(["30", "5"], ["4"], runtime=None), {"metadata": {"annotations": {
-                "gpuarb.dev/share": "35", "gpuarb.dev/memory-gib": "4"}}, "spec": {"runtimeClassName": "gpuarb"}})):
-        if mutated(mutating, obj) != wanted:
-            say("mutating, %s: %s" % (what, mutated(mutating, obj)))
-    # What one adds, the other lets pass.
-    added = mutated(mutating, pod(["30"], ["4"], runtime=None))
-    both = pod(["30"], ["4"], annotations=added["metadata"]["annotations"], runtime=added["spec"]["runtimeClassName"])
-    if denied(documents["ValidatingAdmissionPolicy"], both):
-        say("what the one adds the other denies: %s" % denied(documents["ValidatingAdmissionPolicy"], both))
+    for what, obj, wanted in MUTATED + workloads():
+        got = mutated(mutating, obj)
+        if got != (wanted and {"metadata": {"annotations": wanted}, "spec": {"runtimeClassName": "gpuarb"}}):
+            say("mutating, %s: %s" % (what, got))
+        # What one adds, the other lets pass.
+        if denied(documents["ValidatingAdmissionPolicy"], after(obj, wanted)):
+            say("%s: what the one adds the other denies: %s" % (what, denied(documents["ValidatingAdmissionPolicy"], after(obj, wanted))))
     if bad:
         sys.exit(1)
-    print("policy: fields are those of the table, %d defects seen, %d pods judged (make check-schemas compares the table with the published schemas)" % (len(DEFECTS), len(VALIDATED) + 4))
+    print("policy: fields are those of the table, %d defects seen, %d pods judged (make check-schemas compares the table with the published schemas)" % (len(DEFECTS), len(VALIDATED) + len(MUTATED + workloads())))
 
 
 if __name__ == "__main__":

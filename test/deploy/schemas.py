@@ -9,8 +9,6 @@ import re
 import sys
 import tarfile
 
-import yaml
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import policy  # noqa: E402
 
@@ -157,20 +155,10 @@ def table(release, kind, known, where, found):
             table(release, array[1] if array else of, policy.PARTS[name], where + "." + name, found)
 
 
-def manifests(directory):
-    """(path, document, whether it is a patch of kustomize); what kustomize alone reads is no object of the API."""
-    for folder, _, files in sorted(os.walk(directory)):
-        for file in sorted(files):
-            path = os.path.join(folder, file)
-            for document in yaml.safe_load_all(open(path)) if file.endswith(".yaml") else []:
-                if document and not document["apiVersion"].startswith("kustomize.config.k8s.io/"):
-                    yield path, document, os.path.basename(folder) == "component"
-
-
 def main(directory, packages):
     newest, *older = [Release(path) for path in packages]
     found, judged, defects = [], 0, 0
-    for path, document, patch in manifests(directory):
+    for path, document, patch in policy.manifests(directory):
         judged += 1
         cases = [(newest, document)]
         if document["kind"].startswith("MutatingAdmissionPolicy"):

@@ -109,6 +109,13 @@ check-kubernetes: $(PRODUCT) ## the manifests, as far as they can be judged with
 check-schemas: ## every manifest against the schemas that Kubernetes publishes (npm brings them)
 	@test/deploy/schemas.sh $(BUILD)
 
+.PHONY: check-policies deps-policies
+deps-policies:
+	@test/install-deps.sh debootstrap util-linux python3-yaml
+
+check-policies: deps-policies ## the admission policies by the admission plugins of Kubernetes 1.36, which are built for it
+	@test/deploy/plugins.sh $(BUILD)
+
 # On the cluster of KUBECONFIG, if it is set. Else on one that is built here, of Debian's sources: once, in $(BUILD)/k8s.
 ifdef KUBECONFIG
 check-k8s: ## the end-to-end case on a real cluster: that of KUBECONFIG (IMAGE as test/k8s/run.sh says), else one of our own
