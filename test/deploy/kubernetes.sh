@@ -59,7 +59,18 @@ has = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.run
 made = tomllib.loads(has + open(sys.argv[1]).read())["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
 assert made["gpuarb"]["options"]["BinaryName"] == "/var/lib/gpuarb/gpuarb-runtime" and "runc" in made, made
 END
-grep -q '^runtime_path = "/var/lib/gpuarb/gpuarb-runtime"$' "$work/host/lib/crio.conf" || say "the set-up writes another crio.conf"
+# Debian has no CRI-O that could read its file: the options are those of crio.conf(5), "crio.runtime.runtimes table".
+python3 - "$work/host/lib/crio.conf" <<'END' || say "the set-up writes another crio.conf: $(cat "$work/host/lib/crio.conf")"
+import sys, tomllib
+made = tomllib.load(open(sys.argv[1], "rb"))
+handler = made["crio"]["runtime"]["runtimes"].pop("gpuarb")
+assert made == {"crio": {"runtime": {"runtimes": {}}}}, made
+known = {"runtime_path": str, "runtime_type": str, "runtime_root": str, "privileged_without_host_devices": bool, "monitor_path": str,
+         "monitor_cgroup": str, "monitor_env": list, "runtime_config_path": str}
+assert all(isinstance(value, known[name]) for name, value in handler.items()), handler
+assert handler["runtime_path"] == "/var/lib/gpuarb/gpuarb-runtime" and handler["runtime_type"] == "oci", handler
+END
+grep -q '^handler: gpuarb$' "$files/runtimeclass.yaml" || say "the RuntimeClass has another handler than the engines"
 python3 - "$work/curl" <<'END' || say "the set-up tells the API: $(cat "$work/curl")"
 import json, sys
 lines = open(sys.argv[1]).read().split("\n")

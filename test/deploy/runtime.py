@@ -213,6 +213,30 @@ def the_api_server_knows_best():
     refused("a thousand, as Kubernetes writes it", Bundle(pod="p"), "10 GPUs", pod_command=asks)
 
 
+def any_kind_of_object_and_any_name():
+    """The pods of workloads.yaml, as the API server has them: whoever made them, and whatever their containers are called."""
+    try:
+        from policy import workloads
+    except ImportError:
+        print("runtime: skipped: kinds of objects, which need python3-yaml")
+        return
+    asks = write(WORK + "/pod-of", "#!/bin/sh\ncat %s/pod.json\n" % WORK, 0o755)
+    for what, pod, wanted in workloads():
+        pod["metadata"]["uid"] = UID
+        write(WORK + "/pod.json", json.dumps(pod))
+        for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
+            made = Bundle({"io.kubernetes.cri.container-name": container["name"]}, pod=pod["metadata"]["name"])
+            if not wanted:
+                refused(what, made, "asks for no share of a GPU", pod_command=asks)
+                continue
+            b = starts("%s, %s" % (what, container["name"]), made, pod_command=asks)
+            expect(what + ": its limit", b.env["GPUARB_CORE_LIMIT"], wanted["gpuarb.dev/share"])
+            if "gpuarb.dev/memory-gib" in wanted:
+                expect(what + ": its memory", b.env["GPUARB_MEM_LIMIT"], str(int(wanted["gpuarb.dev/memory-gib"]) << 30))
+            expect(what + ": ours is preloaded first", b.text("/etc/ld.so.preload").split("\n")[0], "/usr/lib/gpuarb/libgpuarb-preload.so")
+            b.delete()
+
+
 def nothing_starts_without_a_limit():
     refused("no share", Bundle(pod="p"), "pod team/p asks for no share of a GPU")
     refused("a limit alone is not counted", Bundle({"gpuarb.dev/core-limit": "30"}, pod="p"), "asks for no share of a GPU")
@@ -334,6 +358,7 @@ def main():
     shares_are_counted_for_each_gpu()
     of_many_at_once_none_is_given_too_much()
     the_api_server_knows_best()
+    any_kind_of_object_and_any_name()
     nothing_starts_without_a_limit()
     nor_with_a_bad_bundle_or_machine()
     the_rest_is_the_real_runtimes()

@@ -35,7 +35,7 @@ END
 # one makes a pod: that is done below. The image was built by images.sh, and counts as long as it took there.
 kubelet_of() { KUBECONFIG=$CLUSTER_WORK/pki/kubelet.conf PATH="$CLUSTER_WORK/bin:$PATH" "$@"; }
 docker() {
-	[ "$*" = "build -t gpuarb:0.1 -f kubernetes/Dockerfile build/deb" ] || say "the page builds an image by: $*"
+	[ "${*:1:5}" = "build -t gpuarb:0.1 -f kubernetes/Dockerfile" ] && [ -f "$5" ] && [ "$(readlink -f "$6")" = "$build/deb" ] || say "the page builds an image by: $*"
 	image=$(cat "$images/seconds")
 }
 systemctl() {
