@@ -34,6 +34,9 @@ for tool in "$prefix"/bin/gpuarb-*; do
 	"$tool" --help >/dev/null || say "$(basename "$tool") --help fails"
 done
 [ -x "$prefix/share/gpuarb/kubernetes/setup-nodes" ] || say "setup-nodes cannot be run"
+runs=$(find "$prefix/share/doc" -type f \( -perm /111 -o -name setup-nodes \)) && [ -z "$runs" ] || say "programs are among the documents: $runs"
+dull=$(find "$prefix/share/gpuarb" "$prefix/lib/gpuarb" -type f ! -perm -111 -exec sh -c 'head -c 2 "$1" | grep -q "^#!"' sh {} \; -print)
+[ -z "$dull" ] || say "programs cannot be run: $dull"
 [ "$(find "$root" -name _gpuarb | wc -l)" = 1 ] || say "zsh's completion is there $(find "$root" -name _gpuarb | wc -l) times"
 left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"
 wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build got into: $wrong"
@@ -126,7 +129,7 @@ fi
 	say "the installed gpuarb-run does not find the library"
 "$prefix/bin/gpuarb-watchdog" --once || say "the installed watchdog fails"
 # And the simulated GPU, for programs of any kind.
-said=$(timeout 60 "$prefix/bin/gpuarb-run" --sim --account tried --core 40 -- "$build/simload" --kernel-us=50 --launches=200 2>&1) ||
+said=$(timeout 60 "$prefix/bin/gpuarb-run" --sim --account tried --core 40 -- "$build/simload" --kernel-us=50 --launches=200 --duration=50 2>&1) ||
 	say "gpuarb-run --sim fails after make install: $said"
 echo "$said" | grep -q '"completed":200' || say "gpuarb-run --sim ran nothing: $said"
 "$prefix/bin/gpuarb-top" --history 2>&1 | grep -q tried || say "a program on the simulated GPU was no client of it"
