@@ -1,5 +1,7 @@
 # Traces of the tracking core: recorded by programs here and now, and the stored ones of the world's cases.
 CHECK += check-traces
+CHECK_PACKAGES += xz-utils
+TRACES := test/traces/corpus
 TESTS += $(BUILD)/test/trace_program
 
 $(BUILD)/test/trace_program: $(BUILD)/obj/test/traces/trace_program.o | $(SIM)/libcuda.so.1
@@ -8,5 +10,11 @@ $(BUILD)/test/trace_program: $(BUILD)/obj/test/traces/trace_program.o | $(SIM)/l
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lpthread -ldl -lm
 
 .PHONY: check-traces
-check-traces: $(BUILD)/test/trace_program $(BUILD)/gpuarb-run $(BUILD)/gpuarb-replay $(PRELOAD) ## what programs record is decided the same again
+check-traces: $(BUILD)/test/trace_program $(BUILD)/gpuarb-run $(BUILD)/gpuarb-replay $(PRELOAD) ## what programs record, and what the world's cases recorded, is decided the same again
+	@test/traces/corpus.sh $(BUILD) $(TRACES)
 	@test/traces/programs.sh $(BUILD)
+
+# After a change of the core that is meant to decide otherwise.
+.PHONY: traces
+traces: $(WORLD) ## record the cases of the world anew, for check-traces (two minutes)
+	@test/traces/make.sh $(WORLD) $(TRACES)

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "shm/base/os.h"
+#include "test/world/traces.h"
 
 #define FILES        256 /* also those that were removed: somebody may have them mapped */
 #define DESCRIPTIONS 8192
@@ -420,6 +421,7 @@ static const struct arb_os_hooks hooks = {
 	.mode = k_mode,
 	.name = k_name,
 	.exists = k_exists,
+	.append = world_traces_append,
 	.identify = k_identify,
 };
 
@@ -430,6 +432,7 @@ uint64_t world_files(void)
 
 void world_kernel_begin(void)
 {
+	world_traces_begin();
 	arb_os_hooks = &hooks;
 	inodes = 0;
 }

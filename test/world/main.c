@@ -16,20 +16,21 @@
 #include "test/world/segment.h"
 #include "test/world/smaller.h"
 #include "test/world/thresholds.h"
+#include "test/world/traces.h"
 
 #define PROGRESS_S 5
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 
 static struct {
-	uint64_t first, last, until_step;
+	uint64_t first, last, until_step, bytes;
 	unsigned clients;
 	double minutes, hours;
 	bool hash, json, segments, programs, shrink, day;
 	struct case_options cases;
 	const char *lines[SCRIPT_PROGRAMS];
 	unsigned nlines;
-} opt = {.first = 1, .last = 1, .hours = 24, .cases = {.seconds = 20}};
+} opt = {.first = 1, .last = 1, .bytes = 64u << 20, .hours = 24, .cases = {.seconds = 20}};
 
 enum {
 	OPT_SEED = 256,
@@ -53,7 +54,9 @@ enum {
 	OPT_PROGRAM,
 	OPT_KEEP,
 	OPT_PERCENT,
-	OPT_WITHOUT
+	OPT_WITHOUT,
+	OPT_RECORD,
+	OPT_BYTES
 };
 
 static const struct argp_option options[] = {
@@ -92,6 +95,10 @@ static const struct argp_option options[] = {
 	{"hours", OPT_HOURS, "H", 0, "for so many hours instead (default 24)", 3},
 	{NULL, 0, NULL, 0, "What is told:", 4},
 	{"trace", OPT_TRACE, "FILE", 0, "write down every decision", 4},
+	{"record", OPT_RECORD, "FILE", 0,
+		"write what the first process's tracking core decides, for gpuarb-replay (--bytes before it: so many)",
+		4},
+	{"bytes", OPT_BYTES, "N", 0, "of a recorded trace at most (default 67108864)", 4},
 	{"step", OPT_STEP, "N", 0, "stop at this step", 4},
 	{"hash", OPT_HASH, NULL, 0, "print a hash of all decisions", 4},
 	{"brief", OPT_BRIEF, NULL, 0, "of cases only those that failed", 4},
@@ -147,6 +154,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_TRACE:
 		world_trace_to(arg);
+		break;
+	case OPT_BYTES:
+		opt.bytes = number(state, "the size of a trace", arg, 64u << 20);
+		break;
+	case OPT_RECORD:
+		if (!world_traces_to(arg, opt.bytes))
+			argp_error(state, "the folder of %s is not there", arg);
 		break;
 	case OPT_STEP:
 		opt.until_step = number(state, "a step", arg, UINT64_MAX);
