@@ -84,6 +84,9 @@ void memory_context_forget(void);
 /* The same where what they take is measured: memory_auto.c. Counts a context that was made, and gives what it takes;
  * code that is loaded counts with the context. */
 uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx);
+/* memory_nvml.c: what NVML says that this process has of that GPU; 0: it does not say, or not soon. */
+uint64_t memory_by_nvml(const struct arb_device *device);
+void memory_nvml_forget(void);
 void memory_code_before(struct act_call *call);
 void memory_code_after(struct act_call *call, CUresult result);
 /* How many contexts have ended so far. */

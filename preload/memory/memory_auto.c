@@ -1,13 +1,16 @@
 /*
  * What contexts and code take of the device, where context_mb is auto: the device's own figure before and after,
  * or, for the first context of a process, what is in use and in nobody's books. Others may come and go meanwhile:
- * then their books change, and what was found is not believed.
+ * then their books change, and what was found is not believed. Those that keep no books are not seen to come, so the
+ * first figure on each GPU is checked against NVML's for this process, where there is one.
  */
 #include "preload/memory/memory.h"
 
 #include "preload/process/device.h"
 #include "gpuarb/client.h"
+#include "preload/process/log.h"
 #include "preload/track/place.h"
+#include "shm/base/word.h"
 
 #include <stddef.h>
 
@@ -40,6 +43,27 @@ static bool measured(struct arb_device *device)
 	       memory.quota;
 }
 
+/* By NVML, which knows whose it is; else what was found. Once on each GPU: it takes as long as a tenth of a context. */
+static uint64_t checked(struct arb_device *device, uint64_t found)
+{
+	static uint64_t asked[ARB_DEVICES / 64];
+	uint64_t bit = 1ull << arb_device_index(device) % 64, *word = &asked[arb_device_index(device) / 64];
+	uint64_t used, mine;
+	struct gpuarb_client_memory memory;
+
+	if (arb_word_load(word) & bit || gpuarb_client_memory(arb_device_client(device), &memory) < 0)
+		return found;
+	arb_word_store(word, arb_word_load(word) | bit);
+	mine = memory.mine;
+	used = memory_by_nvml(device);
+	if (used <= mine || used - mine > BELIEVED_BYTES || used - mine == found)
+		return found;
+	arb_log(ARB_LOG_INFO,
+		"%s: a context takes %llu MiB by NVML, %llu by the driver's free memory: NVML's counts",
+		device->name, (unsigned long long)(used - mine) >> 20, (unsigned long long)found >> 20);
+	return used - mine;
+}
+
 uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx)
 {
 	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
@@ -51,6 +75,7 @@ uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx)
 	if (look(device, &used, &booked) && used > booked)
 		found = used - booked;
 	arb_real(cuCtxPopCurrent_v2)(&popped);
+	found = checked(device, found);
 	/* It is there already: what does not fit is not counted, and the next allocation is refused. */
 	if (!found || found > BELIEVED_BYTES || !memory_reserve(device, found, MEMORY_ALL))
 		return 0;

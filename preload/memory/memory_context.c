@@ -232,4 +232,5 @@ void memory_context_after(struct act_call *call, CUresult result)
 void memory_context_forget(void)
 {
 	pthread_mutex_init(&counting, NULL);
+	memory_nvml_forget();
 }

@@ -327,7 +327,8 @@ static int one(void *argument)
 {
 	static void (*const without[])(void) = {pm_queries, pm_others, pm_devices, pm_under_way,
 		pm_under_way_elsewhere, pm_overhead, pm_found, pm_overhead_race, pm_promises, pm_turns,
-		pm_says, pm_says_ways, pm_says_driver, pm_says_context, pm_frozen, pm_frozen_killed};
+		pm_says, pm_says_ways, pm_says_driver, pm_says_context, pm_frozen, pm_frozen_killed,
+		pm_found_by_nvml, pm_found_without_nvml};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -399,7 +400,22 @@ static void says(void)
 	unsetenv("GPUSIM_MEMORY_MB");
 }
 
-/* With an argument, a part alone: race, race-managed or says. */
+/* With the library of preload_nvml_odd.c in NVML's place. */
+static void odd_nvml(void)
+{
+	static const char *const odd[] = {
+		"hangs", "fails", "strange", "crowded", "elsewhere", "unavailable", "huge"};
+
+	unsetenv("GPUARB_CONTEXT_MB");
+	context_mb = "100";
+	run("contexts by NVML", pm_found_by_nvml, "600Mi");
+	for (unsigned i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		setenv("ODD_NVML", odd[i], 1);
+		run(odd[i], pm_found_without_nvml, "600Mi");
+	}
+}
+
+/* With an argument, a part alone: race, race-managed, says or nvml. */
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -407,6 +423,8 @@ int main(int argc, char **argv)
 			pm_race();
 		else if (!strcmp(argv[1], "says"))
 			says();
+		else if (!strcmp(argv[1], "nvml"))
+			odd_nvml();
 		else
 			pm_race_managed();
 		return 0;
@@ -436,6 +454,7 @@ int main(int argc, char **argv)
 	unsetenv("GPUARB_CONTEXT_MB");
 	context_mb = "100";
 	run("what contexts are found to take", pm_found, "256Mi");
+	run("what contexts are found to take beside a stranger", pm_found_by_nvml, "600Mi");
 	setenv("GPUARB_CONTEXT_MB", "100", 1);
 	run("what contexts count", pm_overhead, "256Mi");
 	run("contexts that come and go", pm_overhead_race, "256Mi");

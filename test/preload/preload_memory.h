@@ -56,9 +56,11 @@ void pm_devices(void);
 void pm_capture(void);
 void pm_under_way(void);
 void pm_under_way_elsewhere(void);
-/* preload_memory_context.c; the first two begin without a context */
+/* preload_memory_context.c; the first four begin without a context */
 void pm_overhead(void);
 void pm_found(void);
+void pm_found_by_nvml(void);
+void pm_found_without_nvml(void);
 void pm_overhead_race(void);
 void pm_nothing(void);
 /* preload_memory_promise.c; begins without a context */

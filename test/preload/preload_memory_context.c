@@ -3,7 +3,10 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define CONTEXT (100 * MIB)
 
@@ -78,6 +81,45 @@ void pm_found(void)
 	OK(cuCtxDestroy_v2(third));
 	OK(cuCtxDestroy_v2(first));
 	PM_BOTH(0);
+}
+
+/* Not a client: it has a context of 100 MiB and 50 more. */
+static int stranger(void *argument)
+{
+	CUdeviceptr p;
+
+	setenv("GPUARB_DISABLE", "1", 1);
+	pm_context();
+	OK(cuMemAlloc_v2(&p, 50 * MIB));
+	__atomic_store_n((int *)argument, 1, __ATOMIC_RELEASE);
+	pause();
+	return 0;
+}
+
+/* A context of 100 MiB beside one that keeps no books: what is in use is not all the context's. */
+static void find_beside_a_stranger(uint64_t counts)
+{
+	int *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid = t_spawn(stranger, there, 60);
+
+	while (!__atomic_load_n(there, __ATOMIC_ACQUIRE))
+		t_sleep_us(1000);
+	pm_context();
+	T_CHECK(pm_counted(0) == counts && pm_truth(0) == CONTEXT, "counted %lld MiB",
+		(long long)(pm_counted(0) / MIB));
+	kill(pid, SIGKILL);
+	t_wait(pid);
+}
+
+void pm_found_by_nvml(void)
+{
+	find_beside_a_stranger(CONTEXT);
+}
+
+/* Where NVML does not say it, or nothing that can be believed, or nothing at all, it is as without. */
+void pm_found_without_nvml(void)
+{
+	find_beside_a_stranger(2 * CONTEXT + 50 * MIB);
 }
 
 static void *retain_and_release(void *argument)

@@ -120,10 +120,18 @@ $(NVML_ONLY): test/preload/preload_nvml.c test/harness.h preload/hooks/nvml_abi.
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $(filter %.c %.o %.a,$^) \
 		$(if $(filter %-linked,$@),-L$(SIM) -l:libnvidia-ml.so.1) -l:libinih.a -lpthread -ldl -lm
 
+# One whose figures are odd, or that hangs.
+ODD_NVML := $(PRELOAD_TEST)/odd/libnvidia-ml.so.1
+$(ODD_NVML): test/preload/preload_nvml_odd.c
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
+
 .PHONY: check-preload-memory
-check-preload-memory: $(ALL) $(MEMORY_TEST) $(NVML_ONLY) ## device memory of every kind against a quota, with races and kills
+check-preload-memory: $(ALL) $(MEMORY_TEST) $(NVML_ONLY) $(ODD_NVML) ## device memory of every kind against a quota, with races and kills
 	@for t in $(NVML_ONLY); do LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $$t || exit 1; done
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
+	@LD_LIBRARY_PATH=$(dir $(ODD_NVML)):$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST) nvml
 
 # The same in emulation.
 .PHONY: foreign-memory

@@ -1,0 +1,139 @@
+/*
+ * What NVML says that this process has of a GPU. NVML can hang, so it is asked in a thread of its own, which is waited for
+ * so long and no longer; if it has not answered it is never asked again. What it opens it closes again.
+ */
+#include "preload/memory/memory.h"
+
+#include "preload/hooks/compat.h"
+#include "preload/hooks/symbols.h"
+#include "preload/process/device.h"
+#include "preload/track/track.h"
+#include "shm/base/os.h"
+#include "shm/base/word.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+COMPAT_WEAK(pthread_create)
+
+/* A context takes 100 ms and more to make, and is so much later at most; NVML needs 10 to 50 ms to begin. */
+#define PATIENCE_NS (200 * MS)
+#define NAP_NS      (MS / 2)
+/* More processes than that on one GPU: then it is not asked for all of them. */
+#define PROCESSES 128
+/* NVML's word for a figure that it has not got: under WSL, in some virtual machines. */
+#define NOT_AVAILABLE (~0ull)
+
+struct process {
+	unsigned pid;
+	unsigned long long bytes;
+	unsigned gpu_instance, compute_instance;
+};
+
+typedef int running_fn(void *device, unsigned *count, struct process *list);
+
+/* Written by whoever asks, then by the thread; the last word says whose it is. Static: the thread may outlive the call. */
+static struct {
+	char uuid[sizeof(((struct arb_device *)0)->uuid)];
+	uint64_t bytes;
+	enum { IDLE, ASKED, ANSWERED } state;
+} question;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+/* Its pid is that of the host. In another PID namespace ours is not found, or is somebody's who has nothing on this GPU:
+ * then nothing is known. */
+static uint64_t figure(running_fn *running, void *device)
+{
+	struct process list[PROCESSES];
+	unsigned n = PROCESSES;
+
+	if (running(device, &n, list) != NVML_SUCCESS || n > PROCESSES)
+		return 0;
+	for (unsigned i = 0; i < n; i++)
+		if (list[i].pid == (unsigned)getpid())
+			return list[i].bytes == NOT_AVAILABLE ? 0 : list[i].bytes;
+	return 0;
+}
+
+static uint64_t ask_nvml(const char *uuid)
+{
+	arb_dlopen_fn *open = arb_libc_dlopen();
+	arb_dlsym_fn *find = arb_libc_dlsym();
+	void *library = open && find ? open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL, *device = NULL;
+	int (*begin)(void), (*end)(void), (*by_uuid)(const char *uuid, void **device);
+	running_fn *running;
+	uint64_t bytes = 0;
+
+	if (!library)
+		return 0;
+	begin = (__typeof__(begin))find(library, "nvmlInit_v2");
+	end = (__typeof__(end))find(library, "nvmlShutdown");
+	by_uuid = (__typeof__(by_uuid))find(library, "nvmlDeviceGetHandleByUUID");
+	running = (running_fn *)find(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+	if (!running)
+		running = (running_fn *)find(library, "nvmlDeviceGetComputeRunningProcesses_v2");
+	if (!begin || !end || !by_uuid || !running || begin() != NVML_SUCCESS)
+		return 0;
+	if (by_uuid(uuid, &device) == NVML_SUCCESS)
+		bytes = figure(running, device);
+	end();
+	return bytes;
+}
+
+static void *answer(void *argument)
+{
+	question.bytes = ask_nvml(question.uuid);
+	arb_word_store_release(&question.state, ANSWERED);
+	return argument;
+}
+
+static bool start(void)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	bool started;
+
+	if (!pthread_create || pthread_attr_init(&attr))
+		return false;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	started = pthread_create(&thread, &attr, answer, NULL) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return started;
+}
+
+uint64_t memory_by_nvml(const struct arb_device *device)
+{
+	uint64_t until = track_now() + PATIENCE_NS, bytes = 0;
+
+	/* In a test with a clock of its own there is no such thread. */
+	if (arb_os_hooks)
+		return 0;
+	pthread_mutex_lock(&asking);
+	if (arb_word_load(&question.state) == IDLE) {
+		memcpy(question.uuid, device->uuid, sizeof(question.uuid));
+		arb_word_store_release(&question.state, ASKED);
+		if (!start())
+			arb_word_store(&question.state, IDLE);
+		while (arb_word_load_acquire(&question.state) == ASKED && track_now() < until)
+			track_nap(NAP_NS);
+		if (arb_word_load_acquire(&question.state) == ANSWERED) {
+			bytes = question.bytes;
+			arb_word_store(&question.state, IDLE);
+		}
+	}
+	pthread_mutex_unlock(&asking);
+	return bytes;
+}
+
+/* In a forked child there is no such thread. */
+void memory_nvml_forget(void)
+{
+	pthread_mutex_init(&asking, NULL);
+	arb_word_store(&question.state, IDLE);
+}
