@@ -8,6 +8,9 @@ PRELOAD     := $(BUILD)/libgpuarb-preload.so
 PRELOAD_LIBS ?= $(BUILD)/libgpuarb.a -l:libinih.a
 
 ALL += $(PRELOAD)
+# Its headers alone: preload/process/known.h.
+PACKAGES += liburcu-dev
+HEADERS  += urcu/static/urcu-bp.h
 
 # It is there from the start, so that a thread's own word is one load away.
 $(PRELOAD_OBJ): CFLAGS += -ftls-model=initial-exec

@@ -62,6 +62,7 @@ only() {
 }
 only 'atomic_ops\.h' shm/base/atomic.h
 only 'ini\.h' shm/base/config.c
+only 'urcu[-/][a-z/-]*\.h' preload/process/known.h
 only 'ncurses\.h' tools/top/top_screen.c
 
 grep -rnE '\.timeout = [0-9]' --include='*.c' test &&

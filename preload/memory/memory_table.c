@@ -1,9 +1,8 @@
 /*
  * A hash table in stripes, each with its own lock, which is held for some ten nanoseconds.
  *
- * Not liburcu's: its tables grow by a worker thread of their own and free by call_rcu's, and neither may
- * appear in somebody else's program because it allocates memory. Every operation here writes anyway (put,
- * take), so that readers without a lock would gain nothing.
+ * Not one of those that are read without a lock (preload/process/known.h): every operation here writes (put, take), so
+ * that readers without a lock would gain nothing.
  */
 #include "preload/memory/memory_table.h"
 

@@ -18,17 +18,20 @@ struct arb_watch;
 struct arb_device;
 struct memory_stripe;
 struct stream_forgotten;
+struct known;
 struct track;
+struct urcu_bp_reader;
 
 /* Each thread's own counts, in cache lines that no other thread writes. */
 struct act_thread {
 	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
 	uint32_t gate;   /* what gate.open was when it was given */
 	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
-	uint64_t seen[CAT_COUNT]; /* calls by category since the process began; only its thread writes */
-	uint32_t granted;         /* what the credit was when it was given */
-	uint64_t interval;        /* the busy interval that it was given in */
-	uint32_t waiting;         /* 1: in a call that waits for work */
+	uint64_t seen[CAT_COUNT];      /* calls by category since the process began; only its thread writes */
+	uint32_t granted;              /* what the credit was when it was given */
+	uint64_t interval;             /* the busy interval that it was given in */
+	uint32_t waiting;              /* 1: in a call that waits for work */
+	struct urcu_bp_reader *reader; /* whether it reads a table now (known.h); NULL: it cannot */
 } __attribute__((aligned(128)));
 
 /* Read by every thread with every call, hence written seldom. */
@@ -96,6 +99,12 @@ struct arb_process {
 	uint32_t captures;      /* streams.c: streams that capture */
 	uint32_t function_seen; /* callback.c: the program has put a function of its own into a stream */
 	uint64_t shown_ns;      /* coverage.c */
+
+	/* known.c: what was taken out of tables; what waits until nobody reads it; who is at it; how many, ever. */
+	struct {
+		struct known *removed, *waiting;
+		uint32_t freeing, left;
+	} known;
 
 	struct memory_stripe *stripes; /* memory_table.c: MEMORY_STRIPES of them */
 

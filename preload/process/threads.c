@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "preload/process/known.h"
 #include "preload/track/track.h"
 #include "shm/base/word.h"
 
@@ -18,6 +19,7 @@ struct act_chunk {
 	struct act_chunk *older;
 	uint32_t used; /* those behind were never anybody's */
 	struct act_thread threads[31];
+	struct urcu_bp_reader readers[31]; /* beside them: known.c */
 };
 
 /* Chunks are pushed and never taken away. */
@@ -38,6 +40,8 @@ static void leave(void *argument)
 		return;
 	self->credit = self->granted = 0;
 	self->waiting = 0;
+	/* It may have been cancelled in the midst of reading. */
+	arb_word_store_release(&self->reader->ctr, 0);
 	arb_word_store_release(&self->owned, 0);
 }
 
@@ -61,6 +65,7 @@ static void forget_others(void)
 			if (t != arb_mine.self) {
 				t->credit = t->granted = 0;
 				t->owned = t->waiting = 0;
+				c->readers[i].ctr = 0;
 			}
 		}
 }
@@ -163,6 +168,7 @@ static struct act_thread *take(struct act_chunk *c)
 
 			while (used <= i && !arb_word_cas_release(&c->used, &used, i + 1))
 				;
+			c->threads[i].reader = &c->readers[i];
 			return &c->threads[i];
 		}
 	}
@@ -244,6 +250,15 @@ bool act_thread_any_waits(void)
 	for (struct act_chunk *c = arb_word_load_acquire(&arb_own.chunks); c; c = c->older)
 		for (unsigned i = 0; i < arb_word_load_acquire(&c->used); i++)
 			if (arb_word_load(&c->threads[i].waiting))
+				return true;
+	return false;
+}
+
+bool act_thread_any_reads(void)
+{
+	for (struct act_chunk *c = arb_word_load_acquire(&arb_own.chunks); c; c = c->older)
+		for (unsigned i = 0; i < arb_word_load_acquire(&c->used); i++)
+			if (urcu_bp_reader_state(&c->readers[i].ctr) == URCU_BP_READER_ACTIVE_OLD)
 				return true;
 	return false;
 }

@@ -18,6 +18,9 @@ bool act_thread_host_work(void);
 /* Whether any thread is in a call that waits for work. */
 bool act_thread_any_waits(void);
 
+/* Whether any thread is in a read section (known.h) that began before the last change of phase. */
+bool act_thread_any_reads(void);
+
 /* No more credit; what has passed on it still counts. */
 static inline void act_thread_take_back(struct act_thread *self)
 {

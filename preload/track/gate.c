@@ -243,6 +243,7 @@ void gate_before(struct act_call *call)
 	 * good. */
 	uint32_t number = arb_word_load_acquire(&arb_own.gate_number);
 	struct track *t;
+	bool knows;
 	int saved;
 
 	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
@@ -277,8 +278,10 @@ void gate_before(struct act_call *call)
 		arb_mine.call.ctx = NULL;
 	gate_name_work(call);
 	mode = track_relax();
+	knows = streams_knows(t, arb_mine.call.ctx);
 	track_lock(t);
-	streams_context(t, arb_mine.call.ctx);
+	if (__builtin_expect(!knows, 0))
+		streams_context(t, arb_mine.call.ctx);
 	/* Others may have made those calls, and this thread none in this interval. */
 	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
 		arb_mine.call.begun_ns = t->book.interval.begin_ns;

@@ -3,6 +3,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/process/device.h"
 #include "preload/process/own.h"
+#include "preload/track/track.h"
 
 /* So many copies of a batch are looked at: mostly they are between the same two GPUs. */
 #define BATCH_LOOKED 8
@@ -40,6 +41,9 @@ CUcontext place_of(const struct act_call *call)
 
 	if (is_default(call->stream))
 		return place_current();
+	ctx = streams_context_of(call->stream);
+	if (ctx)
+		return ctx;
 	get = find_get_context();
 	return get && get(call->stream, &ctx) == CUDA_SUCCESS ? ctx : NULL;
 }

@@ -11,32 +11,81 @@
 #include "preload/hooks/hooks.h"
 #include "shm/base/word.h"
 
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+static struct track_stream *find(const struct track *t, CUstream stream)
+{
+	return (struct track_stream *)known_find(&t->streams_known, (uintptr_t)stream);
+}
+
+static struct track_context *find_context(const struct track *t, CUcontext ctx)
+{
+	return (struct track_context *)known_find(&t->contexts_known, (uintptr_t)ctx);
+}
+
+CUcontext streams_context_of(CUstream stream)
+{
+	const struct track_stream *s = NULL;
+	CUcontext ctx = NULL;
+
+	if (is_default(stream) || !known_read())
+		return NULL;
+	for (unsigned i = 0; i < tracks_high() && !s; i++)
+		s = find(&arb_own.tracks[i], stream);
+	if (s)
+		ctx = s->ctx;
+	known_read_end();
+	return ctx;
+}
+
+bool streams_knows(struct track *t, CUcontext ctx)
+{
+	bool knows;
+
+	if (!known_read())
+		return false;
+	knows = find_context(t, ctx) != NULL;
+	known_read_end();
+	return knows;
+}
+
 void streams_context(struct track *t, CUcontext ctx)
 {
-	for (unsigned i = 0; i < t->ncontexts; i++)
-		if (t->contexts[i] == ctx)
-			return;
+	struct track_context *c;
+
 	/* More contexts on one GPU than that: their default streams are not looked at, their markers are. */
-	if (!ctx || t->ncontexts == TRACK_CONTEXTS)
+	if (!ctx || t->ncontexts == TRACK_CONTEXTS || find_context(t, ctx))
 		return;
-	t->made[t->ncontexts] = false;
-	t->contexts[t->ncontexts++] = ctx;
+	c = malloc(sizeof(*c));
+	if (!c)
+		return;
+	c->ctx = ctx;
+	c->made = false;
+	known_add(&t->contexts_known, &c->known, (uintptr_t)ctx);
+	t->contexts[t->ncontexts++] = c;
 }
 
 static void mark_as_made(struct track *t, CUcontext ctx)
 {
-	for (unsigned i = 0; i < t->ncontexts; i++)
-		t->made[i] |= t->contexts[i] == ctx;
+	struct track_context *c = find_context(t, ctx);
+
+	if (c)
+		c->made = true;
 }
 
 /* Of a context if the stream has no name. */
 struct stream_forgotten {
 	struct track *t;
-	struct track_stream stream;
+	CUstream stream;
+	CUcontext ctx;
+	uint32_t capturing;
 	bool made;
 };
 
-static void remember(struct track *t, const struct track_stream *stream, bool made)
+static void remember(const struct stream_forgotten *what)
 {
 	if (arb_mine.forgotten.n == arb_mine.forgotten.room) {
 		unsigned room = arb_mine.forgotten.room ? 2 * arb_mine.forgotten.room : 16;
@@ -47,38 +96,33 @@ static void remember(struct track *t, const struct track_stream *stream, bool ma
 		arb_mine.forgotten.list = more;
 		arb_mine.forgotten.room = room;
 	}
-	arb_mine.forgotten.list[arb_mine.forgotten.n].t = t;
-	arb_mine.forgotten.list[arb_mine.forgotten.n].stream = *stream;
-	arb_mine.forgotten.list[arb_mine.forgotten.n++].made = made;
+	arb_mine.forgotten.list[arb_mine.forgotten.n++] = *what;
 }
 
 static void drop(struct track *t, unsigned i)
 {
-	remember(t, &t->streams[i], false);
-	arb_word_sub(&arb_own.captures, t->streams[i].capturing);
+	struct track_stream *s = t->streams[i];
+
+	remember(&(struct stream_forgotten){t, s->stream, s->ctx, s->capturing, false});
+	arb_word_sub(&arb_own.captures, s->capturing);
 	t->streams[i] = t->streams[--t->nstreams];
+	known_remove(&s->known);
 }
 
 void streams_forget(struct track *t, CUcontext ctx)
 {
 	for (unsigned i = t->nstreams; i-- > 0;)
-		if (t->streams[i].ctx == ctx)
+		if (t->streams[i]->ctx == ctx)
 			drop(t, i);
 	for (unsigned i = t->ncontexts; i-- > 0;) {
-		if (t->contexts[i] != ctx)
-			continue;
-		remember(t, &(struct track_stream){.ctx = ctx}, t->made[i]);
-		t->contexts[i] = t->contexts[--t->ncontexts];
-		t->made[i] = t->made[t->ncontexts];
-	}
-}
+		struct track_context *c = t->contexts[i];
 
-static struct track_stream *find(struct track *t, CUstream stream)
-{
-	for (unsigned i = 0; i < t->nstreams; i++)
-		if (t->streams[i].stream == stream)
-			return &t->streams[i];
-	return NULL;
+		if (c->ctx != ctx)
+			continue;
+		remember(&(struct stream_forgotten){.t = t, .ctx = ctx, .made = c->made});
+		t->contexts[i] = t->contexts[--t->ncontexts];
+		known_remove(&c->known);
+	}
 }
 
 static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
@@ -89,20 +133,22 @@ static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
 		return s;
 	if (t->nstreams == t->room) {
 		unsigned room = t->room ? 2 * t->room : 32;
-		struct track_stream *more = realloc(t->streams, room * sizeof(*more));
+		struct track_stream **more = realloc(t->streams, room * sizeof(*more));
 
 		if (!more)
 			return NULL;
 		t->streams = more;
 		t->room = room;
 	}
-	t->streams[t->nstreams] = (struct track_stream){stream, ctx, 0};
-	return &t->streams[t->nstreams++];
-}
-
-static bool is_default(CUstream stream)
-{
-	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+	s = malloc(sizeof(*s));
+	if (!s)
+		return NULL;
+	s->stream = stream;
+	s->ctx = ctx;
+	s->capturing = 0;
+	known_add(&t->streams_known, &s->known, (uintptr_t)stream);
+	t->streams[t->nstreams++] = s;
+	return s;
 }
 
 /* In its own context. One that captures has no work but what it had before, and to ask would break it. */
@@ -132,7 +178,7 @@ static bool is_blocking(CUstream stream)
 static bool is_bound(const struct track *t, CUcontext ctx)
 {
 	for (unsigned i = 0; i < t->nstreams; i++) {
-		const struct track_stream *s = &t->streams[i];
+		const struct track_stream *s = t->streams[i];
 
 		if (s->ctx != ctx)
 			continue;
@@ -168,19 +214,22 @@ static bool busy(struct track *t, CUstream stream, CUcontext ctx, uint64_t *aske
 
 bool streams_idle(struct track *t, uint64_t *asked_ns)
 {
+	const struct track_stream *last = t->last_busy < t->nstreams ? t->streams[t->last_busy] : NULL;
+
 	/* Mostly it is the same one again. */
-	if (t->last_busy < t->nstreams && !is_default(t->streams[t->last_busy].stream) &&
-		busy(t, t->streams[t->last_busy].stream, t->streams[t->last_busy].ctx, asked_ns))
+	if (last && !is_default(last->stream) && busy(t, last->stream, last->ctx, asked_ns))
 		return false;
 	for (unsigned i = 0; i < t->ncontexts; i++)
-		if (busy(t, NULL, t->contexts[i], asked_ns))
+		if (busy(t, NULL, t->contexts[i]->ctx, asked_ns))
 			return false;
-	for (unsigned i = 0; i < t->nstreams; i++)
-		if (i != t->last_busy && !is_default(t->streams[i].stream) &&
-			busy(t, t->streams[i].stream, t->streams[i].ctx, asked_ns)) {
+	for (unsigned i = 0; i < t->nstreams; i++) {
+		const struct track_stream *s = t->streams[i];
+
+		if (i != t->last_busy && !is_default(s->stream) && busy(t, s->stream, s->ctx, asked_ns)) {
 			t->last_busy = i;
 			return false;
 		}
+	}
 	return true;
 }
 
@@ -239,7 +288,7 @@ static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t
 static void forget_stream(struct track *t, uint64_t handle)
 {
 	for (unsigned i = t->nstreams; i-- > 0;)
-		if ((uintptr_t)t->streams[i].stream == handle)
+		if ((uintptr_t)t->streams[i]->stream == handle)
 			drop(t, i);
 }
 
@@ -248,10 +297,7 @@ static bool has_work(const struct track *t, CUcontext ctx)
 	for (unsigned i = 0; i < BOOK_FENCES; i++)
 		if (t->book.queue.fence[i].launches && t->events[i].ctx == ctx)
 			return true;
-	for (unsigned i = 0; t->book.interval.unfenced && i < t->ncontexts; i++)
-		if (t->contexts[i] == ctx)
-			return true;
-	return false;
+	return t->book.interval.unfenced && find_context(t, ctx);
 }
 
 /*
@@ -323,24 +369,24 @@ static void forget_green(struct track *t, uint64_t handle)
 static void restore(void)
 {
 	for (unsigned i = 0; i < arb_mine.forgotten.n; i++) {
-		struct track *t = arb_mine.forgotten.list[i].t;
-		struct track_stream *stream = &arb_mine.forgotten.list[i].stream, *s = NULL;
+		const struct stream_forgotten *was = &arb_mine.forgotten.list[i];
 		struct book_event e = {.kind = EVENT_ABANDONED};
+		struct track_stream *s = NULL;
 
-		track_lock(t);
-		if (stream->stream) {
-			s = add(t, stream->stream, stream->ctx);
+		track_lock(was->t);
+		if (was->stream) {
+			s = add(was->t, was->stream, was->ctx);
 		} else {
-			streams_context(t, stream->ctx);
-			if (arb_mine.forgotten.list[i].made)
-				mark_as_made(t, stream->ctx);
+			streams_context(was->t, was->ctx);
+			if (was->made)
+				mark_as_made(was->t, was->ctx);
 		}
 		if (s) {
-			s->capturing += stream->capturing;
-			arb_word_add(&arb_own.captures, stream->capturing);
+			s->capturing += was->capturing;
+			arb_word_add(&arb_own.captures, was->capturing);
 		}
-		track_tell(t, &e);
-		track_unlock(t);
+		track_tell(was->t, &e);
+		track_unlock(was->t);
 	}
 	if (arb_mine.forgotten.primary_of)
 		arb_mine.forgotten.primary_of->retained = arb_mine.forgotten.retained;
@@ -363,8 +409,8 @@ static void settle_forgotten(CUresult result)
 static bool unmade(const struct track *t, CUcontext *ctx)
 {
 	for (unsigned i = 0; i < t->ncontexts; i++)
-		if (!t->made[i]) {
-			*ctx = t->contexts[i];
+		if (!t->contexts[i]->made) {
+			*ctx = t->contexts[i]->ctx;
 			return true;
 		}
 	return false;
@@ -506,6 +552,11 @@ static void made_stream(const struct act_call *call)
 		ctx = green_context(call->handle);
 	if (!ctx)
 		return;
+	/* An older stream of that name has gone by a way that nobody saw. */
+	if (streams_context_of(*(CUstream *)call->out)) {
+		everywhere(forget_stream, (uintptr_t) * (CUstream *)call->out);
+		settle_forgotten(CUDA_SUCCESS);
+	}
 	track_lock(t);
 	streams_context(t, ctx);
 	add(t, *(CUstream *)call->out, ctx);
@@ -517,6 +568,9 @@ void streams_after(struct act_call *call, CUresult result)
 	if (begins_capture(call->id) && result != CUDA_SUCCESS)
 		capture_ends(call->stream);
 	settle_forgotten(result);
+	/* Otherwise the tracker does. */
+	if (!arb_word_load(&arb_own.running))
+		known_free();
 	gone();
 	switch (call->id) {
 	case HOOK_cuStreamEndCapture:

@@ -13,6 +13,7 @@
 #include "preload/process/act.h"
 #include "cuda_abi.h"
 #include "preload/process/device.h"
+#include "preload/process/known.h"
 #include "preload/book/book.h"
 #include "preload/book/gputime.h"
 #include "preload/book/thresholds.h"
@@ -38,10 +39,19 @@ struct track_callback {
 	bool broken;
 };
 
+/* Entries of tables that launching threads read without the lock (known.h): all but `known` is as it was when made, but
+ * for what is said to be the lock's. */
 struct track_stream {
+	struct known known; /* by its handle */
 	CUstream stream;
 	CUcontext ctx;
-	uint32_t capturing; /* begun and not ended: threads have default streams of one name */
+	uint32_t capturing; /* the lock's: begun and not ended: threads have default streams of one name */
+};
+
+struct track_context {
+	struct known known; /* by its handle */
+	CUcontext ctx;
+	bool made; /* the lock's: by cuCtxCreate, so that it is not the primary one */
 };
 
 /* The GPU's clock in a context: events of two contexts cannot be compared. */
@@ -93,12 +103,12 @@ struct track {
 	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary */
 
 	/* Where work can be: streams.c. */
-	CUcontext contexts[TRACK_CONTEXTS];
-	bool made[TRACK_CONTEXTS]; /* by cuCtxCreate, so that it is not the primary one */
+	struct known_table contexts_known, streams_known;
+	struct track_context *contexts[TRACK_CONTEXTS];
 	unsigned ncontexts;
 	CUcontext primary;
 	unsigned retained; /* times that it is */
-	struct track_stream *streams;
+	struct track_stream **streams;
 	unsigned nstreams, room, last_busy;
 };
 
@@ -172,7 +182,11 @@ void callback_forget(struct track *t, CUcontext ctx);
 /* Before the program puts a function of its own into a stream. */
 void callback_before_function(void);
 
-/* streams.c. The first three under the lock. */
+/* streams.c. Without the lock: the context of a stream of the program's; NULL: nobody saw it made. */
+CUcontext streams_context_of(CUstream stream);
+/* Whether work can be in this context is known already. */
+bool streams_knows(struct track *t, CUcontext ctx);
+/* These three under the lock. */
 void streams_context(struct track *t, CUcontext ctx);
 /* False: one has work, and was asked at *asked_ns. */
 bool streams_idle(struct track *t, uint64_t *asked_ns);

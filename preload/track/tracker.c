@@ -15,6 +15,7 @@
 #include "gpuarb/client.h"
 
 #include "preload/hooks/coverage.h"
+#include "preload/process/known.h"
 #include "preload/process/log.h"
 #include "shm/base/os.h"
 #include "preload/process/threads.h"
@@ -228,6 +229,7 @@ static void *tracker(void *argument)
 			if (ns && (!sleep || ns < sleep))
 				sleep = ns;
 		}
+		known_free();
 		coverage_tick(track_now());
 		/* A program ends with its last thread, which must not be this one. Nobody tells. */
 		if (act_thread_main_left() && track_now() >= counted_ns) {
@@ -314,6 +316,7 @@ static void forget_work(void)
 	if (arb_own.watch)
 		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
 	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = arb_own.tracks_high = 0;
+	known_forked();
 	gate_forked();
 }
 

@@ -18,7 +18,7 @@ make_it() { make --no-print-directory "$@" 2>&1; }
 packages() { make_it -n "$1" | sed -n 's|^test/install-deps.sh ||p' | tr ' ' '\n' | sort -u; }
 for target in demo deps deb; do
 	packages $target >"$work/$target"
-	for package in gcc libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev; do
+	for package in gcc libatomic-ops-dev libinih-dev libjansson-dev libncurses-dev liburcu-dev; do
 		grep -qx "$package" "$work/$target" || say "make $target does not install $package"
 	done
 	for package in prometheus musl-tools libcriterion-dev tmux strace man-db; do

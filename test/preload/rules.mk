@@ -88,13 +88,13 @@ check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/for
 
 # All of it for another machine: libraries from Debian's own packages for it, programs by emulation.
 AARCH64_USR = $(abspath $(BUILD)/aarch64)/packages/usr
-AARCH64_CC  = aarch64-linux-gnu-gcc -I$(AARCH64_USR)/include -L$(AARCH64_USR)/lib/aarch64-linux-gnu
+AARCH64_CC  = aarch64-linux-gnu-gcc -I$(AARCH64_USR)/include -I$(AARCH64_USR)/include/aarch64-linux-gnu -L$(AARCH64_USR)/lib/aarch64-linux-gnu
 AARCH64_RUN = qemu-aarch64-static -L /usr/aarch64-linux-gnu
 
 check-aarch64: $(ALL) ## the preload on another machine: every entry point by every way, and limits, with a cross compiler and qemu
 	@test/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
-	@test/foreign-packages.sh arm64 $(BUILD)/aarch64/packages libinih-dev libatomic-ops-dev
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" HEADERS="atomic_ops.h ini.h" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
+	@test/foreign-packages.sh arm64 $(BUILD)/aarch64/packages libinih-dev libatomic-ops-dev liburcu-dev
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/aarch64 CC="$(AARCH64_CC)" HEADERS="atomic_ops.h ini.h urcu/static/urcu-bp.h" RUN="$(AARCH64_RUN)" SET=-E check-ways foreign-memory
 	@test/preload/preload_loads.sh $(BUILD)/aarch64/libgpuarb-preload.so symbols
 	@test/preload/preload_foreign.sh $(BUILD) $(BUILD)/aarch64 $(AARCH64_RUN)
 
