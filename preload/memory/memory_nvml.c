@@ -61,7 +61,8 @@ static uint64_t ask_nvml(const char *uuid)
 {
 	arb_dlopen_fn *open = arb_libc_dlopen();
 	arb_dlsym_fn *find = arb_libc_dlsym();
-	void *library = open && find ? open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL, *device = NULL;
+	void *library = open && find ? open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL,
+	     *device = NULL;
 	int (*begin)(void), (*end)(void), (*by_uuid)(const char *uuid, void **device);
 	running_fn *running;
 	uint64_t bytes = 0;

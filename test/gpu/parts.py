@@ -1,5 +1,6 @@
 """The parts of check-gpu. Each gives PASS, FAIL or SKIP, its figure, and notes; truth never comes from gpuarb."""
 import os
+import re
 import subprocess
 import time
 
@@ -15,6 +16,8 @@ ALONE_POINTS, BESIDE_POINTS = 1.5, 3.0
 WAITING_RATIO = 0.85
 # Bills against NVML: its figure is an average of whole percents over its own period.
 CONSERVATION_POINTS = 5.0
+# Shares by context switches: a switch belongs to neither, and costs up to a percent at slices of 2 ms.
+SWITCH_POINTS = 5.0
 # Launches a second with the preload, as a part of those without.
 OVERHEAD_RATIO = 0.85
 # An allocation by gpuarb's books and by NVML's: drivers round to 2 MiB, more than once.
@@ -185,6 +188,55 @@ def conservation(lab):
     return result(bad, "; ".join("%(case)s: billed %(billed).1f, NVML %(nvml).1f" % r for r in rows), rows=rows)
 
 
+def find_cupti(lab):
+    """The library and the number of its kind of record, or None and why not."""
+    if lab.sim:
+        places = [(os.path.join(lab.build, "test", "gpu", "cupti"), os.path.join(SOURCE, "test", "gpu", "cupti"))]
+    else:
+        homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+        places = [(os.path.join(h, "extras", "CUPTI", "lib64"), os.path.join(h, "extras", "CUPTI", "include"))
+                  for h in homes if h]
+    why = "no CUPTI is installed (%s)" % ", ".join(p[0] for p in places)
+    for library, include in places:
+        library, header = os.path.join(library, "libcupti.so"), os.path.join(include, "cupti_activity.h")
+        if not os.path.exists(library) or not os.path.exists(header):
+            continue
+        with open(header, encoding="utf-8", errors="replace") as f:
+            kind = re.search(r"CUPTI_ACTIVITY_KIND_COMPUTE_ENGINE_CTX_SWITCH\s*=\s*(\d+)", f.read())
+        if kind:
+            return library, int(kind.group(1))
+        why = "the CUPTI in %s knows no context switches: a newer one is needed" % include
+    return None, why
+
+
+def switches(lab):
+    """Two programs that fill the GPU between them: who has it how long, by the GPU's context switches."""
+    library, kind = find_cupti(lab)
+    if not library:
+        return skip(kind)
+    counts, limits = lab.calibrate(), {"s70": 70, "s30": 30}
+    programs = [lab.start(["run", "count=%d" % counts[200]["count"], "batch=10", "warm=0", "seconds=600"],
+                          preload=True, core=core, account=name) for name, core in limits.items()]
+    try:
+        lab.running(limits)
+        said = lab.run(["switches", "library=" + library, "kind=%d" % kind, "seconds=%g" % (2.5 if lab.short else 6)])
+    finally:
+        for p in programs:
+            lab.kill(p)
+    if "error" in said[0]:
+        return skip("CUPTI does not give context switches here (error %d): MIG, a virtual GPU, or no permission" % said[0]["error"])
+    had = {}
+    for s in said[1:]:
+        had[s["context"]] = had.get(s["context"], 0) + s["ns"]
+    shares = sorted((100.0 * ns / max(sum(had.values()), 1) for ns in had.values()), reverse=True)[:2]
+    if len(shares) < 2:
+        return skip("CUPTI saw %d contexts, in %d records: those of other programs are not shown" % (len(shares), said[0]["records"]))
+    bad = ["programs with limits of 70 and 30 had the GPU for %.1f and %.1f percent of the time" % tuple(shares)] \
+        if max(abs(shares[0] - 70), abs(shares[1] - 30)) > SWITCH_POINTS else []
+    return result(bad, "limits of 70 and 30: %.1f and %.1f percent, by %d context switches" % (*shares, said[0]["records"]),
+                  shares=shares, records=said[0]["records"])
+
+
 def overhead(lab):
     seconds = "seconds=%g" % (0.4 if lab.short else 2)
     best, mean = {}, {}
@@ -334,6 +386,6 @@ def programs(lab):
 
 # Name, function, seconds that it may take.
 ALL = (("machine", machine, 90), ("facts", facts, 60), ("accuracy", accuracy, 300), ("conservation", conservation, 90),
-       ("overhead", overhead, 60), ("memory", memory, 60), ("safety", safety, 90), ("programs", programs, 240))
+       ("switches", switches, 60), ("overhead", overhead, 60), ("memory", memory, 60), ("safety", safety, 90), ("programs", programs, 240))
 # Those that judge by measured time.
-TIMED = ("machine", "facts", "accuracy", "conservation", "overhead")
+TIMED = ("machine", "facts", "accuracy", "conservation", "switches", "overhead")

@@ -15,6 +15,7 @@ CASES = [("machine", "drift", 60, "longer or shorter from one second to the next
          ("facts", "", 60, "functions that look like work are in no table: cuLaunchUnheardOf"),
          ("accuracy", "early", 90, "attained"),
          ("conservation", "hidden", 60, "NVML saw"),
+         ("switches", "early", 60, "programs with limits of 70 and 30 had the GPU for"),
          ("overhead", "slow", 60, "a second with the preload"),
          ("memory", "double", 60, "plain: gpuarb counts 256 MiB, NVML says 512 MiB"),
          ("safety", "hang", 6, "cuStreamSynchronize")]
@@ -76,11 +77,30 @@ def others(build):
         return verdict("machine, a GPU that others use", ran, "others use this GPU")
 
 
+def old_cupti():
+    """A CUPTI without the records, as before CUDA 13.1: the part says so, and is skipped."""
+    with tempfile.TemporaryDirectory() as home:
+        for name in ("lib64/libcupti.so", "include/cupti_activity.h"):
+            path = os.path.join(home, "extras", "CUPTI", name)
+            os.makedirs(os.path.dirname(path))
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("CUPTI_ACTIVITY_KIND_KERNEL = 3,\n")
+        code = ("import sys; sys.path.insert(0, %r); import parts\n"
+                "class Lab: sim = False\n"
+                "library, why = parts.find_cupti(Lab)\n"
+                "print(why); sys.exit(bool(library) and %r in library)" % (HERE, home))
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
+                             env=dict(os.environ, CUDA_HOME=home))
+    good = ran.returncode == 0 and ran.stdout.strip()
+    print("check-gpu: switches, a CUPTI that has no such records: %s" % ("skipped" if good else ran.stdout + ran.stderr))
+    return bool(good)
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         work = [pool.submit(one, build, case) for case in CASES]
-        work += [pool.submit(other_program, build), pool.submit(others, build)]
+        work += [pool.submit(other_program, build), pool.submit(others, build), pool.submit(old_cupti)]
         good = [w.result() for w in work]
     print("check-gpu: %d of %d ways to fail were seen" % (sum(good), len(good)))
     return not all(good)

@@ -280,7 +280,8 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} modes[] = {{"calibrate", work_calibrate}, {"run", work_run}, {"rate", work_rate},
-		{"facts", work_facts}, {"memory", work_memory}, {"safety", work_safety}};
+		{"facts", work_facts}, {"memory", work_memory}, {"safety", work_safety},
+		{"switches", work_switches}};
 
 	options = argv + argc;
 	if (argc > 1)
@@ -291,6 +292,6 @@ int main(int argc, char **argv)
 			modes[i].run();
 			return 0;
 		}
-	fputs("usage: gpu_work calibrate|run|rate|facts|memory|safety [name=value ...]\n", stderr);
+	fputs("usage: gpu_work calibrate|run|rate|facts|memory|safety|switches [name=value ...]\n", stderr);
 	return 2;
 }

@@ -52,5 +52,6 @@ void work_rate(void);
 void work_facts(void);
 void work_memory(void);
 void work_safety(void);
+void work_switches(void);
 
 #endif
