@@ -78,7 +78,7 @@ def others(build):
 
 
 def old_cupti():
-    """A CUPTI without the records, as before CUDA 13.1: the part says so, and is skipped."""
+    """A CUPTI without the records, as that of CUDA 13.0: the part says so, and is skipped."""
     with tempfile.TemporaryDirectory() as home:
         for name in ("lib64/libcupti.so", "include/cupti_activity.h"):
             path = os.path.join(home, "extras", "CUPTI", name)

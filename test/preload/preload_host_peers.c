@@ -126,12 +126,13 @@ static void billed_since(uint64_t billed[3], bool since)
 
 /*
  * Is each of the two billed for what the stream's GPU has worked? A thread that a busy machine stops between the gate and
- * the driver while a window ends is billed for that: it may be tried again.
+ * the driver while a window ends is billed for that: it may be tried again. One without a limit and alone may be billed
+ * for its pauses, on either GPU; it is billed for its work at least.
  */
 static bool is_billed(const struct pair *p, int way, int to, int stream, bool last)
 {
 	uint64_t billed[3], worked = worked_ns(stream);
-	bool right = true;
+	bool right = true, exact = getenv("GPUARB_CORE_LIMIT") != NULL;
 
 	must_leave_both();
 	billed_since(billed, false);
@@ -145,7 +146,7 @@ static bool is_billed(const struct pair *p, int way, int to, int stream, bool la
 	T_CHECK(worked > 4 * COPY_NS && !billed[2], "copied for %llu us, a third GPU was billed %llu",
 		(unsigned long long)worked / 1000, (unsigned long long)billed[2] / 1000);
 	for (int i = 0; i < 2; i++)
-		right &= billed[i] > worked * 9 / 10 && billed[i] < worked * 11 / 10 + 1000000;
+		right &= billed[i] > worked * 9 / 10 && (!exact || billed[i] < worked * 11 / 10 + 1000000);
 	T_CHECK(right || !last, "%s in a stream of GPU %d: billed %llu and %llu us of %llu", names[way],
 		stream, (unsigned long long)billed[0] / 1000, (unsigned long long)billed[1] / 1000,
 		(unsigned long long)worked / 1000);
@@ -159,7 +160,7 @@ static void copies_each_way(void)
 	for (int way = 0; way < WAYS; way++)
 		for (int k = 0; k < 4; k++) {
 			OK(cuCtxSetCurrent(p.ctx[k & 1]));
-			for (int try = 5; try > 0 && !is_billed(&p, way, k >> 1, k & 1, try == 1); try--)
+			for (int try = 8; try > 0 && !is_billed(&p, way, k >> 1, k & 1, try == 1); try--)
 				;
 		}
 }
