@@ -63,7 +63,7 @@ static uint64_t ask_nvml(const char *uuid)
 	arb_dlsym_fn *find = arb_libc_dlsym();
 	void *library = open && find ? open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL,
 	     *device = NULL;
-	int (*begin)(void), (*end)(void), (*by_uuid)(const char *uuid, void **device);
+	int (*begin)(void), (*end)(void), (*by_uuid)(const char *name, void **found);
 	running_fn *running;
 	uint64_t bytes = 0;
 

@@ -22,7 +22,7 @@ struct record {
 static struct {
 	uint64_t ns;
 	uint32_t context;
-} *seen;
+} * seen;
 static size_t n;
 static uint32_t kind;
 static int (*next_record)(uint8_t *buffer, size_t bytes, struct record **record);

@@ -45,7 +45,8 @@ static void look(void)
 		uint64_t had = list[i].device_ns - *before;
 
 		if (*before && had) {
-			slice[n++] = (struct record){.kind = KIND, .context = (uint32_t)list[i].serial, .ns = now};
+			slice[n++] =
+				(struct record){.kind = KIND, .context = (uint32_t)list[i].serial, .ns = now};
 			now += had;
 		}
 		*before = list[i].device_ns;
