@@ -13,7 +13,8 @@ python3 -c 'import yaml' 2>/dev/null || skip "there is no python3-yaml here"
 packages=()
 for version in 2.0.1 1.4.0 0.22.3; do
 	file=$dir/kubernetes-client-node-$version.tgz
-	[ -s "$file" ] || said=$(cd "$dir" && npm pack --silent "@kubernetes/client-node@$version" 2>&1) || skip "npm has no @kubernetes/client-node $version: $said"
+	[ -s "$file" ] || said=$(cd "$dir" && npm pack --loglevel=error "@kubernetes/client-node@$version" 2>&1) ||
+		skip "npm has no @kubernetes/client-node $version: ${said%%$'\n'*}"
 	packages+=("$file")
 done
 python3 test/deploy/schemas.py tools/deploy/kubernetes "${packages[@]}"
