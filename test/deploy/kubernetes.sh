@@ -107,11 +107,12 @@ if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
 fi
 # What the component puts before the workload: where a directory of the node is mounted noexec or read-only, the pod does
 # not start. Its script, with that node.
-python3 - "$files/component" "$work" >"$work/check.sh" <<'END' || say "the component's two files differ, or do not look at the node"
+python3 - "$files/component" "$work" >"$work/check.sh" <<'END' || say "the component's files differ, or do not look at the node"
 import sys, yaml
 pod = yaml.safe_load(open(sys.argv[1] + "/pod.yaml"))["spec"]
 workload = yaml.safe_load(open(sys.argv[1] + "/workload.yaml"))["spec"]["template"]["spec"]
-assert pod == workload
+cronjob = yaml.safe_load(open(sys.argv[1] + "/cronjob.yaml"))["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+assert pod == workload == cronjob
 check, = pod["initContainers"]
 assert {m["name"] for m in check["volumeMounts"]} <= {v["name"] for v in pod["volumes"]}
 print(check["args"][0].replace("/usr/lib/gpuarb/", sys.argv[2] + "/host/lib/").replace("[ -w /dev/shm/gpuarb/", "[ -w " + sys.argv[2] + "/host/shm/"))
@@ -160,6 +161,11 @@ kind: StatefulSet
 metadata: {name: stays, labels: {gpuarb.dev/client: "true"}}
 spec: {serviceName: s, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: a}]}}}
 ---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, labels: {gpuarb.dev/client: "true"}}
+spec: {schedule: "0 3 * * *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: a}]}}}}}
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: other}
@@ -172,7 +178,8 @@ import sys, yaml
 clients = 0
 for d in yaml.safe_load_all(open(sys.argv[1])):
     name = d["metadata"]["name"]
-    pod = d["spec"] if d["kind"] == "Pod" else d["spec"]["template"]["spec"]
+    spec = d["spec"]["jobTemplate"]["spec"] if d["kind"] == "CronJob" else d["spec"]
+    pod = spec if d["kind"] == "Pod" else spec["template"]["spec"]
     volumes = {v["name"]: v for v in pod.get("volumes", [])}
     main = [c for c in pod["containers"] if c["name"] == "main"][0]
     if name == "other":
@@ -195,7 +202,7 @@ for d in yaml.safe_load_all(open(sys.argv[1])):
         assert other["name"] == "main" or "env" not in other, "another container was changed"
     if name == "once":
         assert env["MINE"]["value"] == "kept", "what the workload had of its own is gone"
-assert clients == 5, clients
+assert clients == 6, clients
 END
 
 [ "$bad" = 0 ] || exit 1
