@@ -28,6 +28,9 @@ say() {
 gpuarb-node >"$work/node" 2>&1 || say "gpuarb-node: $(cat "$work/node")"
 ${CC:-cc} -Wall -Wextra -Werror -I"$here/../../include" -o "$work/lease" "$here/lease.c" -L"$build" -lgpuarb ||
 	say "lease.c does not compile"
+header=$(sed -n 's/^#define GPUARB_VERSION "\(.*\)"/\1/p' "$here/../../include/gpuarb.h")
+loaded=$(python3 -c 'import gpuarb; print(gpuarb.version())')
+[ -n "$header" ] && [ "$header" = "$loaded" ] || say "gpuarb.h is of release '$header', the library of '$loaded'"
 for run in "$work/lease" "python3 $here/lease.py"; do
 	$run asr >"$work/out" 2>&1 && grep -q '^ran after' "$work/out" || say "$run asr: $(cat "$work/out")"
 	$run nonsense >"$work/out" 2>&1
