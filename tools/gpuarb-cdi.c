@@ -136,7 +136,7 @@ static void device(json_t *devices, const char *name, const char *uuid, int perc
 		snprintf(number, sizeof(number), "%d", percent);
 		add(env, variable("GPUARB_CORE_LIMIT", number));
 	}
-	/* The same for all: an engine that does not know an empty list of changes would refuse the file. */
+	/* "all" without limits changes nothing, but an engine may refuse a file with an empty list of changes. */
 	if (!uuid && !percent)
 		add(env, variable("GPUARB_CDI", "all"));
 	add(devices, json_pack("{s: s, s: {s: o}}", "name", name, "containerEdits", "env", env));

@@ -375,7 +375,7 @@ int main(int argc, char **argv)
 	cli_dir_exists(o.dir);
 	source.dir = o.dir;
 	source.gpu = o.gpu && !cli_gpu_is_all(o.gpu) ? cli_gpu(o.dir, o.gpu) : NULL;
-	/* Who asks for an answer at once does not want to wait for a driver that hangs. */
+	/* An answer that is asked for once, often by a program, does not wait long for a driver that hangs. */
 	source.nvml_ms = (o.json || o.prom || o.history || o.explain) && !o.batch ? 300 : 2000;
 	if (o.explain) {
 		explain(&o);

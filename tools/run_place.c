@@ -125,7 +125,7 @@ static void find_all(struct run_place *p, bool automatic)
 		}
 		nall++;
 	}
-	/* Always locked in the same order, so that nobody waits for another who waits for him. */
+	/* All processes lock GPUs in this order, so that no two wait for each other. */
 	qsort(all, (size_t)nall, sizeof(all[0]), by_name);
 	for (int i = 0, at = 0; i < n; i++)
 		for (int k = 0; k < nall; k++)
@@ -223,7 +223,7 @@ static int no_room(const struct candidate *c, const struct gpuarb_promise *promi
 	return -ENOSPC;
 }
 
-/* Who names a GPU gets it, and hears that what is promised may not be there. */
+/* A user that names a GPU gets it, and is told if the memory that it promises may not be there. */
 static void warn(const struct gpuarb_promise *promise)
 {
 	char text[256];

@@ -107,12 +107,13 @@ struct gpuarb_work {
  */
 GPUARB_API int gpuarb_client_enter(struct gpuarb_client *client, const struct gpuarb_work *work);
 
-/* The same, waiting up to max_wait_ns for its turn or for quota: -ETIMEDOUT after that. */
+/* Enters the running set as gpuarb_client_enter does, and waits up to max_wait_ns for its turn or for quota: -ETIMEDOUT
+ * after that. */
 GPUARB_API int gpuarb_client_wait(
 	struct gpuarb_client *client, const struct gpuarb_work *work, uint64_t max_wait_ns);
 
-/* Back into the set, for one that was taken out of it while its work ran on: whatever quota and policy say.
- */
+/* Puts a client back into the running set that was taken out of it while its work ran on, whatever quota and policy
+ * say. */
 GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 
 /* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run.
@@ -120,9 +121,9 @@ GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
 /*
- * The same for one that will be back soon: where turns are taken, others wait and its turn is not over, it
- * keeps its place for keep_ns, not beyond its turn, and its turn goes on when it enters again. 1: it does;
- * should it not come, gpuarb_client_leave gives the place to the next.
+ * Leaves the running set for a client that will be back soon. Where clients take turns, others wait and its turn is not
+ * over, its place is kept for keep_ns, at most to the end of its turn, and the turn goes on when it enters again: returns
+ * 1. If it does not come back, gpuarb_client_leave gives the place to the next client.
  */
 GPUARB_API int gpuarb_client_pause(struct gpuarb_client *client, uint64_t end_ns, uint64_t keep_ns);
 
@@ -133,8 +134,8 @@ GPUARB_API int gpuarb_client_pause(struct gpuarb_client *client, uint64_t end_ns
 GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
 
 /*
- * At the program's end: may the client be used? Not if the thread was interrupted while it was using it. What
- * is left then, the next who looks takes away.
+ * At the program's end: may the client be used? It may not if the thread was interrupted while it was using it. The next
+ * client that looks then cleans up.
  */
 GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
 
@@ -184,9 +185,9 @@ GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
 GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
 /*
- * The same for those who can do something about a lack of room and ask again: no event is written, and
- * -EAGAIN says that calls under way, of any member, may give back what is missing. `most`: the call may need
- * less, and is under way until gpuarb_client_mem_settled, before which it gives back what it did not need.
+ * Reserves memory for a caller that can make room and ask again: no event is written if there is none. -EAGAIN: calls
+ * under way, of any member of the account, may give back what is missing. `most`: the call may need less than `bytes`;
+ * it counts as under way until gpuarb_client_mem_settled, before which it gives back what it did not need.
  */
 GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
 GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
@@ -231,11 +232,12 @@ struct gpuarb_refusal {
 	struct gpuarb_holder holder[GPUARB_HOLDERS]; /* those who use it, the largest first */
 };
 
-/* The program has been refused so much: writes the event. `what` may be NULL. False: this process is no
- * client just now, and nothing is said. */
+/* Writes the event that the program was refused `bytes`, and fills in `what`, which may be NULL. False: this process is
+ * not a client now; nothing was written. */
 GPUARB_API bool gpuarb_client_mem_refused(
 	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
-/* The same where the driver had no memory, although it had been reserved and is released again. */
+/* As gpuarb_client_mem_refused, where the quota had room and the driver had no memory; the caller releases what it had
+ * reserved. */
 GPUARB_API bool gpuarb_client_mem_driver_refused(
 	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
 /* What the driver says that the GPU has; the setting physical_memory_mb stands above it. -EDQUOT: nobody knew it
@@ -261,8 +263,8 @@ GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *us
 GPUARB_API int gpuarb_client_set_limits(
 	struct gpuarb_client *client, unsigned core_pct, uint64_t mem_bytes, unsigned priority);
 
-/* The same for the account's request (0..100) and weight (1..10000; 0: as it is). -EDQUOT: all requests of the
- * GPU add up to more than 100; nothing has changed. */
+/* Sets the account's request (0..100) and weight (1..10000; 0: as it is); what an administrator set stands above.
+ * -EDQUOT: all requests of the GPU would add up to more than 100; nothing has changed. */
 GPUARB_API int gpuarb_client_set_share(struct gpuarb_client *client, unsigned request_pct, unsigned weight);
 
 /* Shows the first `n` of enum arb_counter to viewers. Nothing is decided by them. */
@@ -326,9 +328,9 @@ struct gpuarb_client_status {
 	bool in_request; /* its account has not used its request in this window: it stops for nobody */
 	/* Somebody whom this client stops for has work: it must not launch. Its gate is closed. */
 	bool below;
-	/* One of a higher priority was active in the last second: keep little work queued. */
+	/* A client of a higher priority was active in the last second: keep little work queued. */
 	bool above_present;
-	/* The same of another account that has a request: keep less queued than beside others. */
+	/* Another account that has a request was active in the last second: keep less queued than beside other accounts. */
 	bool request_present;
 	/* Others may close this client's gate: look at it before a launch (gpuarb_client_may_launch). */
 	bool gated;

@@ -70,7 +70,7 @@ struct gpuarb_class_change {
 	const char *value;
 };
 
-/* The same for classes: all of the changes or none. */
+/* Changes task classes: all of the changes or none, as gpuarb_control_change. */
 GPUARB_API int gpuarb_control_change_classes(const char *dir, const char *gpu,
 	const struct gpuarb_class_change *changes, size_t count, struct gpuarb_error *err);
 

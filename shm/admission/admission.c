@@ -69,7 +69,7 @@ static int prepare_now(struct arb_task *t)
 	return r;
 }
 
-/* The same; who has to join may have to wait for the directory, but not beyond its own time. */
+/* Prepares, and waits for the directory of accounts where the client has to join first, up to the end of its time. */
 static int prepare(struct arb_task *t)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
@@ -192,7 +192,7 @@ static int attempt(struct arb_task *t)
 	if (r)
 		return r;
 	arb_queue_show_lease(c, true);
-	/* Who came between the two looks can be seen now, or sees that there is a lease. */
+	/* A process that came between the two looks is seen by the second one, or sees our lease bit. */
 	if (!t->queued_inside)
 		r = (int)look_again(t);
 	if (!r)
@@ -390,7 +390,7 @@ int arb_admission_acquire(
 		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)
 			arb_client_leave_now(c);
 		lease->waited_ns = arb_os_now_ns() - t.began_ns;
-		/* Whoever stood behind us may go now. Who was refused at once was in nobody's way. */
+		/* The waiter behind us may go now. A task that was refused at once had nobody behind it. */
 		if (stood)
 			arb_queue_wake(c);
 	}

@@ -58,15 +58,15 @@ static inline bool arb_want_before(uint32_t want, uint64_t since_ns, const struc
 	return since_ns < than->since_ns;
 }
 
-/* Shows the first of our threads to the others, and by whose class we stand in the queue of the running set.
+/* Shows other processes the first of our threads that wait; its class is our priority in the queue of the running set.
  */
 void arb_queue_show(struct gpuarb_client *c);
-/* That we hold a lease, or are about to take one. */
+/* Shows other processes that we hold a lease, or are about to take one. */
 void arb_queue_show_lease(struct gpuarb_client *c, bool on);
 void arb_queue_join(struct arb_task *t);
 void arb_queue_leave(struct arb_task *t);
-/* Are there as many of its class as may wait? Asked after it can be seen itself, so that never too many do.
- */
+/* Do as many processes wait with the task's class as may? To be asked after the task itself can be seen, so that never
+ * too many wait. */
 bool arb_queue_full(const struct arb_task *t);
 /* Does anybody hold a lease, not counting the bit that we may have set for a try? */
 bool arb_queue_leases(const struct gpuarb_client *c);
@@ -74,17 +74,17 @@ bool arb_queue_leases(const struct gpuarb_client *c);
 struct arb_decide_case arb_queue_case(const struct arb_task *t, uint32_t want);
 /* How many go before us that would fit. Fills in `ahead` and `rank`. */
 uint32_t arb_queue_ahead(struct arb_task *t);
-/* The first in order that is not blocked looks again: something is free, or stands no longer before it. */
+/* Wakes the first waiter that is not blocked, because something is free or because a waiter before it has gone. */
 void arb_queue_wake(struct gpuarb_client *c);
-/* The same, unless that is our own process: who saw a bit of ours that was not to stay may have hesitated for
- * it. */
+/* Wakes that waiter unless it is our own process: it may have waited because of our lease bit, which was set for an
+ * attempt only. */
 void arb_queue_wake_other(struct gpuarb_client *c);
-/* Do our two bits say what we said last? Somebody may have written garbage over them, and then others wait
- * for one who does not wait. A guess, unless it is asked under the admission lock. */
+/* Do our two bits still say what we wrote last? If another process has written garbage over them, others wait for a
+ * process that does not wait. Without the admission lock the answer is a guess. */
 bool arb_queue_bits_agree(const struct gpuarb_client *c);
-/* Makes them agree, with no lock held. */
+/* Writes our two bits again where they do not agree. The caller holds no lock. */
 void arb_queue_tidy(struct gpuarb_client *c);
-/* Those who should have gone, or let go, by now: are they still there? */
+/* Looks whether the waiter before us still lives or, where there is none, those that hold a lease. */
 void arb_queue_patrol(struct arb_task *t);
 
 #endif

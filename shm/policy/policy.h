@@ -57,8 +57,8 @@ uint64_t arb_policy_next_cap(
 	uint64_t usage, uint64_t cap, uint64_t grant, unsigned carryover_pct, uint64_t windows);
 
 /*
- * The same for one that stands in the queue at the boundary: what the turns of the others kept it from using
- * stays its own, up to ARB_SAVED_WINDOWS grants.
+ * The cap of an account whose client stands in the queue at the boundary: what it could not use because it was the turn
+ * of others is saved, up to ARB_SAVED_WINDOWS grants.
  */
 #define ARB_SAVED_WINDOWS 10
 uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint64_t windows);
@@ -82,17 +82,16 @@ static inline bool arb_policy_below(uint64_t usage, uint64_t outstanding, uint64
 	return arb_policy_before(usage + outstanding, cap);
 }
 
-/* One who waits. */
+/* A client that waits for its turn. */
 struct arb_candidate {
 	uint32_t priority;
 	uint64_t rank_ppm; /* used / quota */
 	uint64_t since_ns;
-	bool silent; /* has not looked for so long that it may be stopped: a place kept for it would stay
-			empty */
+	bool silent; /* it has not looked for so long that it may be stopped: a place kept for it would stay empty */
 };
 
-/* Goes a before b? Who is silent comes last; whoever has waited longer than max_wait_ns goes first, the
- * longest wait foremost. */
+/* Does a go before b? A silent client comes last. A client that has waited longer than max_wait_ns comes first; of two
+ * such clients, the one with the longer wait. */
 bool arb_policy_goes_first(
 	const struct arb_candidate *a, const struct arb_candidate *b, uint64_t now_ns, uint64_t max_wait_ns);
 

@@ -56,7 +56,7 @@ int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
 	const struct gpuarb_promise *promise, uint64_t ticket, uint32_t me, struct arb_promises *all,
 	struct gpuarb_room *room);
 
-/* The dead are still counted until somebody cares. By one who holds no process lock. */
+/* Cleans up behind dead clients, which are counted until then. The caller holds no lock of its process. */
 void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules);
 
 /* The sentence about a promise that does not fit: -ENOSPC, or -E2BIG if it never would. */
@@ -65,7 +65,7 @@ int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_
 
 /* What the account has if its members ask for `bytes`: an administrator's word stands above theirs. */
 uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes);
-/* The same for a request. */
+/* What the account's request is if its members ask for `request_pct`, likewise. */
 unsigned arb_promise_request(const struct arb_control *control, const char *account, unsigned request_pct);
 
 /* An administrator's change of quotas: from begin, which refuses it if it would promise too much, to end
@@ -79,7 +79,7 @@ int arb_promise_change_begin(struct arb_promise_change *change, const char *dir,
 	const struct arb_control *control, const struct arb_control_copy *draft, struct gpuarb_error *err);
 void arb_promise_change_end(struct arb_promise_change *change);
 
-/* What may be promised of so much memory. */
+/* The bytes that may be promised of a GPU with `physical` bytes. */
 uint64_t arb_promise_limit(uint64_t physical, int64_t ratio_permille);
 
 #endif

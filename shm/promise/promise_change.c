@@ -25,8 +25,8 @@ static struct arb_promise_bounds bounds(
 }
 
 /*
- * Turns the list, as asked for by clients, into what the draft makes of it. An account that has more than
- * before, or NULL; *sum: what all have then.
+ * Replaces the quotas in the list, which clients asked for, by those of the draft. Returns an account whose quota is
+ * larger than before, or NULL; *sum: all quotas together.
  */
 static const struct arb_promised *raised(struct arb_promises *all, const struct arb_control *control,
 	const struct arb_control_copy *draft, uint64_t *sum)
@@ -51,7 +51,7 @@ static const struct arb_promised *raised(struct arb_promises *all, const struct 
 	return more;
 }
 
-/* The same of requests. */
+/* Does with requests what raised() does with quotas. */
 static const struct arb_promised *raised_request(struct arb_promises *all, const struct arb_control *control,
 	const struct arb_control_copy *draft, unsigned *sum)
 {

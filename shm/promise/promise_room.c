@@ -32,7 +32,7 @@ unsigned arb_promise_request(const struct arb_control *control, const char *acco
 	return set ? (unsigned)limit.request_pct : request_pct;
 }
 
-/* The same sum for requests: all of the GPU's time is what there is. */
+/* Adds up the requests of all other accounts, against all of the GPU's time. */
 static void add_up_requests(
 	const struct arb_promises *all, const char *account, uint64_t ticket, struct gpuarb_room *room)
 {
@@ -94,7 +94,7 @@ void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules)
 			arb_reclaim_slot(seg, i, rules, &what);
 }
 
-/* The same by a client, which must not sleep: -EBUSY if it should come again. */
+/* Cleans up behind the dead for a client, which must not sleep: -EBUSY if it should try again. */
 static int bury_now(struct arb_segment *seg, uint32_t me, const struct arb_rules *rules)
 {
 	int r = 0;

@@ -46,7 +46,7 @@ void cli_dir_exists(const char *dir);
 
 /* "program: sentence" on stderr, then exit(1). */
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
-/* The same for a mistake in what was typed: exit(2). */
+/* "program: sentence" on stderr for a mistake in what was typed, then exit(2). */
 __attribute__((noreturn, format(printf, 1, 2))) void die_usage(const char *format, ...);
 
 /* The directory of this program, without a slash at its end. */
@@ -55,7 +55,7 @@ void cli_own_directory(char *path, size_t size);
 /* The library to be preloaded: beside this program, as in a build directory, or where `make install` puts it.
  * Without one, ends with a sentence and the hint. */
 const char *cli_library(const char *hint);
-/* The same; NULL if there is none. */
+/* That library, or NULL if there is none. */
 const char *cli_library_find(void);
 /* Where it is inside a container, whatever it is called outside. */
 #define CLI_LIBRARY_INSIDE "/usr/lib/gpuarb/libgpuarb-preload.so"

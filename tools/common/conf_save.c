@@ -94,7 +94,7 @@ static int write_conf(const struct conf_save *s, const char *text)
 	if (fd < 0)
 		return -errno;
 	if (stat(s->path, &st) == 0) {
-		/* Who may not give it away keeps it: root's file does not become less protected by it. */
+		/* A user that may not give the file away keeps it; then it is writable by its owner alone. */
 		if (fchown(fd, st.st_uid, st.st_gid) != 0)
 			st.st_mode &= ~(mode_t)0022;
 		fchmod(fd, st.st_mode & 07777);

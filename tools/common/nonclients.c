@@ -117,7 +117,7 @@ void nonclients_tell(const char *dir, const char *gpu, const struct nonclients *
 {
 	struct gpuarb_error err;
 
-	/* Who may not write there is no administrator: others will say it. */
+	/* Fails for a user that may not write there; the watchdog or a client will tell then. */
 	if (found->by)
 		gpuarb_control_foreign(dir, gpu, found->used,
 			found->by == NONCLIENTS_BY_PROCESS ? &found->bytes : NULL, &err);

@@ -38,7 +38,7 @@ struct top_cell *top_grid_at(const struct top_grid *grid, int y, int x);
 
 /* Text of others, escaped, at most `room` columns, cut with an ellipsis. Returns the columns it took. */
 int top_grid_text(struct top_grid *grid, int y, int x, int room, unsigned style, const char *text);
-/* The same at the right of the room. */
+/* Text of others like top_grid_text, aligned to the right of the room. */
 void top_grid_right(struct top_grid *grid, int y, int x, int room, unsigned style, const char *text);
 /* Our own words, which hold no text of others unless it has been made safe. Returns the columns. */
 __attribute__((format(printf, 6, 7))) int top_grid_print(
@@ -51,7 +51,7 @@ void top_grid_bar(struct top_grid *grid, int y, int x, int room, unsigned style,
 /* One column a value, the newest at the right; values in thousandths. */
 void top_grid_spark(struct top_grid *grid, int y, int x, int room, unsigned style, const uint16_t *values,
 	unsigned count);
-/* The same over several lines, `y` being the upper one. */
+/* Plots values like top_grid_spark, over several lines; `y` is the upper one. */
 void top_grid_plot(struct top_grid *grid, int y, int x, int lines, int room, unsigned style,
 	const uint16_t *values, unsigned count);
 

@@ -37,7 +37,7 @@ static double weigh(const struct top_account *a, enum top_sort sort)
 	return 0;
 }
 
-/* Shares that differ by less than a point are the same: who comes first must not flicker. */
+/* Shares that differ by less than a point count as equal, so that the order of accounts does not flicker. */
 static int compare(const void *x, const void *y, void *argument)
 {
 	const struct top_row *a = x, *b = y;
