@@ -1,8 +1,8 @@
 #!/bin/bash
 # Deliberate mistakes in copies of the product, one at a time: how many seeds does the world need to find each?
 # mutations.sh DIRECTORY MAKE...: DIRECTORY gets the copies; MAKE is the command that builds build/world in one.
-# ONLY=pattern takes some of them, SEEDS (10000) and MINUTES (2) bound the search for each, AT_ONCE (one for each processor) run at a time; before,
-# the product as it is runs for BASE_SECONDS (40).
+# ONLY=pattern takes some of them, SEEDS (10000) and MINUTES (2) bound the search for each, AT_ONCE (one for each
+# processor) run at a time; before, the product as it is runs for BASE_SECONDS (40).
 # test/world/mutations/README.md says what a mutation looks like.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
