@@ -215,6 +215,18 @@ void world_gpu_thread_gone(struct world_thread *t)
 		gpu.spinner = NULL;
 }
 
+uint64_t world_gpu_memory(const struct world_process *p)
+{
+	for (unsigned i = 0; gpu.used && i < SIM_MAX_PROCS; i++)
+		if (gpu.slots[i] == p) {
+			const struct sim_account *a = &gpu.file->proc[i].dev[0];
+			uint64_t contexts = a->contexts * gpu.file->set.context_bytes;
+
+			return a->memory_bytes > contexts ? a->memory_bytes - contexts : 0;
+		}
+	return 0;
+}
+
 /* The kernel takes everything from one that has ended. */
 void world_gpu_ended(struct world_process *p)
 {

@@ -15,6 +15,9 @@ void world_gpu_fetch(const struct world_thread *t);
 void world_gpu_ended(struct world_process *p);
 void world_gpu_end(void);
 
+/* What a process has of the first GPU's memory, but for its contexts. */
+uint64_t world_gpu_memory(const struct world_process *p);
+
 /* Whether there is a GPU in this world at all. */
 bool world_gpu_used(void);
 

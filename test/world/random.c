@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "preload/process/device.h"
+#include "shm/client/client_state.h"
 #include "test/sim/device/model.h"
 #include "test/world/faults.h"
 #include "test/world/gpu.h"
@@ -34,6 +36,10 @@
 #define OVER_OF_RUN (1 / 25.0)
 #define SHORT_US    100
 
+/* The memory of accounts is looked at so often, in steps; and who has moved to another segment has told it by then. */
+#define MEMORY_STEPS 64
+#define MOVED_NS     (5 * WORLD_MS)
+
 #define PICK(...)                                                                                            \
 	world_chance_pick(&world.programs, (const uint64_t[]){__VA_ARGS__},                                  \
 		sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
@@ -50,6 +56,10 @@ static struct {
 	unsigned account_pct[8];
 	uint64_t account_mem_mb[8]; /* 0: no quota */
 	double longest_kernel_ms;
+	uint64_t steps;
+	struct {
+		uint64_t bytes, who, since_ns; /* what its members have, who they are, and since when */
+	} memory[8];
 } plan;
 
 static bool maybe(unsigned in)
@@ -207,6 +217,51 @@ static uint64_t most_memory(uint64_t most, uint64_t peak)
 	return peak > most ? peak : most;
 }
 
+/*
+ * An account has no more than its quota, by the GPU's own books. Where segments are replaced its members may be in two
+ * of them for a while, and bring along what they have: those in one segment have no more than before, once they have
+ * been there for MOVED_NS, if it is more than the quota.
+ */
+static void check_memory(unsigned a)
+{
+	const void *segment = NULL;
+	uint64_t sum = 0, who = 0;
+
+	for (unsigned i = 0; i < plan.n; i++)
+		for (unsigned k = 0;
+			plan.programs[i].account[7] == (char)('0' + a) && k < plan.programs[i].load.processes;
+			k++) {
+			const struct world_process *p = plan.programs[i].process[k];
+			const struct gpuarb_client *client =
+				p && p->alive && p->own ? p->own->devices[0].client : NULL;
+
+			if (!client || (faults.replaces && segment && client->seg.header != segment))
+				continue;
+			segment = client->seg.header;
+			who = (who ^ p->number ^ (uint64_t)(uintptr_t)segment) * 0x100000001b3ull;
+			sum += world_gpu_memory(p);
+		}
+	if (who != plan.memory[a].who) {
+		plan.memory[a].who = who;
+		plan.memory[a].since_ns = world.now_ns;
+	} else if (sum > plan.account_mem_mb[a] << 20 && sum > plan.memory[a].bytes &&
+		   (!faults.replaces || world.now_ns > plan.memory[a].since_ns + MOVED_NS)) {
+		world_fail("account%u has %llu bytes, its quota is %llu MiB", a, (unsigned long long)sum,
+			(unsigned long long)plan.account_mem_mb[a]);
+	}
+	plan.memory[a].bytes = sum;
+}
+
+static void step(void)
+{
+	judge_step();
+	if (plan.steps++ % MEMORY_STEPS || faults.changes || faults.garbles)
+		return;
+	for (unsigned a = 0; a < 8 && !world.failed; a++)
+		if (plan.account_mem_mb[a])
+			check_memory(a);
+}
+
 /* By how much bills may be above the GPU's books, in ns, besides a part of the work; negative: that is not judged. */
 static double over_allowed(double elapsed_ns)
 {
@@ -326,7 +381,7 @@ void random_world(uint64_t seed, unsigned programs, bool say)
 				plan.programs[i].core_pct, plan.programs[i].line);
 	}
 	faults_start(plan.end_ns, respawn);
-	world_run(plan.end_ns + 60 * WORLD_S, judge_step);
+	world_run(plan.end_ns + 60 * WORLD_S, step);
 	for (unsigned i = 0; say && i < plan.n; i++)
 		printf("program %u launched %llu, completed %llu, error %d %s\n", i,
 			(unsigned long long)plan.programs[i].result[0].launched,

@@ -28,6 +28,8 @@ struct client {
 	unsigned core_pct, priority, turn_us, think_us;
 	uint64_t mem_bytes;
 	uint64_t held;
+	const struct gpuarb_client
+		*in; /* with which it holds that; NULL: it has none, or is on its way elsewhere */
 	uint64_t entered, waited_most_ns;
 	bool stale; /* its segment was removed */
 	bool child; /* of a fork, with this of its parent's */
@@ -44,6 +46,7 @@ static struct {
 	unsigned n;
 	unsigned account_pct[ACCOUNTS];
 	uint64_t account_mem[ACCOUNTS];
+	uint64_t moved; /* clients that have brought their memory into another segment */
 } plan;
 
 static const char *const limits_files[ACCOUNTS] = {
@@ -109,6 +112,7 @@ static struct gpuarb_client *open_client(struct client *c)
 		!faults.garbles)
 		world_fail("open answered %d: %s", r, err.text);
 	c->held = 0;
+	c->in = r < 0 ? NULL : client;
 	return r < 0 ? NULL : client;
 }
 
@@ -120,22 +124,57 @@ static void join_anew(struct client *c, struct gpuarb_client *client)
 	c->stale = false;
 	world_does("joins anew", 0, 0);
 	gpuarb_client_leave(client, 0);
-	if (gpuarb_client_rejoin(client, false, &err) < 0)
+	c->in = NULL;
+	if (gpuarb_client_rejoin(client, false, &err) < 0) {
 		c->held = 0;
+		return;
+	}
+	c->in = client;
+	plan.moved++;
+}
+
+/* The segment that it is in knows of all that it holds. */
+static bool has_told(const struct client *c)
+{
+	return c->in && c->process && c->process->alive && c->in->guard->joined.v && !c->in->guard->carried;
+}
+
+/*
+ * Has just been given memory. Its account may be above the quota where a segment was replaced: its members may be in
+ * two of them, and bring along what they have. But no segment gives more than the quota allows with what it knows of.
+ */
+static void check_given(const struct client *c)
+{
+	uint64_t sum = 0;
+
+	if (!c->in || !c->mem_bytes || faults_limits_move() || faults.garbles)
+		return;
+	for (unsigned i = 0; i < plan.nclients; i++) {
+		const struct client *of = &plan.clients[i];
+
+		if (of == c || (of->account == c->account && c->account < ACCOUNTS && has_told(of) &&
+				       of->in->seg.header == c->in->seg.header))
+			sum += of->held;
+	}
+	if (sum > c->mem_bytes)
+		world_fail(
+			"account%u was given memory in a segment in which it has %llu bytes, its quota is %llu",
+			c->account, (unsigned long long)sum, (unsigned long long)c->mem_bytes);
 }
 
 static void use_memory(struct client *c, struct gpuarb_client *client)
 {
-	uint64_t bytes = 1 + below(c, 200000);
+	uint64_t bytes = 1 + below(c, 200000), moved = plan.moved;
 	int r;
 
 	if (c->held && below(c, 2)) {
 		bytes = 1 + below(c, c->held);
 		world_does("gives memory back", bytes, c->held);
+		c->held -= bytes;
 		r = expect("mem_release", gpuarb_client_mem_release(client, bytes),
 			faults.replaces ? MAY(-EINVAL) : NULL);
-		if (r == 0)
-			c->held -= bytes;
+		if (r < 0)
+			c->held += bytes;
 		return;
 	}
 	/* Often just what is left of the quota, or one byte more. */
@@ -143,8 +182,11 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 		bytes = c->mem_bytes - c->held + below(c, 2);
 	world_does("takes memory", bytes, c->held);
 	r = expect("mem_reserve", gpuarb_client_mem_reserve(client, bytes), MAY(-ENOMEM));
-	if (r == 0)
-		c->held += bytes;
+	if (r < 0)
+		return;
+	c->held += bytes;
+	if (moved == plan.moved)
+		check_given(c);
 }
 
 /* What is queued counts as if it had been used: nobody's quota is that large. */
@@ -194,6 +236,7 @@ static void fork_off(struct client *c, struct gpuarb_client *client)
 	*child = *c;
 	child->child = true;
 	child->held = 0;
+	child->in = NULL;
 	world_chance_seed(&child->chance, world_chance_next(&c->chance));
 	child->inherited = world_alloc_aligned(64, sizeof(*client));
 	world_does("forks", c->process->number, 0);
@@ -334,6 +377,7 @@ static void *run(void *argument)
 		if (below(c, 4) == 0)
 			world_process_exit();
 		world_does("closes", 0, 0);
+		c->in = NULL;
 		gpuarb_client_close(client);
 	}
 	return NULL;
@@ -343,6 +387,7 @@ static void start(struct client *c, uint64_t at_ns)
 {
 	c->process = world_process_new(plan.environment);
 	c->process->script = c;
+	c->in = NULL;
 	world_thread_new(c->process, "client", at_ns, run, c);
 }
 
