@@ -68,6 +68,9 @@ only 'ncurses\.h' tools/top/top_screen.c
 grep -rnE '\.timeout = [0-9]' --include='*.c' test &&
 	say "Criterion waits for ever after its own timeout: test/alarm.h is the deadline of each test"
 
+n=$(grep -c '^THRESHOLD(' preload/book/thresholds.def)
+[ "$n" -le 30 ] || say "the tracking core has $n thresholds, more than 30: derive one from another"
+
 for f in $(git ls-files '*.c' '*.h' 2>/dev/null); do
 	n=$(wc -l <"$f")
 	[ "$n" -le 600 ] || say "$f has $n lines: divide it"

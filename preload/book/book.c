@@ -66,7 +66,7 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 		others_below_slept(b, e->took_ns);
 	}
 	/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
-	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING && b->queue.bound_ns < QUEUE_MOST_NS &&
+	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING && b->queue.bound_ns < 5 * QUEUE_NS &&
 		!others_contended(b, e->now_ns))
 		b->queue.bound_ns += b->queue.bound_ns / 2;
 	if (is_check_due(b, e))

@@ -24,7 +24,7 @@ static bool are_short(const struct book *b, const struct book_event *e)
 {
 	const struct book_program *p = &b->program;
 
-	return (p->unwaited >= SHORT_RUN || p->run >= SHORT_RUN) && b->durations.mean_ns &&
+	return (p->unwaited >= 4 * CREDIT_LEAST || p->run >= 4 * CREDIT_LEAST) && b->durations.mean_ns &&
 	       b->durations.mean_ns < SHORT_NS && b->interval.call_ns < SHORT_NS &&
 	       p->apart_ns < 2 * SHORT_NS && !(e->facts & FACT_HOST_WORK);
 }
@@ -89,7 +89,7 @@ uint32_t credit_for(struct book *b, const struct book_event *e)
 		credit = watched(b, e);
 	else
 		credit = book_piece(b);
-	if (!b->others.watched && (e->call & CALL_PER_THREAD) && credit > CREDIT_PER_THREAD)
-		credit = (uint32_t)CREDIT_PER_THREAD;
+	if (!b->others.watched && (e->call & CALL_PER_THREAD) && credit > 2 * CREDIT_LEAST)
+		credit = 2 * (uint32_t)CREDIT_LEAST;
 	return up_to_the_last(b, e, credit);
 }

@@ -119,8 +119,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 	} else if (b->others.stalls) {
 		/* Perhaps it has waited for a partner; perhaps it is just long. It teaches twice of what was known at
 		 * most: one that is long each time is soon known to be, one that waits now and then is not. And no more
-		 * than half a second, so that one that waits for a partner that has died is soon seen to. */
-		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, 5 * OUTLAST_NS));
+		 * than so much, so that one that waits for a partner that has died is soon seen to. */
+		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, TEACH_MOST_NS));
 		queue_widen(b, f->launches, now);
 	} else if (f->expected_ns && others_contended(b, now) &&
 		   others_waited(b, took, f->expected_ns, now, alternates)) {

@@ -4,9 +4,6 @@
 
 enum { WHY_IDLE, WHY_GAPS, WHY_STALLED };
 
-/* A rest that is longer tells nothing about those to come. */
-#define APART_MOST_NS (50 * MS)
-
 uint64_t interval_calls(const struct book *b, const struct book_event *e)
 {
 	return e->calls - b->interval.calls_before;
@@ -27,7 +24,8 @@ void interval_begin(struct book *b, const struct book_event *e)
 	struct book_interval *i = &b->interval;
 	uint64_t now = e->now_ns, apart = now - i->begin_ns;
 
-	i->apart_ns += ((int64_t)(apart < APART_MOST_NS ? apart : APART_MOST_NS) - i->apart_ns) / 8;
+	/* A rest that is longer tells nothing about those to come. */
+	i->apart_ns += ((int64_t)(apart < ALONE_NS ? apart : ALONE_NS) - i->apart_ns) / 8;
 	i->begin_ns = now;
 	/* What is still queued, because it waited for a partner, has made no progress by our coming back. */
 	if (!b->queue.count)
@@ -53,8 +51,8 @@ void interval_learn_gap(struct book *b, uint64_t now)
 	if (!i->gap_open)
 		return;
 	i->gap_open = false;
-	if (gap > 4 * KEEP_GAP_NS)
-		gap = 4 * KEEP_GAP_NS;
+	if (gap > 4 * QUICK_NS)
+		gap = 4 * QUICK_NS;
 	i->gap_ns = i->gap_ns ? (7 * i->gap_ns + gap) / 8 : gap;
 }
 
@@ -119,7 +117,7 @@ static uint64_t keep(const struct book *b)
 {
 	const struct book_interval *i = &b->interval;
 
-	return b->others.turns && b->state == BOOK_RUNNING && i->gap_ns && i->gap_ns < KEEP_GAP_NS
+	return b->others.turns && b->state == BOOK_RUNNING && i->gap_ns && i->gap_ns < QUICK_NS
 		       ? 2 * i->gap_ns + KEEP_NS
 		       : 0;
 }

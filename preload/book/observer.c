@@ -20,7 +20,7 @@ bool observer_may_ask(const struct book *b, const struct book_event *e, bool ane
 /* It can be foreseen which launch is the last, so that it is asked for but once. */
 static bool is_cheap(const struct book *b, const struct book_event *e)
 {
-	return b->interval.regular && !b->others.turns && b->program.unwaited >= SHORT_RUN / 2 &&
+	return b->interval.regular && !b->others.turns && b->program.unwaited >= 2 * CREDIT_LEAST &&
 	       interval_is_rare(b, e);
 }
 
@@ -149,7 +149,7 @@ struct book_action observer_timer(struct book *b, const struct book_event *e)
 		observer_may_ask(b, e, true))
 		return (struct book_action){.what = ACT_CALLBACK, .step = STEP_CALLBACK, .n = 1};
 	if (book_is_in(b) && is_set(b))
-		at = o->set_ns + DEAF_NS > now ? o->set_ns + DEAF_NS : now + MS;
+		at = o->set_ns + ALONE_NS > now ? o->set_ns + ALONE_NS : now + MS;
 	else if (unforeseen && affordable && !known && !b->interval.regular && at > begin + LONG_NS)
 		at = begin + LONG_NS;
 	else if (unforeseen && affordable && o->next_ns > now && at > o->next_ns)

@@ -24,7 +24,7 @@ bool others_waited(struct book *b, uint64_t took_ns, uint64_t expected_ns, uint6
 	 * bounded not every launch has a fence. */
 	if (o->turns || !o->others || took_ns < WAITED_MORE_NS + (o->others + 2) * expected_ns)
 		return false;
-	if (now - o->waits_ns > WAITED_SPAN_NS) {
+	if (now - o->waits_ns > 5 * CONTENDED_NS) {
 		o->waits_ns = now;
 		o->waits = 0;
 		o->waits_all_ns = 0;
@@ -101,7 +101,7 @@ static void watch(struct book *b, const struct book_status *s, uint64_t now)
 		o->contended_ns = now;
 	if (s->above_present && !o->below_ns) {
 		o->below_ns = QUEUE_BELOW_NS;
-		o->below_late_ns = SLEEP_LATE_NS / 2;
+		o->below_late_ns = QUEUE_BELOW_MOST_NS / 4;
 	}
 	o->gated = s->gated;
 	o->above = s->above_present;
@@ -168,7 +168,7 @@ static void learn_below(struct book_others *o, uint64_t now)
 
 	if (lost > all * BELOW_LOST_PER_MILLE) {
 		o->below_tried_ns = o->below_ns;
-		o->below_until_ns = now + WAITED_SPAN_NS;
+		o->below_until_ns = now + 5 * CONTENDED_NS;
 		o->below_ns += o->below_ns / 2;
 	} else if (lost * 4 < all * BELOW_LOST_PER_MILLE) {
 		uint64_t less = o->below_ns - o->below_ns / 16;
@@ -216,17 +216,17 @@ void others_below_slept(struct book *b, uint64_t late_ns)
 		*late += (late_ns - *late) / 4;
 	else
 		*late -= (*late - late_ns) / 32;
-	if (*late < SLEEP_LATE_NS / 32)
-		*late = SLEEP_LATE_NS / 32;
-	if (*late > SLEEP_LATE_NS)
-		*late = SLEEP_LATE_NS;
+	if (*late < QUEUE_BELOW_MOST_NS / 64)
+		*late = QUEUE_BELOW_MOST_NS / 64;
+	if (*late > QUEUE_BELOW_MOST_NS / 2)
+		*late = QUEUE_BELOW_MOST_NS / 2;
 }
 
 uint64_t others_below_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns)
 {
 	uint64_t late = b->others.below_late_ns;
 
-	if (!b->others.above || b->state != BOOK_RUNNING || now > due_ns + SLEEP_LATE_NS)
+	if (!b->others.above || b->state != BOOK_RUNNING || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
 		return otherwise_ns;
 	return due_ns > now + late ? due_ns - now - late : 0;
 }

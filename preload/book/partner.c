@@ -8,9 +8,6 @@
  */
 #include "preload/book/parts.h"
 
-/* After a wait, so many kernels in a row take less than this part of it. */
-enum { SHORTS = 8, SHORTER = 8 };
-
 static uint64_t begun(const struct book *b, const struct book_fence *f)
 {
 	return f->begun_ns > b->partner.before_ns ? f->begun_ns : b->partner.before_ns;
@@ -22,7 +19,7 @@ static uint64_t begun(const struct book *b, const struct book_fence *f)
  */
 static bool is_believed(const struct book_partner *p)
 {
-	return p->length_ns && (p->shorts >= SHORTS || !p->once);
+	return p->length_ns && (p->shorts >= PARTNER_SHORTS || !p->once);
 }
 
 /* Kernels in several streams of one process share the GPU, and take longer for that. */
@@ -47,12 +44,12 @@ bool partner_waits(struct book *b, uint64_t now)
 	if (f->recorded_ns != p->fence_ns) {
 		/* The one before it has ended at the latest measured end. */
 		p->before_ns = b->queue.last_end_ns;
-		if (now < begun(b, f) + 2 * f->expected_ns + STALL_NS)
+		if (now < begun(b, f) + 2 * f->expected_ns + LONG_NS)
 			return false;
 		p->fence_ns = f->recorded_ns;
 		p->window_end_ns = b->others.window_end_ns;
 		p->believed = is_believed(p);
-		p->once |= p->believed && p->shorts < SHORTS;
+		p->once |= p->believed && p->shorts < PARTNER_SHORTS;
 	}
 	return p->believed;
 }
@@ -67,7 +64,7 @@ bool partner_passed(struct book *b, const struct book_fence *f, uint64_t end, ui
 	struct book_partner *p = &b->partner;
 
 	if (!p->fence_ns || f->recorded_ns != p->fence_ns) {
-		p->shorts += took_ns < p->length_ns / SHORTER;
+		p->shorts += took_ns < p->length_ns / PARTNER_SHORTS;
 		return false;
 	}
 	p->fence_ns = p->length_ns = 0;

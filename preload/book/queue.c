@@ -7,7 +7,7 @@ static uint64_t bound(const struct book *b, uint64_t now)
 	if (b->others.above)
 		return b->others.below_ns;
 	if (b->others.lent)
-		return QUEUE_LENT_NS;
+		return QUEUE_NS / 2; /* whoever has a request waits for what is queued */
 	return others_contended(b, now) ? QUEUE_CONTENDED_NS : b->queue.bound_ns;
 }
 
@@ -86,7 +86,8 @@ uint64_t queue_patience(const struct book *b, uint64_t now)
 
 static bool is_stuck(const struct book *b, const struct book_event *e)
 {
-	uint64_t longest = b->queue.least ? STUCK_KNOWN_NS : STUCK_SOON_NS;
+	/* Where that was seen to happen: twice what a whole queue takes. */
+	uint64_t longest = b->queue.least ? 2 * QUEUE_NS : STUCK_SOON_NS;
 
 	if (e->now_ns <= b->queue.progress_ns + longest)
 		return false;
