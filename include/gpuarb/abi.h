@@ -276,7 +276,8 @@ struct arb_slot {
 	/* For people. Written by the holder of byte i. */
 	arb_u64 throttled_ns; /* time spent refused at the gate */
 	arb_u64 waited_ns;    /* time spent in the queue */
-	arb_u64 enters;       /* stays in the set; several in one turn count once */
+	arb_u64 estimated_ns; /* of its time in the set, what no event of the GPU measured; a stale value is an old count */
+	arb_u64 enters; /* stays in the set; several in one turn count once */
 	arb_u64 joined_ns;
 	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
 	arb_u64 pid_ns;     /* inode of the PID namespace */

@@ -171,6 +171,9 @@ GPUARB_API void gpuarb_client_outlasts(struct gpuarb_client *client, bool outlas
  */
 GPUARB_API void gpuarb_client_stalls(struct gpuarb_client *client, bool stalls);
 
+/* So much more of this client's time in the running set was estimated: no event of the GPU says when the work ended. */
+GPUARB_API void gpuarb_client_estimated(struct gpuarb_client *client, uint64_t ns);
+
 /* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
 GPUARB_API void gpuarb_client_cancel(struct gpuarb_client *client);
 

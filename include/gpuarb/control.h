@@ -158,6 +158,8 @@ struct gpuarb_view_client {
 	unsigned adm_leases;
 	uint64_t adm_granted, adm_refused;
 	uint64_t used_now_ns; /* used_ns counted on to this moment */
+	/* How long it was in the running set, and how much of that was estimated, not measured by the GPU's events. */
+	uint64_t in_set_ns, estimated_ns;
 };
 
 #define GPUARB_VIEW_STARTS 32

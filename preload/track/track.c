@@ -89,6 +89,10 @@ static void publish(struct track *t)
 		t->outlasts = b->others.outlasts;
 		gpuarb_client_outlasts(t->device->client, t->outlasts);
 	}
+	if (t->estimated_ns != b->interval.estimated_ns) {
+		gpuarb_client_estimated(t->device->client, b->interval.estimated_ns - t->estimated_ns);
+		t->estimated_ns = b->interval.estimated_ns;
+	}
 	if (t->stalls != b->others.stalls) {
 		t->stalls = b->others.stalls;
 		gpuarb_client_stalls(t->device->client, t->stalls);

@@ -100,6 +100,7 @@ struct track {
 	CUcontext callback_ctx; /* in which the last one was asked for */
 
 	bool outlasts, stalls;                             /* as the segment was told */
+	uint64_t estimated_ns;                             /* the same */
 	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary */
 
 	/* Where work can be: streams.c. */

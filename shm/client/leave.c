@@ -80,3 +80,13 @@ void gpuarb_client_close(struct gpuarb_client *c)
 	free(c->conf);
 	free(c);
 }
+
+void gpuarb_client_estimated(struct gpuarb_client *c, uint64_t ns)
+{
+	arb_u64 *estimated = &arb_client_slot(c)->estimated_ns;
+
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		arb_store64(estimated, arb_load64(estimated) + ns);
+	arb_lock_give(&c->guard->lock);
+}

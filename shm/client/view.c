@@ -212,6 +212,10 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 			(arb_running_usage(&v->seg, &m->ahead, i) - arb_load64(&s->base)) / ARB_TICKS_PER_NS;
 		to->throttled_ns = arb_load64(&s->throttled_ns);
 		to->waited_ns = arb_load64(&s->waited_ns);
+		to->estimated_ns = arb_load64(&s->estimated_ns);
+		to->in_set_ns =
+			(arb_running_wall_at(&v->seg, run, i, run->busy) - arb_load64(&s->wall_base)) /
+			ARB_TICKS_PER_NS;
 		to->wait_since_ns = arb_load64(&s->wait_since_ns);
 		to->mem_bytes = arb_load64(&s->mem_now);
 		to->turn_since_ns = m->rules.policy == ARB_POLICY_MEMORY ? arb_load64(&s->turn_since_ns) : 0;

@@ -286,6 +286,7 @@ void arb_slot_fill(
 	arb_store64(&s->rank_ppm, 0);
 	arb_store64(&s->throttled_ns, 0);
 	arb_store64(&s->waited_ns, 0);
+	arb_store64(&s->estimated_ns, 0);
 	arb_store64(&s->enters, 0);
 	arb_store32(&s->adm_want, 0);
 	arb_store32(&s->adm_leases, 0);

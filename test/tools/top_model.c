@@ -220,6 +220,20 @@ Test(model, a_wait_that_goes_on_counts_already)
 	w_free(g);
 }
 
+Test(model, what_was_estimated_is_not_measured)
+{
+	struct top_gpu *g = w_busy_gpu(20);
+	const struct top_account *batch = top_gpu_account(g, "batch");
+
+	cr_assert_eq(batch->estimated_ns, batch->in_set_ns / 50);
+	cr_assert_float_eq(top_measured_percent(batch->in_set_ns, batch->estimated_ns), 98, 1e-6);
+	cr_assert_eq(top_measured_percent(0, 0), -1);
+	cr_assert_eq(top_measured_percent(1000, 0), 100);
+	/* Read while both grow. */
+	cr_assert_eq(top_measured_percent(1000, 1001), 0);
+	w_free(g);
+}
+
 Test(model, an_account_is_as_lively_as_its_liveliest_process)
 {
 	struct top_gpu *g = w_busy_gpu(20);

@@ -55,16 +55,16 @@ static const struct field account_fields[] = {{"name", "s"}, {"state", "s"}, {"a
 	{"share_1s_percent", "r?"}, {"share_10s_percent", "r?"}, {"share_60s_percent", "r?"},
 	{"history_percent", "a"}, {"used_ns", "i"}, {"window_used_ns", "i"}, {"window_left_ns", "i"},
 	{"debt_ns", "i"}, {"borrowed_ns", "i"}, {"throttled_ns", "i"}, {"waited_ns", "i"},
-	{"queue_position", "i?"}, {"waiting_ms", "i?"}, {"priority", "i"}, {"memory", "o"},
-	{"processes", "a"}, {NULL, NULL}};
+	{"measured_percent", "r?"}, {"queue_position", "i?"}, {"waiting_ms", "i?"}, {"priority", "i"},
+	{"memory", "o"}, {"processes", "a"}, {NULL, NULL}};
 static const struct field process_fields[] = {{"slot", "i"}, {"generation", "i"}, {"pid", "i"},
 	{"host_pid", "i?"}, {"pid_namespace", "i"}, {"uid", "i"}, {"command", "s"}, {"container", "s?"},
 	{"state", "s"}, {"share_percent", "r?"}, {"priority", "i"}, {"used_ns", "i"}, {"throttled_ns", "i"},
-	{"waited_ns", "i"}, {"queue_position", "i?"}, {"waiting_ms", "i?"}, {"memory_bytes", "i"},
-	{"memory_turn_ms", "i?"}, {"admission_class", "s?"}, {"leases", "i"}, {"leases_granted", "i"},
-	{"leases_refused", "i"}, {"enters", "i"}, {"evictions", "i"}, {"age_ms", "i?"},
-	{"heartbeat_age_ms", "i?"}, {"calls_seen", "o"}, {"routes_past", "o"}, {"calls_in_no_table", "s?"},
-	{NULL, NULL}};
+	{"waited_ns", "i"}, {"measured_percent", "r?"}, {"queue_position", "i?"}, {"waiting_ms", "i?"},
+	{"memory_bytes", "i"}, {"memory_turn_ms", "i?"}, {"admission_class", "s?"}, {"leases", "i"},
+	{"leases_granted", "i"}, {"leases_refused", "i"}, {"enters", "i"}, {"evictions", "i"},
+	{"age_ms", "i?"}, {"heartbeat_age_ms", "i?"}, {"calls_seen", "o"}, {"routes_past", "o"},
+	{"calls_in_no_table", "s?"}, {NULL, NULL}};
 
 static bool is_type(const json_t *value, const char *type)
 {
@@ -362,6 +362,12 @@ Test(out, metrics_say_what_is_so)
 	expect_line(text, "gpuarb_process_throttled_seconds_total{" GPU
 			  ",account=\"batch\",process=\"2.7\",pid=\"4002\",command=\"ffmpeg\",container=\"\"}"
 			  " 1.500000000");
+	expect_line(text, "gpuarb_process_running_seconds_total{" GPU
+			  ",account=\"batch\",process=\"2.7\",pid=\"4002\",command=\"ffmpeg\",container=\"\"}"
+			  " 24.975000000");
+	expect_line(text, "gpuarb_process_estimated_seconds_total{" GPU
+			  ",account=\"batch\",process=\"2.7\",pid=\"4002\",command=\"ffmpeg\",container=\"\"}"
+			  " 0.499500000");
 	expect_line(text, "gpuarb_process_calls_total{" GPU
 			  ",account=\"batch\",process=\"2.7\",pid=\"4002\",command=\"ffmpeg\",container=\"\","
 			  "class=\"launches\"} 1200");

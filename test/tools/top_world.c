@@ -44,6 +44,8 @@ static void add_client(struct gpuarb_picture *p, const struct w_account *a, unsi
 	c->wait_since_ns = c->waiting ? p->now_ns - 12000000 : 0;
 	c->used_ns = c->used_now_ns = p->accounts[account].used_ns / a->clients;
 	c->throttled_ns = a->reason == ARB_REASON_QUOTA ? 1500000000 : 0;
+	c->in_set_ns = c->used_ns;
+	c->estimated_ns = c->used_ns / 50;
 	c->mem_bytes = a->mem_used / a->clients;
 	c->joined_ns = W_START;
 	c->adm_waiting = a->reason == ARB_REASON_PRESSURE;

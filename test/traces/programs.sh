@@ -113,5 +113,22 @@ grep -q " debug preload: .*: a call asks to launch work: enter the running set \
 lines=$(grep -c " debug " "$work/err")
 [ "$lines" -le 600 ] || say "debug says $lines lines"
 
+# Bursts that nobody waits for: the ends of some are estimated, which the segment knows and gpuarb-top says.
+"$build/gpuarb-run" --sim --account bursts -- "$build/simload" -k 20 -d 60 -p burst -b 200:3000 >/dev/null 2>&1 &
+load=$!
+tries=0
+until "$build/gpuarb-top" --json 2>/dev/null | grep -q '"measured_percent": [1-9][0-9]*\.[0-9]*[1-9],'; do
+	tries=$((tries + 1))
+	[ $tries -le 100 ] || {
+		say "nothing of unwaited bursts is estimated, or all of it"
+		break
+	}
+	sleep 0.1
+done
+"$build/gpuarb-top" --explain bursts | grep -q "percent of its bill was measured by the GPU's events" ||
+	say "gpuarb-top --explain does not say what was measured: $("$build/gpuarb-top" --explain bursts | head -n 5)"
+kill "$load"
+wait "$load" 2>/dev/null
+
 [ "$bad" = 0 ] || exit 1
 echo "traces: recorded by programs that fork, exec, close all, move and are killed; each is decided the same again"

@@ -10,7 +10,7 @@ $(BUILD)/test/trace_program: $(BUILD)/obj/test/traces/trace_program.o | $(SIM)/l
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -lpthread -ldl -lm
 
 .PHONY: check-traces
-check-traces: $(BUILD)/test/trace_program $(BUILD)/gpuarb-run $(BUILD)/gpuarb-replay $(PRELOAD) ## what programs record, and what the world's cases recorded, is decided the same again
+check-traces: $(BUILD)/test/trace_program $(BUILD)/simload $(BUILD)/gpuarb-top $(BUILD)/gpuarb-run $(BUILD)/gpuarb-replay $(PRELOAD) ## what programs record, and what the world's cases recorded, is decided the same again
 	@test/traces/corpus.sh $(BUILD) $(TRACES)
 	@test/traces/programs.sh $(BUILD)
 

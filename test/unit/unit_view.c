@@ -46,6 +46,34 @@ Test(view, time_goes_on_between_transitions)
 	gpuarb_client_close(c);
 }
 
+/* Beside another it is billed for half of its time in the set; what was estimated is a part of that time. */
+Test(view, what_was_estimated_is_shown_beside_the_time_in_the_set)
+{
+	struct gpuarb_client *c = u_client("web", 100), *other = u_client("other", 100);
+
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
+	u_clock_ns += 50 * MS;
+	cr_assert_eq(gpuarb_client_leave(other, 0), 0);
+	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
+	gpuarb_client_estimated(c, 3 * MS);
+	gpuarb_client_estimated(c, 4 * MS);
+	look("web");
+	cr_assert_eq(picture.clients[0].estimated_ns, 7 * MS);
+	cr_assert_eq(picture.clients[0].in_set_ns, 50 * MS);
+	cr_assert_eq(picture.clients[0].used_ns, 25 * MS);
+	cr_assert_eq(picture.clients[1].estimated_ns, 0);
+	gpuarb_client_close(c);
+	/* The next one in its slot begins anew. */
+	c = u_client("web", 100);
+	look("web");
+	cr_assert_eq(picture.nclients, 2);
+	cr_assert_eq(picture.clients[0].estimated_ns, 0);
+	cr_assert_eq(picture.clients[0].in_set_ns, 0);
+	gpuarb_client_close(other);
+	gpuarb_client_close(c);
+}
+
 Test(view, an_account_that_did_not_roll_is_shown_as_if_it_had)
 {
 	struct gpuarb_client *c = u_client("web", 20), *other = u_client("other", 100);

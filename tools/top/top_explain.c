@@ -284,6 +284,13 @@ static void say_shares(const struct story *s)
 	if (any)
 		fprintf(s->to, "; the GPU was busy for %s percent of the last second.\n",
 			top_text_share(s->gpu->share[0].value, text, sizeof(text)));
+	if (a->in_set_ns && !a->estimated_ns)
+		fputs("  All of its bill was measured by the GPU's events.\n", s->to);
+	else if (a->in_set_ns)
+		fprintf(s->to,
+			"  %s percent of its bill was measured by the GPU's events; the rest is estimated.\n",
+			top_text_share(top_measured_percent(a->in_set_ns, a->estimated_ns) / 100, text,
+				sizeof(text)));
 	/* It could have more, and nobody holds it back. */
 	if (a->share[0].known && a->processes && a->state != TOP_THROTTLED && !a->waiting &&
 		!a->admission_waiting && !held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&

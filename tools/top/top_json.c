@@ -44,6 +44,13 @@ static json_t *share(const struct top_share *s)
 	return s->known ? percent(100 * s->value) : json_null();
 }
 
+static json_t *measured(uint64_t in_set_ns, uint64_t estimated_ns)
+{
+	double value = top_measured_percent(in_set_ns, estimated_ns);
+
+	return value < 0 ? json_null() : percent(value);
+}
+
 static json_t *elapsed_ms(uint64_t since_ns, uint64_t now_ns)
 {
 	return since_ns && since_ns < now_ns ? number((now_ns - since_ns) / 1000000) : json_null();
@@ -83,6 +90,7 @@ static json_t *process(const struct top_gpu *g, unsigned i)
 	set(o, "used_ns", number(c->used_ns));
 	set(o, "throttled_ns", number(top_client_throttled_ns(g, c)));
 	set(o, "waited_ns", number(c->waited_ns));
+	set(o, "measured_percent", measured(c->in_set_ns, c->estimated_ns));
 	set(o, "queue_position", number_or_null(c->queue_place));
 	set(o, "waiting_ms", elapsed_ms(top_client_wait_since_ns(c), now));
 	set(o, "admission_class", text_or_null(c->adm_class));
@@ -125,6 +133,7 @@ static json_t *account(const struct top_gpu *g, const struct top_account *a)
 	set(o, "borrowed_ns", number(a->now.borrowed_ns));
 	set(o, "throttled_ns", number(a->throttled_ns));
 	set(o, "waited_ns", number(a->waited_ns));
+	set(o, "measured_percent", measured(a->in_set_ns, a->estimated_ns));
 	set(o, "queue_position", number_or_null(a->queue_place));
 	set(o, "waiting_ms", elapsed_ms(a->wait_since_ns, g->picture->now_ns));
 	set(o, "priority", number(a->priority));

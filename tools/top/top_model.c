@@ -232,6 +232,14 @@ static uint64_t throttled_since(const struct top_gpu *g, const struct gpuarb_vie
 		       : 0;
 }
 
+double top_measured_percent(uint64_t in_set_ns, uint64_t estimated_ns)
+{
+	if (!in_set_ns)
+		return -1;
+	/* Both are read while they grow. */
+	return estimated_ns < in_set_ns ? 100 - 100 * (double)estimated_ns / (double)in_set_ns : 0;
+}
+
 uint64_t top_client_throttled_ns(const struct top_gpu *g, const struct gpuarb_view_client *c)
 {
 	uint64_t since = throttled_since(g, c), now = g->picture->now_ns;
@@ -302,6 +310,8 @@ static void add_client(struct top_gpu *g, struct top_account *a, const struct gp
 	a->admission_waiting += c->adm_waiting;
 	a->throttled_ns += top_client_throttled_ns(g, c);
 	a->waited_ns += c->waited_ns;
+	a->in_set_ns += c->in_set_ns;
+	a->estimated_ns += c->estimated_ns;
 }
 
 static void take_clients(struct top_gpu *g, const struct gpuarb_picture *p)
@@ -312,7 +322,7 @@ static void take_clients(struct top_gpu *g, const struct gpuarb_picture *p)
 		a->state = TOP_GONE;
 		a->processes = a->running = a->waiting = a->admission_waiting = a->queue_place = a->priority =
 			0;
-		a->throttled_ns = a->waited_ns = a->wait_since_ns = 0;
+		a->throttled_ns = a->waited_ns = a->wait_since_ns = a->in_set_ns = a->estimated_ns = 0;
 		a->command = a->container = NULL;
 	}
 	for (unsigned i = 0; i < p->nclients; i++) {

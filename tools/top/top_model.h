@@ -67,7 +67,7 @@ struct top_account {
 	unsigned processes, running, waiting;
 	unsigned queue_place; /* of the first in the queue; 0: none waits */
 	unsigned priority;
-	uint64_t throttled_ns, waited_ns;
+	uint64_t throttled_ns, waited_ns, in_set_ns, estimated_ns;
 	uint64_t wait_since_ns; /* of the longest wait; 0: none */
 	unsigned admission_waiting;
 	const char *command, *container; /* if all have the same; else NULL */
@@ -134,6 +134,8 @@ struct top_account *top_gpu_owner(const struct top_gpu *gpu, const struct gpuarb
 /* Since when a client waits for its turn, for memory or to be admitted; 0: it does not. */
 uint64_t top_client_wait_since_ns(const struct gpuarb_view_client *client);
 /* How long a client has been refused for quota, with what is still going on. */
+/* Percent of a bill that was measured by the GPU's events; -1: there is none yet. */
+double top_measured_percent(uint64_t in_set_ns, uint64_t estimated_ns);
 uint64_t top_client_throttled_ns(const struct top_gpu *gpu, const struct gpuarb_view_client *client);
 /* The limits of the active accounts that have one, added up. */
 uint64_t top_gpu_limits_ppm(const struct top_gpu *gpu);

@@ -338,6 +338,11 @@ static void process_metrics(const struct out *o)
 		"Time refused at its gate because the quota was used up.", SECONDS, FIELD(throttled_ns));
 	process_family(o, "gpuarb_process_waited_seconds_total", "counter", "Time spent in the queue.",
 		SECONDS, FIELD(waited_ns));
+	process_family(o, "gpuarb_process_running_seconds_total", "counter",
+		"Time in the running set, with work on the GPU.", SECONDS, FIELD(in_set_ns));
+	process_family(o, "gpuarb_process_estimated_seconds_total", "counter",
+		"Of that, what was estimated: no event of the GPU measured when its work ended.", SECONDS,
+		FIELD(estimated_ns));
 	process_family(o, "gpuarb_process_enters_total", "counter", "How often it entered the running set.",
 		COUNT, FIELD(enters));
 	process_family(o, "gpuarb_process_evictions_total", "counter",
