@@ -47,7 +47,7 @@ static void check(const struct options *o, const char *name, const char *value)
 	if (gpuarb_keys[key].scope == ARB_SCOPE_GPU && target)
 		die_usage("%s is a setting of the GPU and cannot go with %s; limits of an account are core, "
 			  "mem, "
-			  "priority, request and weight",
+			  "priority, request, weight and members",
 			name, target);
 	if (*value && gpuarb_config_parse(key, value,
 			      o->account ? o->account

@@ -34,6 +34,10 @@ static unsigned show_set(const struct gpuarb_config *config, const char *account
 			printf(" request=%lld", (long long)limit->request_pct);
 		if (limit->set & ARB_LIMIT_WEIGHT)
 			printf(" weight=%lld", (long long)limit->weight);
+		if (limit->set & ARB_LIMIT_MEMBERS) {
+			gpuarb_config_format(ARB_KEY_MEMBERS, limit->members, text, sizeof(text));
+			printf(" members=%s", text);
+		}
 		printf("\n");
 	}
 	return shown;

@@ -322,7 +322,10 @@ struct arb_account {
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
 	arb_u32 request_ppm;   /* the request in force, for those who add up: a hint */
 	arb_u32 weight;        /* the weight in force, 0: the default: a hint */
-	arb_u64 pad[2];
+	/* Whose it is (arb_owner_of), 0: nobody's. By the holder of the directory byte; one who dies before it stored
+	 * it leaves it to the next who joins. */
+	arb_u64 owner;
+	arb_u64 pad;
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
@@ -478,7 +481,8 @@ struct arb_limit {
 	arb_u64 set;         /* ARB_LIMIT_* */
 	arb_u64 request_pct; /* valid if ARB_LIMIT_REQUEST is in set */
 	arb_u64 weight;      /* valid if ARB_LIMIT_WEIGHT is in set */
-	arb_u64 pad[2];
+	arb_u64 members; /* valid if ARB_LIMIT_MEMBERS is in set: who else may join (shm/base/members.h) */
+	arb_u64 pad;
 } __attribute__((aligned(ARB_LINE)));
 
 /* A class of tasks. Without a name the place is free; an index means the same class as long as it exists. */
@@ -498,6 +502,7 @@ struct arb_class {
 #define ARB_LIMIT_PRIORITY 4u
 #define ARB_LIMIT_REQUEST  8u
 #define ARB_LIMIT_WEIGHT   16u
+#define ARB_LIMIT_MEMBERS  32u
 
 #define ARB_PPM               1000000u /* quotas are in parts per million */
 #define ARB_SHARE_WEIGHT      100u     /* of an account that says nothing */

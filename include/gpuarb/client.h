@@ -248,6 +248,8 @@ GPUARB_API bool gpuarb_client_mem_driver_refused(
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* The sentence about the last -EDQUOT: who has what. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
+/* NULL; or whose the account is that it asked for and did not get, and in `name` the one that it has instead. */
+GPUARB_API const char *gpuarb_client_turned_away(struct gpuarb_client *client, char *name, size_t size);
 /*
  * What the driver says is in use of the GPU, by clients or not: from it those who take turns at the memory know
  * what others have. Due where the policy is memory, at most ten times a second.

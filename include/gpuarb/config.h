@@ -32,7 +32,8 @@ enum arb_key_kind {
 	ARB_KIND_BYTES,
 	ARB_KIND_RATIO,
 	ARB_KIND_MODE,
-	ARB_KIND_GROUP
+	ARB_KIND_GROUP,
+	ARB_KIND_MEMBERS
 };
 enum arb_key_scope { ARB_SCOPE_GPU, ARB_SCOPE_CREATE, ARB_SCOPE_ACCOUNT };
 
@@ -50,7 +51,7 @@ GPUARB_API extern const struct gpuarb_key gpuarb_keys[ARB_KEY_COUNT];
 struct gpuarb_config_limit {
 	char name[ARB_NAME_BYTES];
 	uint32_t set; /* ARB_LIMIT_* */
-	int64_t core_pct, mem_bytes, priority, request_pct, weight;
+	int64_t core_pct, mem_bytes, priority, request_pct, weight, members;
 };
 
 /* The ARB_LIMIT_* of an account's setting, and where its value stands. */

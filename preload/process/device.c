@@ -172,6 +172,17 @@ static void say_limits(struct arb_device *d)
 		arb_log(ARB_LOG_INFO, "%s: joined: %s", d->name, text);
 }
 
+static void say_turned_away(struct arb_device *d)
+{
+	char name[64];
+	const char *why = gpuarb_client_turned_away(d->client, name, sizeof(name));
+
+	if (why)
+		arb_log(ARB_LOG_WARN,
+			"%s: %s: it has an account of its own, %s, with no more than those limits", d->name,
+			why, name);
+}
+
 static void join(struct arb_device *d, CUdevice ordinal)
 {
 	/* No bias: the tracker would take it back at once, by a system call that a sandbox may punish. */
@@ -209,6 +220,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		gpuarb_client_set_physical(d->client, options.physical) == -EDQUOT)
 		state = deny(d, gpuarb_client_denied(d->client));
 	if (state == JOINED) {
+		say_turned_away(d);
 		refuse_no_longer(d);
 		limits_file_look(d);
 		if (!gpuarb_client_is_alone(d->client))

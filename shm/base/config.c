@@ -11,6 +11,8 @@
 
 #include "shm/base/error.h"
 #include "shm/base/granted.h"
+#include "shm/base/groups.h"
+#include "shm/base/members.h"
 
 _Static_assert(ARB_KEY_COUNT <= ARB_KEYS_MAX, "the control segment has no room for this many settings");
 
@@ -143,30 +145,12 @@ static bool parse_ratio(const char *text, int64_t *value)
 static bool parse_group(const char *text, int64_t *value)
 {
 	const char *rest;
-	char line[4096];
 	int saved = errno;
-	FILE *file;
 
-	if (!*text) {
-		*value = -1;
-		return true;
-	}
-	if (parse_number(text, 10, value, &rest) && !*rest)
-		return true;
-	/* Not getgrnam(): it would load name services into somebody else's program. */
-	file = fopen("/etc/group", "re");
 	*value = -1;
-	while (file && fgets(line, sizeof(line), file)) {
-		size_t n = strcspn(line, ":");
-		const char *id = line[n] ? strchr(line + n + 1, ':') : NULL;
-
-		if (n == strlen(text) && strncmp(line, text, n) == 0 && id &&
-			parse_number(id + 1, 10, value, &rest))
-			break;
-		*value = -1;
-	}
-	if (file)
-		fclose(file);
+	if (!*text || (parse_number(text, 10, value, &rest) && !*rest))
+		return true;
+	*value = arb_rights_group(text);
 	errno = saved;
 	return *value >= 0;
 }
@@ -190,6 +174,9 @@ void gpuarb_config_allowed(enum arb_key key, char *text, size_t size)
 		break;
 	case ARB_KIND_GROUP:
 		snprintf(text, size, "the name or number of a group");
+		break;
+	case ARB_KIND_MEMBERS:
+		snprintf(text, size, "a user's number, @ and a group, or 12 digits of a container's id");
 		break;
 	case ARB_KIND_MODE:
 		snprintf(text, size, "an octal mode from %s to %s", least, most);
@@ -242,6 +229,9 @@ int gpuarb_config_parse(
 	case ARB_KIND_GROUP:
 		ok = parse_group(text, &v);
 		break;
+	case ARB_KIND_MEMBERS:
+		ok = arb_members_parse(text, &v);
+		break;
 	}
 	if (ok && !*rest && (k->kind == ARB_KIND_CHOICE || (v >= k->least && v <= k->most))) {
 		*value = v;
@@ -286,6 +276,9 @@ void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t si
 		return;
 	case ARB_KIND_MODE:
 		snprintf(text, size, "%04llo", (unsigned long long)value);
+		return;
+	case ARB_KIND_MEMBERS:
+		arb_members_format(value, text, size);
 		return;
 	case ARB_KIND_GROUP:
 		if (value < 0) {
@@ -346,6 +339,8 @@ uint32_t gpuarb_config_flag(enum arb_key key)
 		return ARB_LIMIT_PRIORITY;
 	case ARB_KEY_REQUEST:
 		return ARB_LIMIT_REQUEST;
+	case ARB_KEY_MEMBERS:
+		return ARB_LIMIT_MEMBERS;
 	default:
 		return ARB_LIMIT_WEIGHT;
 	}
@@ -362,6 +357,8 @@ int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key
 		return &limit->priority;
 	case ARB_KEY_REQUEST:
 		return &limit->request_pct;
+	case ARB_KEY_MEMBERS:
+		return &limit->members;
 	default:
 		return &limit->weight;
 	}
@@ -454,7 +451,7 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 	if (strncmp(section, "account ", 8) == 0) {
 		if (gpuarb_keys[key].scope != ARB_SCOPE_ACCOUNT)
 			p->result = arb_fail(p->err, -EINVAL,
-				"%s: %s is not a setting of an account; core, mem, priority, request and weight are",
+				"%s: %s is not a setting of an account; core, mem, priority, request, weight and members are",
 				where, name);
 		else
 			p->result = account_value(p, where, section + 8, key, value);

@@ -416,6 +416,31 @@ bool arb_os_container_id(const char *text, char *id, size_t size)
 	return false;
 }
 
+bool arb_os_pod_id(const char *line, char *id, size_t size)
+{
+	/* The kubelet mounts these two into every container, out of the pod's own directory. */
+	const char *at = strstr(line, " /etc/hosts ") || strstr(line, " /dev/termination-log ")
+				 ? strstr(line, "/pods/")
+				 : NULL;
+	size_t n = at ? strspn(at + 6, "0123456789abcdef-") : 0;
+
+	if (n < 32 || n >= size || at[6 + n] != '/')
+		return false;
+	snprintf(id, size, "%.*s", (int)n, at + 6);
+	return true;
+}
+
+uint32_t arb_os_user(const char *map, uint32_t uid)
+{
+	unsigned inside, outside, count;
+	int length;
+
+	for (; sscanf(map, " %u %u %u%n", &inside, &outside, &count, &length) == 3; map += length)
+		if (uid >= inside && uid - inside < count)
+			return outside + (uid - inside);
+	return uid;
+}
+
 void arb_os_identify(struct arb_os_identity *id)
 {
 	int saved = errno;
@@ -443,20 +468,21 @@ void arb_os_identify(struct arb_os_identity *id)
 			" %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
 			&start);
 	id->start_time = start;
+	id->user = read_text("/proc/self/uid_map", text, sizeof(text)) > 0 ? arb_os_user(text, id->uid)
+									   : id->uid;
+	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0)
+		arb_os_container_id(text, id->container, sizeof(id->container));
 	/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over
 	 * its own still name it; on the host those are no mounts. */
-	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0 &&
-		arb_os_container_id(text, id->container, sizeof(id->container)))
-		goto out;
 	if (read_text("/proc/self/mountinfo", text, sizeof(text)) > 0)
 		for (char *next, *line = text; line && *line; line = next) {
 			next = strchr(line, '\n');
 			if (next)
 				*next++ = '\0';
-			if (strstr(line, " /etc/host") &&
-				arb_os_container_id(line, id->container, sizeof(id->container)))
-				break;
+			if (!id->container[0] && strstr(line, " /etc/host"))
+				arb_os_container_id(line, id->container, sizeof(id->container));
+			if (!id->pod[0])
+				arb_os_pod_id(line, id->pod, sizeof(id->pod));
 		}
-out:
 	errno = saved;
 }

@@ -173,16 +173,22 @@ void *arb_os_fork_page(int *error);
 struct arb_os_identity {
 	uint32_t pid;
 	uint32_t uid;
+	uint32_t user; /* the same as the machine knows it: outside of a user namespace */
 	uint64_t pid_ns;
 	uint64_t start_time;
 	char comm[16];                   /* as the kernel calls it */
 	char command[ARB_COMMAND_BYTES]; /* as people do: see command.h */
 	char container[ARB_NAME_BYTES];
+	char pod[40]; /* of Kubernetes, that the container is one of */
 };
 
 void arb_os_identify(struct arb_os_identity *id);
 
 /* The container's id out of text such as /proc/self/cgroup or mountinfo; true if there is one. */
 bool arb_os_container_id(const char *text, char *id, size_t size);
+/* The pod's id out of a line of mountinfo; true if there is one. */
+bool arb_os_pod_id(const char *line, char *id, size_t size);
+/* A user's number outside of the namespace whose uid_map this is. */
+uint32_t arb_os_user(const char *map, uint32_t uid);
 
 #endif

@@ -11,6 +11,8 @@
 #include "gpuarb/places.h"
 #include "gpuarb/rights.h"
 
+#include "shm/base/groups.h"
+
 /*
  * The nearest part of a path that can be looked at: below a closed directory nothing can. *shared: it is there for
  * several users. Then it belongs to root, or is a member's in a directory that root has set up for the group.
@@ -35,7 +37,7 @@ static bool look(const char *wanted, struct stat *st, bool *shared)
 	return false;
 }
 
-static bool is_member(gid_t group)
+bool arb_rights_is_member(gid_t group)
 {
 	gid_t groups[256];
 	int n = getgroups((int)(sizeof(groups) / sizeof(groups[0])), groups);
@@ -66,6 +68,24 @@ static bool group_name(gid_t group, char *name, size_t size)
 	return found;
 }
 
+int64_t arb_rights_group(const char *name)
+{
+	FILE *file = fopen("/etc/group", "re");
+	int64_t group = -1;
+	char line[4096];
+
+	while (file && group < 0 && fgets(line, sizeof(line), file)) {
+		size_t n = strcspn(line, ":");
+		const char *id = line[n] ? strchr(line + n + 1, ':') : NULL;
+
+		if (n == strlen(name) && strncmp(line, name, n) == 0 && id && id[1] >= '0' && id[1] <= '9')
+			group = (int64_t)strtoul(id + 1, NULL, 10);
+	}
+	if (file)
+		fclose(file);
+	return group;
+}
+
 const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t size)
 {
 	int saved = errno;
@@ -76,7 +96,7 @@ const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t si
 	text[0] = '\0';
 	if ((code != -EACCES && code != -EPERM) || geteuid() == 0 || !look(path, &st, &shared))
 		goto out;
-	if (shared && st.st_gid != 0 && (st.st_mode & 0060) == 0060 && !is_member(st.st_gid)) {
+	if (shared && st.st_gid != 0 && (st.st_mode & 0060) == 0060 && !arb_rights_is_member(st.st_gid)) {
 		if (group_name(st.st_gid, name, sizeof(name)))
 			snprintf(text, size,
 				"; members of the group %s may: 'sudo adduser $USER %s', then log in again",

@@ -24,6 +24,7 @@
 #include "shm/base/fault.h"
 #include "shm/base/os.h"
 #include "shm/policy/policy.h"
+#include "shm/client/owner.h"
 #include "shm/client/quota.h"
 #include "shm/client/reclaim.h"
 #include "shm/segment/running.h"
@@ -177,7 +178,7 @@ int arb_client_roll(
 		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
 		c->move.lends = c->shares && !c->turns;
 		/* Nobody to ask where there is no limit, there are no turns, and nobody is above another. */
-		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM || arb_above_matters(c)
+		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM || c->guest || arb_above_matters(c)
 					? arb_turn_admit
 					: NULL;
 		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move->now, acct);
@@ -207,55 +208,12 @@ int arb_client_roll(
 	return -EBADMSG;
 }
 
-static int attach(struct gpuarb_client *c)
-{
-	struct arb_lock directory;
-	struct arb_snap snap;
-	int r = arb_slot_directory(&c->seg, &directory);
-
-	if (r < 0)
-		return r;
-	if (arb_running_read(&c->seg, &snap) < 0)
-		snap.win_number = 0;
-	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
-	if (c->account == ARB_NONE) {
-		r = -ENOSPC;
-	} else {
-		/* Said before it is done, so that whoever cleans up knows where to look. */
-		arb_store32(&arb_client_slot(c)->account, c->account);
-		arb_fence_release();
-		r = arb_account_attach(&c->seg, c->account, c->me.slot);
-		if (r == -EBADMSG && arb_account_repair(&c->seg, c->account) >= 0)
-			r = arb_account_attach(&c->seg, c->account, c->me.slot);
-	}
-	arb_slot_unlock(&directory);
-	return r;
-}
-
-/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
-void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
-{
-	if (id->container[0])
-		snprintf(name, ARB_NAME_BYTES, "%.12s", id->container);
-	else
-		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
-}
-
-void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
-{
-	if (c->by_container)
-		arb_client_container_name(id, c->name);
-	else
-		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->comm[0] ? id->comm : "process",
-			id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
-	for (char *p = c->name; *p; p++)
-		if ((unsigned char)*p <= ' ' || *p == 0x7f)
-			*p = '_';
-}
-
 /* -EDQUOT: its quota cannot be promised; the rest is asked for. */
 static int ask_limits(struct gpuarb_client *c)
 {
+	/* What a guest asks for binds itself alone: the segment does not know of it. */
+	if (c->guest)
+		return arb_client_promise(c, 0, 0);
 	arb_store32(&arb_client_slot(c)->asked_ppm, c->core_pct * (ARB_PPM / 100));
 	return arb_client_promise(c, c->mem_bytes, c->request_pct);
 }
@@ -301,7 +259,7 @@ int arb_client_join(struct gpuarb_client *c)
 		if (c->own_account)
 			arb_client_own_name(c, &id);
 		arb_slot_fill(&c->seg, c->me.slot, &id, c->priority);
-		r = attach(c);
+		r = arb_client_attach(c, &id);
 	}
 	if (r == 0) {
 		c->terms.limit_ppm = 0;

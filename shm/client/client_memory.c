@@ -48,6 +48,8 @@ void arb_client_know_memory(struct gpuarb_client *c)
 	if (m->physical > ARB_PHYSICAL_MOST)
 		m->physical = 0;
 	c->mem_most = arb_memory_most(m);
+	if (c->guest && c->mem_bytes && (!c->mem_most || c->mem_bytes < c->mem_most))
+		c->mem_most = c->mem_bytes;
 	arb_store32(&c->oversubscribes, m->oversubscribe);
 	arb_store32(&c->memory_turns, c->rules.policy == ARB_POLICY_MEMORY);
 }

@@ -105,7 +105,12 @@ struct gpuarb_client {
 	uint64_t kicked_ns;
 	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
 
-	struct gpuarb_error denied; /* why its quota could not be promised, after -EDQUOT */
+	/* An account that is somebody else's. */
+	bool guest;                      /* it is one there: its limits are its own */
+	uint64_t own_window, own_cap;    /* of a guest: the window, and how far its usage may go in it */
+	bool closed;                     /* on_error, as it was opened */
+	struct gpuarb_error turned_away; /* code 0: it was not */
+	struct gpuarb_error denied;      /* why its quota could not be promised, after -EDQUOT */
 
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;

@@ -134,6 +134,8 @@ static void say_not_joined(const struct gpuarb_client *c, int r, struct gpuarb_e
 {
 	if (r == -EDQUOT)
 		arb_fail(err, r, "%s", c->denied.text);
+	else if (r == -EPERM && c->turned_away.code)
+		arb_fail(err, r, "%s", c->turned_away.text);
 	else
 		arb_fail(err, r, "cannot join %s: %s",
 			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
@@ -186,6 +188,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 						    : 0;
 	c->physical = o->physical <= ARB_PHYSICAL_MOST ? o->physical : 0;
 	c->ignore_env = o->ignore_env;
+	c->closed = config->value[ARB_KEY_ON_ERROR] == 1;
 	c->unbiased = o->threads;
 	c->lock_fd = o->lock_fd;
 	arb_settings_rules(config->value, &c->rules);

@@ -2,6 +2,7 @@
 
 #include "shm/base/os.h"
 #include "shm/client/above.h"
+#include "shm/client/owner.h"
 #include "shm/segment/running.h"
 #include "shm/segment/account.h"
 #include "shm/policy/policy.h"
@@ -51,6 +52,8 @@ bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64
 	struct arb_account_snap acct;
 	uint64_t usage;
 
+	if (__builtin_expect(c->guest, 0) && !arb_guest_has_quota(c, snap, outstanding))
+		return false;
 	if (unlimited && c->terms.quota_ppm >= ARB_PPM)
 		return true;
 	if (arb_account_read(&c->seg, c->account, &acct) < 0)

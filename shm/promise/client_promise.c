@@ -52,7 +52,7 @@ static unsigned request_with(struct gpuarb_client *c, unsigned request_pct)
 static void ask(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 {
 	struct arb_slot *slot = arb_client_slot(c);
-	uint32_t share = request_pct | c->weight << 8;
+	uint32_t share = c->guest ? 0 : request_pct | c->weight << 8;
 
 	arb_store64(&slot->asked_mem, bytes);
 	if (arb_hint32(&slot->asked_share) != share)

@@ -146,6 +146,7 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 	arb_store64(&acct->active_window, 0);
 	arb_store32(&acct->limit_ppm, ARB_PPM);
 	arb_store64(&acct->mem_limit, 0);
+	arb_store64(&acct->owner, 0);
 	if (arb_hint32(&seg->header->ranks)) {
 		arb_store32(&acct->request_ppm, 0);
 		arb_store32(&acct->weight, 0);
@@ -160,6 +161,20 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 	if (best == high)
 		arb_store32_release(&seg->header->accounts_high, high + 1);
 	return best;
+}
+
+bool arb_account_claim(
+	struct arb_segment *seg, uint32_t a, uint64_t owner, uint64_t window, unsigned carryover_pct)
+{
+	arb_u64 *word = &seg->accounts[a].owner;
+	uint64_t whose = arb_load64(word);
+
+	if (whose == owner)
+		return true;
+	if (whose && !lapsed(seg, a, window, carryover_pct))
+		return false;
+	arb_store64(word, owner);
+	return true;
 }
 
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)

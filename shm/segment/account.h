@@ -62,6 +62,9 @@ uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap 
  * find: the entry of that name, an unused or lapsed one given that name, or ARB_NONE if all are taken.
  */
 uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct);
+/* Is the entry that `find` gave the owner's, or nobody's, so that it is from now on? */
+bool arb_account_claim(
+	struct arb_segment *seg, uint32_t a, uint64_t owner, uint64_t window, unsigned carryover_pct);
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot);
 /* The slot is in no bitmap of the running set any more. *freed: the memory it still held. */
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed);

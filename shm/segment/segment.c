@@ -45,18 +45,19 @@ uint64_t arb_segment_fingerprint(void)
 		AT(arb_slot, mem), AT(arb_slot, throttled_ns), AT(arb_slot, estimated_ns), AT(arb_slot, pid),
 		AT(arb_slot, command), AT(arb_slot, container), AT(arb_slot, counter), AT(arb_slot, unknown),
 		AT(arb_slot, record), AT(arb_slot, account_record), sizeof(struct arb_account),
-		AT(arb_account, active_window), AT(arb_account, limit_ppm), AT(arb_account, name),
-		AT(arb_account, home), AT(arb_slot, turn_since_ns), AT(arb_slot, level),
-		AT(arb_slot, asked_share), AT(arb_account, request_ppm), AT(arb_promise, request_pct),
-		ARB_SHAPE_TOP_SHIFT, sizeof(struct arb_event), AT(arb_event, what), AT(arb_event, check),
-		sizeof(struct arb_promise), AT(arb_promise, name), AT(arb_state_header, mem_physical),
-		AT(arb_state_header, mem_foreign), sizeof(struct arb_state_header),
-		AT(arb_state_header, head), AT(arb_state_header, epoch), AT(arb_state_header, event_next),
-		AT(arb_state_header, told_window_ms), AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT,
-		ARB_SAMPLE_TIME_SHIFT, ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want),
-		AT(arb_slot, adm_since_ns), AT(arb_state_header, adm_sample),
-		AT(arb_state_header, adm_boost_until_ns), AT(arb_state_header, adm_wake),
-		AT(arb_state_header, adm_waiting), AT(arb_state_header, adm_leased)};
+		AT(arb_account, active_window), AT(arb_account, limit_ppm), AT(arb_account, owner),
+		AT(arb_account, name), AT(arb_account, home), AT(arb_slot, turn_since_ns),
+		AT(arb_slot, level), AT(arb_slot, asked_share), AT(arb_account, request_ppm),
+		AT(arb_promise, request_pct), ARB_SHAPE_TOP_SHIFT, sizeof(struct arb_event),
+		AT(arb_event, what), AT(arb_event, check), sizeof(struct arb_promise), AT(arb_promise, name),
+		AT(arb_state_header, mem_physical), AT(arb_state_header, mem_foreign),
+		sizeof(struct arb_state_header), AT(arb_state_header, head), AT(arb_state_header, epoch),
+		AT(arb_state_header, event_next), AT(arb_state_header, told_window_ms),
+		AT(arb_state_header, taken), ARB_WANT_PRIORITY_SHIFT, ARB_SAMPLE_TIME_SHIFT,
+		ARB_SAMPLE_TIME_UNIT, AT(arb_slot, adm_want), AT(arb_slot, adm_since_ns),
+		AT(arb_state_header, adm_sample), AT(arb_state_header, adm_boost_until_ns),
+		AT(arb_state_header, adm_wake), AT(arb_state_header, adm_waiting),
+		AT(arb_state_header, adm_leased)};
 
 	return mix(0xcbf29ce484222325ull, layout, sizeof(layout) / sizeof(layout[0]));
 }

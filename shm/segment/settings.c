@@ -75,6 +75,7 @@ static void copy_limit(const struct arb_limit *from, struct gpuarb_config_limit 
 	to->priority = (int64_t)arb_load64(&from->priority);
 	to->request_pct = (int64_t)arb_load64(&from->request_pct);
 	to->weight = (int64_t)arb_load64(&from->weight);
+	to->members = (int64_t)arb_load64(&from->members);
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		int64_t value;
 
@@ -314,6 +315,7 @@ int arb_settings_set_limit(
 			    : key == ARB_KEY_MEM      ? &limit->mem_bytes
 			    : key == ARB_KEY_PRIORITY ? &limit->priority
 			    : key == ARB_KEY_REQUEST  ? &limit->request_pct
+			    : key == ARB_KEY_MEMBERS  ? &limit->members
 						      : &limit->weight,
 			(uint64_t)*value);
 	set = arb_load64(&limit->set);

@@ -129,7 +129,7 @@ Test(set, a_setting_of_the_gpu_is_not_one_of_an_account)
 	expect_unchanged_by("--account web core=50 window_ms=300", 2,
 		"window_ms is a setting of the GPU and cannot go with --account; limits of an account are "
 		"core, "
-		"mem, priority, request and weight");
+		"mem, priority, request, weight and members");
 	expect_unchanged_by("--all window_ms=300", 2, "cannot go with --all");
 	expect_unchanged_by("--pid 1 policy=fair --save", 2, "cannot go with --pid");
 }

@@ -1,0 +1,93 @@
+#include "shm/base/members.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm/base/groups.h"
+
+/* Which kind the number is of; below it the user, the group, or the first digits of the container's id. */
+#define KIND_SHIFT 56
+#define USER       0
+#define GROUP      1
+#define CONTAINER  2
+#define DIGITS     12 /* as engines shorten an id */
+
+static int64_t member(int kind, uint64_t number)
+{
+	return (int64_t)((uint64_t)kind << KIND_SHIFT | number);
+}
+
+static bool container_number(const char *id, uint64_t *number)
+{
+	char digits[DIGITS + 1];
+
+	if (strspn(id, "0123456789abcdef") < DIGITS)
+		return false;
+	memcpy(digits, id, DIGITS);
+	digits[DIGITS] = '\0';
+	*number = strtoull(digits, NULL, 16);
+	return true;
+}
+
+bool arb_members_parse(const char *text, int64_t *value)
+{
+	const char *digits = text + (*text == '@');
+	uint64_t number;
+	size_t n = strlen(digits);
+
+	if (!*text) {
+		*value = -1;
+		return true;
+	}
+	/* Ten digits hold every user's number, and no container's id is that short. */
+	if (n && n <= 10 && strspn(digits, "0123456789") == n) {
+		number = strtoull(digits, NULL, 10);
+		*value = member(*text == '@' ? GROUP : USER, number);
+		return number < UINT32_MAX;
+	}
+	if (*text == '@') {
+		int64_t group = arb_rights_group(digits);
+
+		*value = member(GROUP, (uint64_t)group);
+		return group >= 0;
+	}
+	if (!container_number(text, &number))
+		return false;
+	*value = member(CONTAINER, number);
+	return true;
+}
+
+void arb_members_format(int64_t value, char *text, size_t size)
+{
+	unsigned long long number = (uint64_t)value & ((1ull << KIND_SHIFT) - 1);
+
+	if (value < 0)
+		snprintf(text, size, "%s", "");
+	else if (value >> KIND_SHIFT == USER)
+		snprintf(text, size, "%llu", number);
+	else if (value >> KIND_SHIFT == GROUP)
+		snprintf(text, size, "@%llu", number);
+	else
+		snprintf(text, size, "%0*llx", DIGITS, number);
+}
+
+bool arb_members_has(int64_t value, const struct arb_os_identity *id)
+{
+	uint64_t number = (uint64_t)value & ((1ull << KIND_SHIFT) - 1), container;
+
+	if (value < 0)
+		return false;
+	switch (value >> KIND_SHIFT) {
+	case USER:
+		/* A user's number means nothing in a container. */
+		return !id->container[0] && id->uid == number;
+	case GROUP:
+		return !id->container[0] && arb_rights_is_member((gid_t)number);
+	case CONTAINER:
+		return container_number(id->container, &container) && container == number;
+	}
+	return false;
+}

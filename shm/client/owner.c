@@ -1,0 +1,174 @@
+/* Whose account it is, and what becomes of those who want into one that is not theirs. */
+#include "shm/client/owner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shm/base/atomic.h"
+#include "shm/base/error.h"
+#include "shm/base/members.h"
+#include "shm/client/client_state.h"
+#include "shm/policy/policy.h"
+#include "shm/segment/slot.h"
+
+#define IN_CONTAINER (1ull << 63)
+
+uint64_t arb_owner_of(const struct arb_os_identity *id)
+{
+	const char *place = id->pod[0] ? id->pod : id->container;
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	if (!*place)
+		return (uint64_t)id->user + 1;
+	for (; *place; place++)
+		hash = (hash ^ (unsigned char)*place) * 0x100000001b3ull;
+	return hash | IN_CONTAINER;
+}
+
+/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
+void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
+{
+	if (id->container[0])
+		snprintf(name, ARB_NAME_BYTES, "%.12s", id->container);
+	else
+		snprintf(name, ARB_NAME_BYTES, "pidns-%llu", (unsigned long long)id->pid_ns);
+}
+
+void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	if (c->by_container)
+		arb_client_container_name(id, c->name);
+	else
+		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->comm[0] ? id->comm : "process",
+			id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
+	for (char *p = c->name; *p; p++)
+		if ((unsigned char)*p <= ' ' || *p == 0x7f)
+			*p = '_';
+}
+
+/* No more than where it wanted to be: who is turned away must not gain by it. */
+static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpuarb_config_limit *set)
+{
+	struct arb_asked force = arb_account_asked(&c->seg, account);
+	unsigned core;
+
+	arb_asked_settle(&force, set);
+	core = force.ppm / (ARB_PPM / 100);
+	if (core && core < 100 && (!c->core_pct || core < c->core_pct))
+		c->core_pct = core;
+	if (force.mem && (!c->mem_bytes || force.mem < c->mem_bytes))
+		c->mem_bytes = force.mem;
+}
+
+/* The directory is held. -EPERM: the account is somebody else's. */
+static int find_account(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	struct gpuarb_config_limit set = {.set = 0};
+	struct arb_snap snap;
+
+	if (arb_running_read(&c->seg, &snap) < 0)
+		snap.win_number = 0;
+	c->guest = false;
+	c->own_window = 0;
+	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
+	if (c->account == ARB_NONE)
+		return -ENOSPC;
+	if (arb_account_claim(
+		    &c->seg, c->account, arb_owner_of(id), snap.win_number, c->rules.carryover_pct))
+		return 0;
+	if (c->have_control)
+		arb_settings_limit(c->control.control, c->name, &set);
+	c->guest = set.set & ARB_LIMIT_MEMBERS && arb_members_has(set.members, id);
+	if (c->guest)
+		return 0;
+	bound_by(c, c->account, &set);
+	return -EPERM;
+}
+
+static int attach(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	struct arb_lock directory;
+	int r = arb_slot_directory(&c->seg, &directory);
+
+	if (r < 0)
+		return r;
+	r = find_account(c, id);
+	if (r == 0) {
+		/* Said before it is done, so that whoever cleans up knows where to look. */
+		arb_store32(&arb_client_slot(c)->account, c->account);
+		arb_fence_release();
+		r = arb_account_attach(&c->seg, c->account, c->me.slot);
+		if (r == -EBADMSG && arb_account_repair(&c->seg, c->account) >= 0)
+			r = arb_account_attach(&c->seg, c->account, c->me.slot);
+	}
+	arb_slot_unlock(&directory);
+	return r;
+}
+
+static void describe_owner(uint64_t owner, char *text, size_t size)
+{
+	if (owner & IN_CONTAINER)
+		snprintf(text, size, "another container");
+	else
+		snprintf(text, size, "user %llu", (unsigned long long)owner - 1);
+}
+
+int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	char wanted[ARB_NAME_BYTES], owner[64];
+	int r = attach(c, id);
+
+	if (c->guest)
+		arb_client_know_memory(c);
+	if (r != -EPERM)
+		return r;
+	describe_owner(arb_load64(&c->seg.accounts[c->account].owner), owner, sizeof(owner));
+	snprintf(wanted, sizeof(wanted), "%s", c->name);
+	arb_fail(&c->turned_away, -EPERM,
+		"the account '%s' belongs to %s, and its entry does not name this process (gpuarb-set --account %s members=...)",
+		wanted, owner, wanted);
+	if (c->closed)
+		return r;
+	/* With who it is in the name; if even that one is taken by somebody else, with the process. */
+	if (id->container[0])
+		snprintf(c->name, sizeof(c->name), "%.40s.%.12s", wanted, id->container);
+	else
+		snprintf(c->name, sizeof(c->name), "%.40s.user%u", wanted, id->user);
+	r = attach(c, id);
+	if (r == -EPERM) {
+		c->by_container = false;
+		arb_client_own_name(c, id);
+		r = attach(c, id);
+	}
+	if (r < 0)
+		snprintf(c->name, sizeof(c->name), "%s", wanted);
+	return r;
+}
+
+const char *gpuarb_client_turned_away(struct gpuarb_client *c, char *name, size_t size)
+{
+	if (!c->turned_away.code)
+		return NULL;
+	arb_lock_take(&c->guard->lock);
+	snprintf(name, size, "%s", c->name);
+	arb_lock_give(&c->guard->lock);
+	return c->turned_away.text;
+}
+
+bool arb_guest_has_quota(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
+{
+	uint64_t usage, grant, windows = snap->win_number - c->own_window;
+
+	if (!c->core_pct || c->core_pct >= 100)
+		return true;
+	usage = arb_running_usage_at(&c->seg, snap, c->me.slot, snap->win_v);
+	grant = arb_policy_grant(c->core_pct * (ARB_PPM / 100), snap->win_ticks);
+	if (!c->own_window || snap->win_number < c->own_window)
+		c->own_cap = usage + grant;
+	else if (windows)
+		c->own_cap =
+			arb_policy_next_cap(usage, c->own_cap, grant, c->rules.carryover_pct, windows);
+	c->own_window = snap->win_number;
+	return arb_policy_below(arb_running_usage(&c->seg, snap, c->me.slot), outstanding, c->own_cap);
+}

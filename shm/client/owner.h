@@ -1,0 +1,26 @@
+/*
+ * Whose an account is: the container's or the pod's that its first process was in, else the user's. Others join it only
+ * if the administrator's entry names them (`members`); they are guests: what a guest asks for binds itself alone. Whoever
+ * else asks for it gets an account of its own, with no more than the limits of the one that it wanted.
+ */
+#ifndef ARB_OWNER_H
+#define ARB_OWNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/base/os.h"
+#include "shm/segment/running.h"
+
+struct gpuarb_client;
+
+/* One number for an owner; never 0. */
+uint64_t arb_owner_of(const struct arb_os_identity *id);
+
+/* By one that joins: to its account, or to one of its own. -EPERM: it is somebody else's, and on_error is closed. */
+int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id);
+
+/* Has a guest anything left of the limit that it asked for itself? */
+bool arb_guest_has_quota(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding);
+
+#endif

@@ -1,0 +1,232 @@
+/* Whose account it is: owners, guests, and those who are turned away. */
+#include "test/unit/unit_clients.h"
+
+#include <unistd.h>
+
+#include "shm/base/members.h"
+#include "shm/base/groups.h"
+#include "shm/client/owner.h"
+
+#define ID_A  "1111111111111111"
+#define ID_B "2222222222222222"
+
+/* Who the next client is. */
+static struct arb_os_identity person;
+
+static void identify(struct arb_os_identity *id)
+{
+	*id = person;
+	id->pid = 7;
+	id->pid_ns = 1;
+}
+
+static void begin(void)
+{
+	static struct arb_os_hooks hooks;
+
+	u_begin(NULL);
+	hooks = *arb_os_hooks;
+	hooks.identify = identify;
+	arb_os_hooks = &hooks;
+	memset(&person, 0, sizeof(person));
+}
+
+static struct gpuarb_client *client(uint32_t user, const char *account, unsigned core_pct)
+{
+	person.uid = person.user = user;
+	return u_client(account, core_pct);
+}
+
+static unsigned core_of(struct gpuarb_client *c)
+{
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	return status.core_pct;
+}
+
+TestSuite(owner, .init = begin, .fini = u_end);
+
+Test(owner, programs_of_the_owner_share_the_strictest_limit)
+{
+	struct gpuarb_client *a = client(1, "shared", 30), *b = client(1, "shared", 20);
+	char name[ARB_NAME_BYTES];
+
+	cr_assert_eq(core_of(a), 20);
+	cr_assert_eq(core_of(b), 20);
+	cr_assert_null(gpuarb_client_turned_away(b, name, sizeof(name)));
+	gpuarb_client_close(b);
+	cr_assert_eq(core_of(a), 30);
+	gpuarb_client_close(a);
+}
+
+Test(owner, a_stranger_has_an_account_of_its_own_with_the_limits_of_the_one_it_wanted)
+{
+	struct gpuarb_client *a = client(1, "mine", 30), *strict = client(2, "mine", 1),
+			     *loose = client(3, "mine", 0);
+	char name[ARB_NAME_BYTES];
+	const char *why = gpuarb_client_turned_away(strict, name, sizeof(name));
+
+	cr_assert(why && strstr(why, "'mine' belongs to user 1"), "%s", why ? why : "nothing was said");
+	cr_assert_str_eq(name, "mine.user2");
+	cr_assert_eq(core_of(a), 30, "the owner has %u", core_of(a));
+	cr_assert_eq(core_of(strict), 1);
+	cr_assert_eq(core_of(loose), 30, "who is turned away must not gain by it");
+	gpuarb_client_close(loose);
+	gpuarb_client_close(strict);
+	gpuarb_client_close(a);
+}
+
+Test(owner, a_name_that_somebody_else_took_before_is_passed_over)
+{
+	struct gpuarb_client *a = client(1, "mine", 30), *squatter = client(3, "mine.user2", 0),
+			     *stranger = client(2, "mine", 0);
+	char name[ARB_NAME_BYTES];
+
+	cr_assert(gpuarb_client_turned_away(stranger, name, sizeof(name)));
+	cr_assert(strcmp(name, "mine.user2"), "it is in %s", name);
+	cr_assert_eq(core_of(stranger), 30);
+	gpuarb_client_close(stranger);
+	gpuarb_client_close(squatter);
+	gpuarb_client_close(a);
+}
+
+Test(owner, on_error_closed_refuses_a_stranger)
+{
+	struct gpuarb_client *a = client(1, "mine", 30), *b;
+	struct gpuarb_options o = t_options(&u_dir, "mine");
+	struct gpuarb_error err = {0};
+
+	o.ignore_env = false;
+	setenv("GPUARB_ON_ERROR", "closed", 1);
+	person.user = 2;
+	cr_assert_eq(gpuarb_client_open(&o, &b, &err), -EPERM);
+	cr_assert(strstr(err.text, "belongs to user 1"), "%s", err.text);
+	unsetenv("GPUARB_ON_ERROR");
+	gpuarb_client_close(a);
+}
+
+Test(owner, an_account_that_nobody_uses_and_that_owes_nothing_may_change_hands)
+{
+	struct gpuarb_client *a = client(1, "mine", 0), *b;
+	char name[ARB_NAME_BYTES];
+
+	gpuarb_client_close(a);
+	b = client(2, "mine", 0);
+	cr_assert_null(gpuarb_client_turned_away(b, name, sizeof(name)));
+	gpuarb_client_close(b);
+}
+
+Test(owner, what_a_guest_asks_for_binds_the_guest_alone)
+{
+	struct gpuarb_client *a = client(1, "mine", 30), *guest;
+	struct gpuarb_client_memory memory;
+	char name[ARB_NAME_BYTES];
+
+	u_limit("mine", "members", "2");
+	guest = client(2, "mine", 10);
+	cr_assert_null(gpuarb_client_turned_away(guest, name, sizeof(name)));
+	cr_assert_eq(guest->account, a->account);
+	cr_assert_eq(core_of(a), 30);
+	u_clock_ns += 100 * MS - u_clock_ns % (100 * MS);
+	cr_assert_eq(gpuarb_client_enter(guest, NULL), 0);
+	u_clock_ns += 5 * MS;
+	cr_assert_eq(gpuarb_client_tick(guest), 0);
+	u_clock_ns += 5 * MS;
+	cr_assert_eq(gpuarb_client_tick(guest), -EDQUOT, "10 of 100 ms are its own limit");
+	cr_assert_eq(gpuarb_client_leave(guest, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(a, NULL), 0, "the account has 20 ms left");
+	cr_assert_eq(gpuarb_client_leave(a, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(guest, NULL), -EAGAIN);
+	u_clock_ns += 100 * MS;
+	cr_assert_eq(gpuarb_client_enter(guest, NULL), 0, "the next window is another");
+	cr_assert_eq(gpuarb_client_leave(guest, 0), 0);
+	/* Memory as well. */
+	cr_assert_eq(gpuarb_client_set_limits(guest, 0, 4096, 0), 0);
+	cr_assert_eq(gpuarb_client_mem_try(a, 8192, false), 0);
+	cr_assert_eq(gpuarb_client_mem_try(guest, 8192, false), -ENOMEM);
+	cr_assert_eq(gpuarb_client_mem_try(guest, 4096, false), 0);
+	cr_assert_eq(gpuarb_client_memory(guest, &memory), 0);
+	cr_assert_eq(memory.limit, 4096);
+	gpuarb_client_close(guest);
+	gpuarb_client_close(a);
+}
+
+Test(owner, a_container_owns_its_account_whatever_its_users_are)
+{
+	struct gpuarb_client *a, *b, *c, *d;
+	char name[ARB_NAME_BYTES];
+
+	snprintf(person.container, sizeof(person.container), ID_A);
+	a = client(0, "mine", 30);
+	b = client(1000, "mine", 0);
+	cr_assert_null(gpuarb_client_turned_away(b, name, sizeof(name)));
+	snprintf(person.container, sizeof(person.container), ID_B);
+	c = client(0, "mine", 0);
+	cr_assert(strstr(gpuarb_client_turned_away(c, name, sizeof(name)), "another container"));
+	cr_assert_str_eq(name, "mine.222222222222");
+	person.container[0] = '\0';
+	d = client(0, "mine", 0);
+	cr_assert(gpuarb_client_turned_away(d, name, sizeof(name)), "root of the machine is not root of it");
+	gpuarb_client_close(d);
+	gpuarb_client_close(c);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+}
+
+Test(owner, containers_of_a_pod_have_one_owner)
+{
+	struct arb_os_identity first = {.container = ID_A, .pod = "8a7f"}, second = {.container = ID_B, .pod = "8a7f"},
+			       other = {.container = ID_B, .pod = "9b80"};
+
+	cr_assert_eq(arb_owner_of(&first), arb_owner_of(&second));
+	cr_assert_neq(arb_owner_of(&first), arb_owner_of(&other));
+	cr_assert_neq(arb_owner_of(&(struct arb_os_identity){.user = 0}), 0);
+}
+
+Test(owner, a_pod_is_found_where_the_kubelet_mounted_its_files)
+{
+	char id[40];
+
+	cr_assert(arb_os_pod_id("1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/etc-hosts /etc/hosts rw",
+		id, sizeof(id)));
+	cr_assert_str_eq(id, "0f3c2d1e-1111-2222-3333-444455556666");
+	cr_assert_not(arb_os_pod_id("1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/volumes/x /data rw",
+		id, sizeof(id)), "a node sees the volumes of all of its pods");
+	cr_assert_not(arb_os_pod_id("1 2 8:1 /containers/1234/hosts /etc/hosts rw", id, sizeof(id)));
+}
+
+Test(owner, a_user_is_known_outside_of_its_namespace)
+{
+	cr_assert_eq(arb_os_user("         0          0 4294967295\n", 1000), 1000);
+	cr_assert_eq(arb_os_user("         0       1000          1\n", 0), 1000, "root of its own making");
+	cr_assert_eq(arb_os_user("0 1000 1\n1 100000 65536\n", 5), 100004);
+	cr_assert_eq(arb_os_user("", 5), 5);
+}
+
+Test(owner, members_are_a_user_or_a_group_or_a_container)
+{
+	static const char *const good[] = {"1001", "@44", "0123456789ab", ""}, *const bad[] = {
+		"@", "alice", "@no-such-group", "4294967295", "0123456789a"};
+	struct arb_os_identity user = {.user = 1001, .uid = 1001}, inside = {.uid = 1001, .container = "0123456789abcdef"};
+	char text[64];
+	int64_t value;
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		cr_assert(arb_members_parse(good[i], &value), "%s", good[i]);
+		arb_members_format(value, text, sizeof(text));
+		cr_assert_str_eq(text, good[i]);
+	}
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		cr_assert_not(arb_members_parse(bad[i], &value), "%s", bad[i]);
+	arb_members_parse("1001", &value);
+	cr_assert(arb_members_has(value, &user));
+	cr_assert_not(arb_members_has(value, &inside), "a number means nothing in a container");
+	arb_members_parse("0123456789ab", &value);
+	cr_assert(arb_members_has(value, &inside));
+	cr_assert_not(arb_members_has(value, &user));
+	snprintf(text, sizeof(text), "@%u", (unsigned)getegid());
+	arb_members_parse(text, &value);
+	cr_assert(arb_members_has(value, &user));
+	cr_assert_not(arb_members_has(-1, &user));
+}
