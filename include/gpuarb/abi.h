@@ -524,7 +524,10 @@ struct arb_control {
 	uint64_t fingerprint;
 	uint64_t size;
 	char uuid[ARB_UUID_BYTES];
-	uint8_t pad0[32];
+	/* Where one who may only look holds byte 0: since when an administrator writes all the same, ns; 0: nobody. By CAS; one
+	 * that dies leaves a time, which counts for a second. */
+	arb_u64 writer_ns;
+	uint8_t pad0[24];
 	arb_u64 head __attribute__((aligned(ARB_LINE))); /* epoch << 1 | copy (CONTROL_PUBLISH) */
 	struct arb_control_copy copy[2] __attribute__((aligned(4096)));
 };

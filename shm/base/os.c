@@ -348,6 +348,15 @@ int arb_os_is_locked(int fd, uint64_t byte)
 	return result < 0 ? result : lock.l_type != F_UNLCK;
 }
 
+bool arb_os_only_readers(int fd, uint64_t byte)
+{
+	struct flock lock;
+
+	if (arb_os_hooks && arb_os_hooks->is_locked)
+		return false;
+	return lock_call(fd, F_OFD_GETLK, F_RDLCK, byte, &lock) >= 0 && lock.l_type == F_UNLCK;
+}
+
 static void *map_page(int fd, int flags, int advice, int *error)
 {
 	int saved = errno;

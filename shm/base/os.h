@@ -170,6 +170,9 @@ void arb_os_unmap(void *address, size_t size);
 /* A page of zeros, zero again in a forked child. */
 void *arb_os_fork_page(int *error);
 
+/* Is a byte that cannot be locked held by those alone who may only read the file? */
+bool arb_os_only_readers(int fd, uint64_t byte);
+
 struct arb_os_identity {
 	uint32_t pid;
 	uint32_t uid;

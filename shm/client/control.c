@@ -28,6 +28,8 @@
 #include "shm/segment/slot.h"
 
 #define WRITER_PATIENCE_NS 2000000000ull
+/* A change takes less than a millisecond: who marked it so long ago has died. */
+#define MARK_NS 1000000000ull
 
 const char *gpuarb_control_dir(const char *dir)
 {
@@ -160,21 +162,47 @@ static int open_for_writing(
 	return r;
 }
 
-static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock)
+/* Whoever writes holds the byte. One who may only look can hold it too, by a read lock, and must not keep administrators from
+ * writing: then a word that only they can write does instead. */
+static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock, uint64_t *marked)
 {
+	arb_u64 *word = &map->control->writer_ns;
 	uint64_t began = arb_os_now_ns();
-	int r;
+	int r = -EAGAIN;
 
+	*marked = 0;
 	lock->byte = ARB_BYTE_CONTROL_WRITER;
 	lock->fd = arb_file_open(&map->file, O_RDWR);
 	if (lock->fd < 0)
 		return lock->fd;
-	while ((r = arb_os_lock(lock->fd, lock->byte)) == -EAGAIN &&
-		arb_os_now_ns() - began < WRITER_PATIENCE_NS)
+	for (;;) {
+		uint64_t now = arb_os_now_ns(), since = arb_load64(word);
+		bool writes = since && now - since < MARK_NS;
+
+		r = arb_os_lock(lock->fd, lock->byte);
+		if (r == 0 && !writes)
+			return 0;
+		if (r == 0) {
+			arb_os_unlock(lock->fd, lock->byte);
+			r = -EAGAIN;
+		} else if (r == -EAGAIN && !writes && arb_os_only_readers(lock->fd, lock->byte) &&
+			   arb_cas64_full(word, since, now)) {
+			*marked = now;
+			return 0;
+		}
+		if (r != -EAGAIN || now - began >= WRITER_PATIENCE_NS)
+			break;
 		arb_os_sleep_ns(1000000);
-	if (r < 0)
-		arb_os_close(lock->fd);
+	}
+	arb_os_close(lock->fd);
 	return r;
+}
+
+static void unlock_writer(const struct arb_control_map *map, struct arb_lock *lock, uint64_t marked)
+{
+	if (marked)
+		arb_cas64_full(&map->control->writer_ns, marked, 0);
+	arb_slot_unlock(lock);
 }
 
 static bool quotas(const struct gpuarb_change *changes, size_t count)
@@ -194,6 +222,7 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 	struct arb_promise_change promises = {.open = false};
 	struct arb_segment seg;
 	struct arb_lock writer;
+	uint64_t marked;
 	int r;
 
 	dir = gpuarb_control_dir(dir);
@@ -201,7 +230,7 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 	if (r < 0)
 		return r;
 	draft = aligned_alloc(_Alignof(struct arb_control_copy), sizeof(*draft));
-	r = draft ? lock_writer(&map, &writer) : -ENOMEM;
+	r = draft ? lock_writer(&map, &writer, &marked) : -ENOMEM;
 	if (r < 0) {
 		arb_fail(err, r, "cannot write %s: %s", map.file.path,
 			r == -EAGAIN ? "somebody else is changing it" : strerror(-r));
@@ -219,7 +248,7 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 	if (r == 0)
 		arb_settings_publish(map.control, draft);
 	arb_promise_change_end(&promises);
-	arb_slot_unlock(&writer);
+	unlock_writer(&map, &writer, marked);
 	/* No state segment yet: nobody to wake. One that cannot be written: its clients look within a tick.
 	 */
 	if (r == 0 && arb_segment_open(&seg, dir, gpu, true, NULL, NULL) == 0) {

@@ -17,6 +17,8 @@
 
 #include "test/multi/multi.h"
 
+#include "gpuarb/control.h"
+#include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
 
 static struct t_dir dir;
@@ -357,4 +359,30 @@ Test(files, a_replaced_segment_is_noticed)
 	gpuarb_client_close(c);
 	gpuarb_client_close(other);
 	must_hold(&dir);
+}
+
+/* Everybody may read the control segment, and so hold a read lock on it. */
+Test(files, one_who_may_only_look_does_not_keep_administrators_from_writing)
+{
+	struct gpuarb_change change = {"a", "core", "40"};
+	struct flock reads = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1}, writes = reads;
+	struct gpuarb_error err = {0};
+	struct gpuarb_client *c;
+	char control[PATH_MAX];
+	int fd;
+
+	cr_assert_eq(t_open(&dir, "a", &c), 0);
+	t_path(&dir, "control", control);
+	fd = open(control, O_RDONLY | O_CLOEXEC);
+	cr_assert(fd >= 0 && fcntl(fd, F_OFD_SETLK, &reads) == 0);
+	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
+	cr_assert_eq(arb_load64(&c->control.control->writer_ns), 0, "the mark is taken back");
+	close(fd);
+	/* Another administrator is waited for. */
+	writes.l_type = F_WRLCK;
+	fd = open(control, O_RDWR | O_CLOEXEC);
+	cr_assert(fd >= 0 && fcntl(fd, F_OFD_SETLK, &writes) == 0);
+	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &change, 1, &err), -EAGAIN);
+	close(fd);
+	gpuarb_client_close(c);
 }
