@@ -120,11 +120,19 @@ static int wait_for_child(pid_t pid)
 static int wait_for(const struct runtime_conf *conf, char **argv)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-	pid_t self = getpid(), pid = fork();
+	pid_t self = getpid(), pid;
+	sigset_t handed, before;
 
+	/* None is lost, or ends us alone, between the child's beginning and the handlers. */
+	sigemptyset(&handed);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaddset(&handed, signals[i]);
+	sigprocmask(SIG_BLOCK, &handed, &before);
+	pid = fork();
 	if (pid < 0)
 		runtime_fail("fork: %s", strerror(errno));
 	if (pid == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
 		held = NULL;
 		if (args.command == RUNTIME_CREATE && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
 			getppid() != self)
@@ -135,6 +143,7 @@ static int wait_for(const struct runtime_conf *conf, char **argv)
 	child = pid;
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		signal(signals[i], hand_on);
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	return wait_for_child(pid);
 }
 
