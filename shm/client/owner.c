@@ -74,8 +74,7 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
-	if (arb_account_claim(
-		    &c->seg, c->account, arb_owner_of(id), snap.win_number, c->rules.carryover_pct))
+	if (arb_account_claim(&c->seg, c->account, arb_owner_of(id), snap.win_number, c->rules.carryover_pct))
 		return 0;
 	if (c->have_control)
 		arb_settings_limit(c->control.control, c->name, &set);
@@ -167,8 +166,7 @@ bool arb_guest_has_quota(struct gpuarb_client *c, const struct arb_snap *snap, u
 	if (!c->own_window || snap->win_number < c->own_window)
 		c->own_cap = usage + grant;
 	else if (windows)
-		c->own_cap =
-			arb_policy_next_cap(usage, c->own_cap, grant, c->rules.carryover_pct, windows);
+		c->own_cap = arb_policy_next_cap(usage, c->own_cap, grant, c->rules.carryover_pct, windows);
 	c->own_window = snap->win_number;
 	return arb_policy_below(arb_running_usage(&c->seg, snap, c->me.slot), outstanding, c->own_cap);
 }

@@ -118,7 +118,7 @@ for name in alice bob; do
 	usermod -aG gpuarb $name
 	expect 1 "^missing  group .*but were not when you logged in" env LD_LIBRARY_PATH=/build/sim setpriv --reuid $name --regid $name --clear-groups gpuarb-node --check
 	expect 0 "^ok       group .*you are in the group gpuarb" user $name gpuarb-node --check
-	user $name gpuarb-run --core 50 --account both -- $work >/first/out 2>&1 && ! grep -q gpuarb /first/out || echo "$name is in the group and is told: $(cat /first/out)"
+	user $name gpuarb-run --core 50 --account of-$name -- $work >/first/out 2>&1 && ! grep -q gpuarb /first/out || echo "$name is in the group and is told: $(cat /first/out)"
 done
 SUDO_USER=alice gpu gpuarb-node >/first/out
 grep -qE 'Next|made' /first/out && echo "gpuarb-node has something to say of the group the second time: $(cat /first/out)"

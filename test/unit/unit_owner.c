@@ -7,7 +7,7 @@
 #include "shm/base/groups.h"
 #include "shm/client/owner.h"
 
-#define ID_A  "1111111111111111"
+#define ID_A "1111111111111111"
 #define ID_B "2222222222222222"
 
 /* Who the next client is. */
@@ -176,7 +176,8 @@ Test(owner, a_container_owns_its_account_whatever_its_users_are)
 
 Test(owner, containers_of_a_pod_have_one_owner)
 {
-	struct arb_os_identity first = {.container = ID_A, .pod = "8a7f"}, second = {.container = ID_B, .pod = "8a7f"},
+	struct arb_os_identity first = {.container = ID_A, .pod = "8a7f"},
+			       second = {.container = ID_B, .pod = "8a7f"},
 			       other = {.container = ID_B, .pod = "9b80"};
 
 	cr_assert_eq(arb_owner_of(&first), arb_owner_of(&second));
@@ -188,11 +189,15 @@ Test(owner, a_pod_is_found_where_the_kubelet_mounted_its_files)
 {
 	char id[40];
 
-	cr_assert(arb_os_pod_id("1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/etc-hosts /etc/hosts rw",
+	cr_assert(arb_os_pod_id(
+		"1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/etc-hosts /etc/hosts rw",
 		id, sizeof(id)));
 	cr_assert_str_eq(id, "0f3c2d1e-1111-2222-3333-444455556666");
-	cr_assert_not(arb_os_pod_id("1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/volumes/x /data rw",
-		id, sizeof(id)), "a node sees the volumes of all of its pods");
+	cr_assert_not(
+		arb_os_pod_id(
+			"1 2 8:1 /var/lib/kubelet/pods/0f3c2d1e-1111-2222-3333-444455556666/volumes/x /data rw",
+			id, sizeof(id)),
+		"a node sees the volumes of all of its pods");
 	cr_assert_not(arb_os_pod_id("1 2 8:1 /containers/1234/hosts /etc/hosts rw", id, sizeof(id)));
 }
 
@@ -206,9 +211,12 @@ Test(owner, a_user_is_known_outside_of_its_namespace)
 
 Test(owner, members_are_a_user_or_a_group_or_a_container)
 {
-	static const char *const good[] = {"1001", "@44", "0123456789ab", ""}, *const bad[] = {
-		"@", "alice", "@no-such-group", "4294967295", "0123456789a"};
-	struct arb_os_identity user = {.user = 1001, .uid = 1001}, inside = {.uid = 1001, .container = "0123456789abcdef"};
+	static const char *const good[] = {"1001", "@44", "0123456789ab", ""}, *const bad[] = {"@", "alice",
+										       "@no-such-group",
+										       "4294967295",
+										       "0123456789a"};
+	struct arb_os_identity user = {.user = 1001, .uid = 1001},
+			       inside = {.uid = 1001, .container = "0123456789abcdef"};
 	char text[64];
 	int64_t value;
 
