@@ -317,13 +317,34 @@ static struct book_action on_timer_out(struct book *b, const struct book_event *
 	return observer_timer(b, e);
 }
 
-static struct book_action on_timer_in(struct book *b, const struct book_event *e)
+/*
+ * If the tracker was held up since it looked at the fences, what it saw says nothing of now, and a look at the quota would
+ * bill all of that time: it looks at them again. Only once, because a driver may take so long for each answer.
+ */
+static bool is_outdated(const struct book *b, const struct book_event *e)
 {
-	look(b, e);
+	return (e->call & STEP_LOOKED) && !(e->call & STEP_AGAIN) &&
+	       e->now_ns - b->interval.looked_ns > AGAIN_NS;
+}
+
+static struct book_action on_timer_in(struct book *b, const struct book_event *told)
+{
+	struct book_event e = *told;
+	struct book_action act;
+
+	look(b, &e);
 	/* Whoever is awake need not wake again for it soon. */
-	if (!(e->call & STEP_CHECKED) && e->now_ns + e->look_ns / 2 >= b->others.check_ns)
-		return check(b, e);
-	return observer_timer(b, e);
+	if ((e.call & STEP_CHECKED) || e.now_ns + e.look_ns / 2 < b->others.check_ns)
+		return observer_timer(b, &e);
+	if (is_outdated(b, &e)) {
+		e.call &= ~(uint32_t)(STEP_LOOKED | STEP_SETTLED);
+		act = check(b, &e);
+		act.step |= STEP_AGAIN;
+		return act;
+	}
+	if (b->interval.settled_ns < b->interval.looked_ns)
+		e.call &= ~(uint32_t)STEP_SETTLED;
+	return check(b, &e);
 }
 
 static struct book_action on_callback(struct book *b, const struct book_event *e)

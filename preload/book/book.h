@@ -99,6 +99,7 @@ enum book_call {
 	STEP_CHECKED = 1 << 18,  /* the segment was asked */
 	STEP_CALLBACK = 1 << 19, /* the driver was asked to call */
 	STEP_RESUMED = 1 << 20,
+	STEP_AGAIN = 1 << 21, /* at the fences once more, because the tracker was held up since */
 };
 
 /* What the segment says (gpuarb_client_status). */
@@ -221,6 +222,8 @@ struct book_interval {
 	bool keeps;                     /* the last time it was: others wait for it */
 	uint64_t again_ns, again_calls; /* when to look at the streams again; calls by then */
 	uint64_t drain_ns;              /* since when it drains */
+	uint64_t looked_ns,
+		settled_ns; /* when the fences were to be looked at, and when what they said was settled */
 	struct {
 		uint64_t end_ns, keep_ns;
 		uint32_t why;

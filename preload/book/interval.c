@@ -137,8 +137,11 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 
 	if (!book_is_in(b))
 		return (struct book_action){.what = ACT_NONE};
-	if (b->queue.count && !(e->call & STEP_LOOKED))
+	if (b->queue.count && !(e->call & STEP_LOOKED)) {
+		i->looked_ns = e->now_ns;
 		return (struct book_action){.what = ACT_FENCES, .step = STEP_LOOKED};
+	}
+	i->settled_ns = e->now_ns;
 	/* Let through, but perhaps not launched yet, counts as work; not so if the driver has more to do first. */
 	if (b->queue.count || b->recording || b->inside ||
 		(b->passing && e->now_ns - b->passed_ns < IN_DRIVER_NS))

@@ -66,22 +66,6 @@ static void captures_in_two_threads(void)
 	pthread_join(thread, NULL);
 }
 
-static void begins_a_capture_twice(void)
-{
-	CUstream stream, other;
-	CUgraph graph;
-
-	host_context(0);
-	OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-	other = new_stream();
-	host_launch(other, 200, 20);
-	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	GIVES(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_ILLEGAL_STATE);
-	host_launch(other, 200, 20);
-	t_sleep_us(100000);
-	OK(cuStreamEndCapture(stream, &graph));
-}
-
 /* Another library has had the primary context too, and is done with it. */
 static void shares_its_primary_context(void)
 {
@@ -532,25 +516,41 @@ static int stops_its_parent_for_a_moment(void *argument)
 	return 0;
 }
 
-/* When it notices the end of its work says nothing about when that was, in whatever context. */
-static void notices_late_in_another_context(void)
+/* Its work of 20 ms ends while it is stopped for 300 ms; what it is billed for that. */
+static uint64_t bill_of_one_that_is_stopped(void)
 {
 	int *now = t_shared(sizeof(*now));
 	pid_t stopper = t_spawn(stops_its_parent_for_a_moment, now, 20);
-	uint64_t billed;
+	uint64_t billed = own_bill_ns();
 
-	host_context(0);
-	waits_for_each(20);
-	host_context(0);
-	waits_for_each(20);
-	billed = own_bill_ns();
 	host_launch(NULL, 1, 20000);
 	posts(now);
 	T_CHECK(t_wait(stopper) == 0, "the stopper");
 	OK(cuCtxSynchronize());
-	billed = own_bill_ns() - billed;
-	T_CHECK(billed > 15000000 && billed < 100000000, "%llu ns of 20 ms are billed",
-		(unsigned long long)billed);
+	return own_bill_ns() - billed;
+}
+
+/* When it notices the end of its work says nothing about when that was, in whatever context. But one that is stopped in
+ * the few microseconds in which it asks the segment for its quota is billed until it goes on. */
+static void notices_late_in_another_context(void)
+{
+	uint64_t billed = 0;
+	unsigned wrong = 0;
+
+	host_context(0);
+	waits_for_each(20);
+	host_context(0);
+	for (unsigned round = 0; round < 3; round++) {
+		uint64_t bill;
+
+		waits_for_each(20);
+		bill = bill_of_one_that_is_stopped();
+		if (bill <= 15000000 || bill >= 100000000) {
+			wrong++;
+			billed = bill;
+		}
+	}
+	T_CHECK(wrong <= 1, "%llu ns of 20 ms are billed, %u times of 3", (unsigned long long)billed, wrong);
 }
 
 /* A driver need not answer a thread without a context; its work goes on all the same. */
@@ -573,7 +573,6 @@ static void has_a_driver_that_wants_a_context(void)
 const struct host_case host_gate_cases[] = {
 	{"captures in two threads", captures_in_two_threads, "50", 0},
 	{"captures in two threads, unlimited", captures_in_two_threads, NULL, 0},
-	{"begins a capture twice", begins_a_capture_twice, "50", 0},
 	{"shares its primary context", shares_its_primary_context, NULL, 0},
 	{"shares its primary context, limited", shares_its_primary_context, "90", 0},
 	{"destroys contexts at work", destroys_contexts_at_work, "50", 0},

@@ -200,6 +200,22 @@ static void works_beside_a_capture(void)
 	host_work();
 }
 
+static void begins_a_capture_twice(void)
+{
+	CUstream stream, other;
+	CUgraph graph;
+
+	host_context(0);
+	OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+	other = new_stream();
+	host_launch(other, 200, 20);
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	GIVES(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_ILLEGAL_STATE);
+	host_launch(other, 200, 20);
+	t_sleep_us(100000);
+	OK(cuStreamEndCapture(stream, &graph));
+}
+
 /* What it fails to destroy, and what has nothing to do with what it resets, goes on being looked after. */
 static void keeps_its_context(void)
 {
@@ -232,6 +248,7 @@ const struct host_case host_queue_cases[] = {
 	{"waits for the host", waits_for_the_host, "50", 0},
 	{"works beside a capture", works_beside_a_capture, "50", 0},
 	{"works beside a capture, unlimited", works_beside_a_capture, NULL, 0},
+	{"begins a capture twice", begins_a_capture_twice, "50", 0},
 	{"keeps its context", keeps_its_context, "90", 0},
 	{"launches long ones one by one", launches_long_ones_one_by_one, NULL, 0},
 	{"launches long ones one by one, limited", launches_long_ones_one_by_one, "90", 0},

@@ -235,6 +235,37 @@ Test(book, the_tracker_sleeps_until_the_expected_end)
 	cr_assert_eq(tell(e).what, ACT_FENCES);
 }
 
+/* Stopped between a look at the fences and one at the quota, which rolls the window: that would bill all of it. */
+Test(book, a_tracker_that_was_held_up_looks_at_the_fences_again_before_the_quota)
+{
+	struct book_event e;
+	struct book_action act;
+
+	begin(true);
+	b.durations.mean_ns = MS;
+	enter_and_launch(0);
+	status(limited(0, 20 * MS));
+	now += MS + 2 * LOOK_NS;
+	b.others.check_ns = now + 10 * MS;
+	act = tell(event(EVENT_TIMER));
+	cr_assert_eq(act.what, ACT_FENCES);
+	e = event(EVENT_TIMER);
+	e.call = act.step | STEP_SETTLED | STEP_CALLBACK;
+	now += 300 * MS;
+	e.now_ns = now;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_FENCES, "not the quota");
+	pass(0, now - 290 * MS);
+	e.call |= act.step;
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_LEAVE);
+	cr_assert_leq(act.at_ns, now - 290 * MS);
+	/* A driver that takes as long for each answer does not keep it there. */
+	e.call |= act.step;
+	e.now_ns = now += 300 * MS;
+	cr_assert_eq(tell(e).what, ACT_CHECK);
+}
+
 Test(book, who_is_back_at_once_keeps_its_turn)
 {
 	struct book_status s;
