@@ -202,6 +202,17 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 	return true;
 }
 
+/* The snapshot, brought to the time of the move. 1: it was torn, or is not the head any more; look again. */
+static inline int advance_to(const struct arb_actor *me, const struct arb_move *move, struct arb_snap *s)
+{
+	if (__builtin_expect(snap_too_far_ahead(s, move->now), 0))
+		return snap_unchanged(me->seg, s) ? -EBADMSG : 1;
+	if (__builtin_expect(over_silence(me, move, s), 0))
+		return snap_unchanged(me->seg, s) ? -EOWNERDEAD : 1;
+	snap_advance(s, move->at, move->win_ms);
+	return __builtin_expect(s->win_number != move->window, 0) ? -EXDEV : 0;
+}
+
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	struct arb_segment *seg = me->seg;
@@ -232,19 +243,12 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return 0;
 			continue;
 		}
-		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
-			if (snap_unchanged(seg, s))
-				return -EBADMSG;
+		r = advance_to(me, move, s);
+		if (__builtin_expect(r, 0)) {
+			if (r < 0)
+				return r;
 			continue;
 		}
-		if (__builtin_expect(over_silence(me, move, s), 0)) {
-			if (snap_unchanged(seg, s))
-				return -EOWNERDEAD;
-			continue;
-		}
-		snap_advance(s, move->at, move->win_ms);
-		if (__builtin_expect(s->win_number != move->window, 0))
-			return -EXDEV;
 		if (move->admit &&
 			(move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
 			/* Who lacks quota is in nobody's way: he does not stand in the queue. */
@@ -338,19 +342,12 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 				return 0;
 			continue; /* an eviction that was being tried, and was given up: we still run */
 		}
-		if (__builtin_expect(snap_too_far_ahead(s, move->now), 0)) {
-			if (snap_unchanged(seg, s))
-				return -EBADMSG;
+		r = advance_to(me, move, s);
+		if (__builtin_expect(r, 0)) {
+			if (r < 0)
+				return r;
 			continue;
 		}
-		if (__builtin_expect(over_silence(me, move, s), 0)) {
-			if (snap_unchanged(seg, s))
-				return -EOWNERDEAD;
-			continue;
-		}
-		snap_advance(s, move->at, move->win_ms);
-		if (__builtin_expect(s->win_number != move->window, 0))
-			return -EXDEV;
 		move->steady = s->head == move->entered;
 		arb_fence_release();
 		take_out(seg, s, me->slot);
