@@ -124,7 +124,7 @@ static json_t *common(const struct options *o)
 	return must(json_pack("{s: o, s: o}", "env", env, "mounts", mounts));
 }
 
-/* One device; uuid NULL: whatever GPUs the container sees. */
+/* Writes one device; uuid NULL: whatever GPUs the container sees. */
 static void device(json_t *devices, const char *name, const char *uuid, int percent)
 {
 	json_t *env = must(json_array());

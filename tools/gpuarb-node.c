@@ -31,7 +31,7 @@ struct options {
 	bool list, replace, check;
 };
 
-/* Whoever has joined holds a lock on a byte of the state file, and the kernel knows. */
+/* Every client holds a lock on a byte of the state file, and the kernel knows it. */
 static bool in_use(const char *path)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -97,7 +97,7 @@ static void make_way(const char *dir, const char *gpu, int error, const char *wh
 		printf("%s: segments of another version removed, nobody used them\n", gpu);
 }
 
-/* So that memory can be promised before the first program asks the driver. */
+/* Memory can then be promised before the first program asks the driver. */
 static void tell_memory(const char *dir, const struct nvml_gpu *gpu)
 {
 	struct gpuarb_promiser *promiser;

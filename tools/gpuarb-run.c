@@ -147,7 +147,7 @@ static void simulate(const struct run_options *o)
 	const char *path = simulator();
 	char driver[PATH_MAX + 32];
 
-	/* So that questions about GPUs are answered by its NVML and not by a real one. */
+	/* Questions about GPUs are to be answered by the simulated NVML, not by a real one. */
 	snprintf(driver, sizeof(driver), "%s/libnvidia-ml.so.1", path);
 	dlopen(driver, RTLD_NOW | RTLD_GLOBAL);
 	prepend(o, "LD_LIBRARY_PATH", path, ':');

@@ -60,7 +60,7 @@ static int page_width(const struct options *o)
 	return from_env >= 40 && from_env <= 1000 ? from_env : 120;
 }
 
-/* That there is nothing may be an answer; that one may not look is none. */
+/* An empty directory is an answer; a directory that the user may not read is an error. */
 static void look(bool must)
 {
 	struct gpuarb_error err;

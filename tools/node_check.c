@@ -212,7 +212,8 @@ static bool check_segment(const char *dir, const char *gpu)
 	return true;
 }
 
-/* Those of the GPUs that the driver knows; where it knows none, those that there are. True: we may join all. */
+/* Looks at the segments of the GPUs that the driver knows; where it knows none, at all segments that there are. True: we
+ * may join all of them. */
 static bool check_segments(const char *dir, const struct nvml_gpu *gpus, int ngpus)
 {
 	static char names[CLI_GPUS_MOST][ARB_UUID_BYTES];

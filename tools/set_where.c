@@ -133,7 +133,7 @@ static void keep(struct set_gpus *gpus, const bool wanted[CLI_GPUS_MOST])
 	gpus->count = kept;
 }
 
-/* Those where it is; if it is nowhere now, those where limits wait for it. */
+/* The GPUs on which the account is; if it is on none now, those on which limits wait for it. */
 static void keep_account(const char *dir, const char *account, struct set_gpus *gpus)
 {
 	bool wanted[CLI_GPUS_MOST];

@@ -171,7 +171,7 @@ GPUARB_API void gpuarb_client_outlasts(struct gpuarb_client *client, bool outlas
  */
 GPUARB_API void gpuarb_client_stalls(struct gpuarb_client *client, bool stalls);
 
-/* So much more of this client's time in the running set was estimated: no event of the GPU says when the work ended. */
+/* Counts `ns` of this client's time in the running set as estimated: no event of the GPU says when the work ended. */
 GPUARB_API void gpuarb_client_estimated(struct gpuarb_client *client, uint64_t ns);
 
 /* Makes a gpuarb_client_wait of another thread return -ECANCELED. */
@@ -195,8 +195,8 @@ GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t 
 GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
 GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
 /*
- * The same where so many bytes of the account's are known not to be on the device: other members were checkpointed. They
- * are not counted against the quota by this call; the books stay as they are.
+ * As gpuarb_client_mem_try, where `gone` bytes of the account are known not to be on the device because other members
+ * are checkpointed. This call does not count them against the quota; the books stay as they are.
  */
 GPUARB_API int gpuarb_client_mem_try_beside(
 	struct gpuarb_client *client, uint64_t bytes, bool most, uint64_t gone);

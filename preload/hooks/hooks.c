@@ -144,7 +144,7 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 	open = arb_libc_dlopen();
 	if (open)
 		open(object->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-	/* Whoever comes second goes on with what it found itself, which is the same; nobody waits. */
+	/* A thread that comes second goes on with what it found itself, which is the same; nobody waits. */
 	if (arb_word_cas(&known[library].state, &unknown, BEING_WRITTEN)) {
 		known[library].object = *object;
 		set_span(&arb_spans[library], object);

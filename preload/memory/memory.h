@@ -24,27 +24,28 @@ enum memory_need { MEMORY_ALL, MEMORY_MOST };
 
 /* Between the parts. Counting: false means over the quota. A device without a client counts nothing. */
 bool memory_reserve(struct arb_device *device, uint64_t bytes, enum memory_need need);
-/* The same: 0; -ENOMEM; -EAGAIN: calls under way may give back what is missing. */
+/* Reserves as memory_reserve does. 0; -ENOMEM; -EAGAIN: calls under way may give back what is missing. */
 int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need);
 void memory_settled(struct arb_device *device);
 /* For people: the program has been refused, by the quota or by what one process may have; what for (NULL: an
  * allocation). Always false. memory_say.c. */
 bool memory_refused(struct arb_device *device, uint64_t bytes);
 bool memory_refused_for(struct arb_device *device, uint64_t bytes, const char *purpose);
-/* The same by the driver, when what was reserved has been given back; 0 bytes: not known. */
+/* Says that the driver has refused memory, when what was reserved for the call has been given back; 0 bytes: not
+ * known how much. */
 void memory_driver_refused(struct arb_device *device, uint64_t bytes);
 /* How long calls under way are waited for at most: the driver takes microseconds, if no thread is held up. */
 #define MEMORY_UNDER_WAY_NS (2000 * MS)
-/* The same; before it gives up it takes back what the process's pools keep without using it. */
+/* Reserves as memory_reserve does; before it gives up it takes back what the process's pools keep without using it. */
 bool memory_reserve_hard(struct arb_device *device, uint64_t bytes, enum memory_need need);
 bool memory_reserve_hard_for(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, const char *purpose);
-/* Takes it back; for any thread, also one that captures. */
+/* Takes back what the pools keep; for any thread, also one that captures. */
 void memory_give_back(void);
-/* The same for a call in a stream whose queued frees may be waited for, if there can be any. */
+/* Reserves as memory_reserve_hard does, for a call in a stream; frees that are queued there are waited for. */
 bool memory_reserve_waiting(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, const struct act_call *call);
-/* It is more than there will ever be room for. */
+/* Are `bytes` more than there will ever be room for? */
 bool memory_never(struct arb_device *device, uint64_t bytes);
 /* What other processes of the account have by the books but not on the device, because they are frozen. Asks the driver
  * about each of them. */
@@ -81,8 +82,8 @@ bool memory_context_before(struct act_call *call, CUresult *result);
 void memory_context_after(struct act_call *call, CUresult result);
 void memory_context_forget(void);
 
-/* The same where what they take is measured: memory_auto.c. Counts a context that was made, and gives what it takes;
- * code that is loaded counts with the context. */
+/* Contexts whose memory is measured (context_mb = auto): memory_auto.c. Counts a context that was made, and returns
+ * what it takes; code that is loaded counts with the context. */
 uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx);
 /* memory_nvml.c: what NVML says that this process has of that GPU; 0: it does not say, or not soon. */
 uint64_t memory_by_nvml(const struct arb_device *device);
@@ -103,14 +104,15 @@ CUresult memory_managed_alloc(struct act_call *call, size_t bytes, size_t pitch)
  */
 void memory_come_back(struct arb_device *device, bool (*go_on)(void *argument), void *argument);
 
-/* The same for stream-ordered allocations: memory_ordered.c. The first two: whether *result is the answer. */
+/* Stream-ordered allocations on a GPU with more promised than it has: memory_ordered.c. The first two return whether
+ * *result is the answer. */
 bool memory_ordered_alloc(
 	struct act_call *call, struct arb_device *device, CUmemoryPool pool, CUresult *result);
 bool memory_ordered_free(struct act_call *call, CUresult *result);
-/* Whether something is kept that was freed; and freed in earnest, as far as its work has ended. */
+/* Is memory kept that the program has freed? give_back frees it in earnest, as far as its work has ended. */
 bool memory_ordered_any(void);
 void memory_ordered_give_back(void);
-/* The same, waiting for work that ends, until there is room for so much, which is then reserved. */
+/* Frees kept memory and waits for work that uses it, until there is room for `bytes`, which are then reserved. */
 bool memory_ordered_wait(struct arb_device *device, uint64_t bytes, enum memory_need need);
 /* The program has waited for something. */
 void memory_ordered_synced(void);

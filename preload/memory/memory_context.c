@@ -103,7 +103,7 @@ static void made(const struct act_call *call, CUresult result)
 	entry.epoch = memory_epoch();
 	pthread_mutex_lock(&counting);
 	if (!entry.bytes) {
-		/* One that two threads have retained is measured once. */
+		/* A context that two threads have retained is measured once. */
 		if (memory_table_take(entry.key, MEMORY_CONTEXT, &other)) {
 			memory_table_put(&other);
 			pthread_mutex_unlock(&counting);

@@ -14,7 +14,7 @@
 
 #define DEPTH 16 /* of graphs in graphs */
 
-/* One allocation, or one free, of a graph. */
+/* An allocation node, or a free node, of a graph. */
 struct part {
 	CUdeviceptr at;
 	CUdevice ordinal;

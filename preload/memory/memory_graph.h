@@ -42,7 +42,7 @@ void graph_drop(struct graph_exec *x);
  * none. Whether it is refused is not known before those that run have ended, and they are waited for.
  */
 bool graph_enter(struct graph_exec *x, const struct act_call *call);
-/* The same where the driver will hardly take any: if there is room now. */
+/* Counts what the graph may take, if there is room now; for launches in which the driver will hardly take any. */
 void graph_enter_if_room(struct graph_exec *x);
 /* The driver has answered: what there is counts. */
 void graph_leave(struct graph_exec *x, const struct act_call *call, bool launched);

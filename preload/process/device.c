@@ -215,7 +215,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		else if (joined < 0)
 			state = do_without(d, &options, err.text);
 	}
-	/* Whoever opened the client first, for a lease, may not have known. */
+	/* The thread that opened the client first, for a lease, may not have known. */
 	if (state == JOINED && options.physical &&
 		gpuarb_client_set_physical(d->client, options.physical) == -EDQUOT)
 		state = deny(d, gpuarb_client_denied(d->client));

@@ -35,9 +35,9 @@ bool arb_disabled(void);
 
 /* The GPU of the calling thread's current context, joined; NULL if there is none, or if it could not be. */
 struct arb_device *arb_device_current(void);
-/* The same by number. */
+/* The GPU of that number, joined; NULL if it could not be. */
 struct arb_device *arb_device_get(CUdevice ordinal);
-/* If it has been joined already; asks nobody. */
+/* The GPU of that number if it has been joined already; asks neither driver nor segment. */
 struct arb_device *arb_device_known(CUdevice ordinal);
 
 /* True: this process has come to the GPU of that UUID; *device is NULL if it does without a client. */
@@ -54,7 +54,7 @@ bool arb_device_rejoin(struct arb_device *device, int error);
  * segment cannot be used), CUDA_ERROR_OUT_OF_MEMORY (its quota cannot be promised; asks again each time).
  */
 CUresult arb_device_refuses(CUdevice ordinal);
-/* The same for the calling thread's current context. */
+/* arb_device_refuses for the GPU of the calling thread's current context. */
 CUresult arb_device_refuses_current(void);
 
 /* A sentence about the GPU without its UUID at the beginning: whoever says it begins with the name. */

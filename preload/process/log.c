@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "shm/base/word.h"
 
-/* So many lines in so many seconds; what is more is not worth the disk it fills. */
+/* At most this many lines in this many seconds; more are not worth the disk they fill. */
 #define BURST         20
 #define BURST_SECONDS 10
 /* Of level debug, in a second. */

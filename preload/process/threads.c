@@ -45,7 +45,7 @@ static void leave(void *argument)
 	arb_word_store_release(&self->owned, 0);
 }
 
-/* So that the end of the program's first thread is noticed, also if it never makes a call. */
+/* The end of the program's first thread is to be noticed, also if that thread never makes a call. */
 static void watch_first(void)
 {
 	if (arb_mine.self == &arb_own.nobody && arb_word_load_acquire(&key_state) == 2)

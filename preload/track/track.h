@@ -232,15 +232,15 @@ void peers_settle(void);
 /* follow_limits.c */
 /* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */
 uint64_t limits_file_follow(void);
-/* The same of one GPU, when it has just been joined. */
+/* Looks at the limits file of one GPU, when the GPU has just been joined. */
 uint64_t limits_file_look(struct arb_device *device);
 
 /* tracker.c */
 /* The track of a joined device. */
 struct track *tracker_get(struct arb_device *device);
-/* An interval begins: for a tracker that sleeps for good. */
+/* A busy interval begins: wakes a tracker that sleeps without a time to wake up. */
 void tracker_wake(void);
-/* The same for one that naps, because the end needs a timer. */
+/* A busy interval goes on: wakes a tracker that naps, if the end of the work needs a timer. */
 void tracker_launched(void);
 /* From any thread: the driver has called. */
 void tracker_ring(void);

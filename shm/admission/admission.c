@@ -129,7 +129,7 @@ static uint32_t decide(struct arb_task *t)
 	int busy = ARB_DECIDE_UNKNOWN;
 
 	if (__builtin_expect(!u.fresh, 0)) {
-		/* One that was taken since we looked at the clock would be from the future. */
+		/* A sample that was taken since we looked at the clock would be from the future. */
 		t->now_ns = arb_os_now_ns();
 		u = arb_usage_read(seg, &t->usage, t->now_ns);
 	}
@@ -230,7 +230,7 @@ static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 	return ns < t->until_ns - t->now_ns ? t->now_ns + ns : t->until_ns;
 }
 
-/* One sleep, without the lock. */
+/* Sleeps once, without the lock. */
 static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
 {
 	struct gpuarb_client *c = t->c;

@@ -38,7 +38,7 @@ void arb_admission_picture(const struct arb_segment *seg, const struct arb_contr
 	unsigned kept = 0;
 	int busy;
 
-	/* One that was taken since our caller looked at the clock would be from the future. */
+	/* A sample that was taken since our caller looked at the clock would be from the future. */
 	if (!u.fresh)
 		u = arb_usage_read(seg, &rules->usage, arb_os_now_ns());
 	memset(a, 0, sizeof(*a));

@@ -26,7 +26,7 @@ struct arb_waiter {
 	uint64_t since_ns;
 };
 
-/* One acquire, from the call to its answer. */
+/* A gpuarb_acquire, from the call to its answer. */
 struct arb_task {
 	struct gpuarb_client *c;
 	const char *name;

@@ -112,7 +112,7 @@ void arb_sampler_tick(struct arb_sampler *s, struct arb_segment *seg, const stru
 	struct arb_usage u = arb_usage_read(seg, rules, now_ns);
 	struct arb_lock lock;
 
-	/* Those with a thread for it come first. */
+	/* Clients with a thread for sampling come first. */
 	if (s->page || (u.sampled && u.age_ns < patience(rules) + rules->sample_ns / 4) ||
 		now_ns - s->claimed_ns < CLAIM_NS)
 		return;

@@ -57,7 +57,7 @@ static void take_on(struct node_sampler *s, const char *gpu)
 	free_place->sampler = (struct arb_sampler){.for_node = true};
 }
 
-/* Those that have come, those that are gone, and what the settings are now. */
+/* Finds the GPUs that have come and gone, and what their settings are now. */
 static void relist(struct node_sampler *s)
 {
 	static char names[GPUS_MOST][ARB_UUID_BYTES];

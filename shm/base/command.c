@@ -29,7 +29,7 @@ static const struct interpreter {
 	{"zsh", "c", "oO", 0},
 	{"ksh", "c", "oO", 0},
 };
-/* The same of options that are words. */
+/* Options that are whole words: those that carry code, and those that take a value. */
 static const char *const words_with_code[] = {"--eval", "--print"};
 static const char *const words_with_value[] = {
 	"-cp", "-classpath", "--class-path", "--module-path", "--require", "--rcfile"};

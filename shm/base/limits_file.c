@@ -76,7 +76,7 @@ static size_t name_of(const char *line, const char *equals)
 	return i;
 }
 
-/* One line without its newline. Blank ones, and the keys of others, are nothing to us. */
+/* Reads one line, without its newline. Blank lines and keys of other programs are skipped. */
 static int parse_line(
 	const char *line, const char *end, const char *where, char values[][64], struct gpuarb_error *err)
 {

@@ -100,13 +100,13 @@ int arb_os_clock_init(void);
 
 /* 0: woken, or the value had changed; -ETIMEDOUT; -EINTR. */
 int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
-/* The same until a time of arb_os_now_ns(): whoever is kept from the processor on the way to sleep does not
- * sleep for longer. */
+/* Waits until a time of arb_os_now_ns() instead of for a length: a thread that is kept from the processor on its
+ * way to sleep does not sleep for longer. */
 int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns);
 /* Adds one to the word and wakes everybody who sleeps on it: pairs WAKE. */
 void arb_os_wake(arb_u32 *word);
 
-/* The same on a word of this process alone, which the caller changes itself; 0 ns: for ever. */
+/* Waits on a word of this process alone, which the waker changes itself before it wakes; 0 ns: for ever. */
 void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns);
 void arb_os_unpark(uint32_t *word);
 

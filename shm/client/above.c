@@ -50,7 +50,7 @@ uint32_t arb_above_level(struct gpuarb_client *c)
 	return level;
 }
 
-/* Whoever has just got a lease is about to launch. */
+/* A client that has just got a lease is about to launch. */
 static bool lease_above(const struct gpuarb_client *c, uint64_t now_ns)
 {
 	for (uint32_t w = 0; w < c->seg.nwords; w++) {

@@ -14,9 +14,9 @@
 /* A member that has not been heard of for so long is stopped, or dead: nobody stops for it. More than twice the
  * longest time between two heartbeats (8 ms). */
 #define ARB_ABOVE_HEARD_NS 20000000u
-/* So long a lease keeps those below from launching although its holder has not launched anything yet. */
+/* For this long a lease keeps clients below from launching although its holder has launched nothing yet. */
 #define ARB_ABOVE_LEASE_NS 20000000u
-/* Who was heard of in so long a time is present: those below keep little work queued. */
+/* A client that was heard of within this time is present: clients below it keep little work queued. */
 #define ARB_ABOVE_PRESENT_NS 1000000000u
 
 /* Does anybody on this GPU look at levels? */
@@ -31,7 +31,7 @@ uint32_t arb_above_level(struct gpuarb_client *c);
 /* Must the client stop, as of this snapshot? */
 bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 
-/* Who uses this GPU now and then, and may come before this client. */
+/* Clients that use this GPU now and then, and may come before this client. */
 struct arb_above_seen {
 	bool priority; /* somebody of a higher priority */
 	bool request;  /* a member of another account that has a request */

@@ -156,7 +156,7 @@ static struct others look_at_others(const struct gpuarb_client *c)
 	return o;
 }
 
-/* Who tries in vain says no longer than it must that it is under way: others are held up by that. */
+/* A call that fails says no longer than it must that it is under way: others are held up by that. */
 static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t limit)
 {
 	int r;
@@ -260,7 +260,7 @@ unsigned gpuarb_client_members(struct gpuarb_client *c, struct gpuarb_member *li
 
 			if (i == c->me.slot || arb_load64(&s->pid_ns) != here)
 				continue;
-			/* They are somebody else's words: all together are no more than the account's. */
+			/* These words belong to other clients: together they are no more than the account's. */
 			bytes = bytes < left ? bytes : left;
 			left -= bytes;
 			if (bytes)

@@ -145,7 +145,7 @@ int arb_client_join(struct gpuarb_client *c);
  * can be promised. -EDQUOT: there is
  * no room, c->denied says why, and nothing has changed; -EBUSY: somebody else promises just now. */
 int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct);
-/* The same for what it has asked for already, if that was not promised because the GPU's memory was unknown. */
+/* Promises what the client has asked for already, if the GPU's memory was not known when it asked. */
 int arb_client_promise_again(struct gpuarb_client *c);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
@@ -171,7 +171,7 @@ int arb_client_roll(
 int arb_client_patrol(struct gpuarb_client *c);
 /* A few slots, each time from where the last look ended. */
 void arb_client_scrub(struct gpuarb_client *c);
-/* Those of its own account: what a dead one asked for must not bind the living. */
+/* Cleans up behind dead members of its own account: what a dead one asked for must not bind the living. */
 void arb_client_members(struct gpuarb_client *c);
 /* And the next one in the set. */
 int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);

@@ -324,7 +324,7 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 		i++;
 	if (i == ARB_CLASSES || !*task_class)
 		return arb_fail(err, -ENOENT, "there is no class '%.60s'", task_class);
-	/* The same sentence as for setting it. */
+	/* A key that classes do not have: the parser has the sentence for it. */
 	if (gpuarb_class_format(&classes[i], key, text, size) < 0)
 		return gpuarb_class_parse(&classes[i], key, "", task_class, err);
 	return 0;

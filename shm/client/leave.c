@@ -14,7 +14,7 @@
 #define PATIENCE_NS 200000000u
 
 /*
- * The same cleaning as after a death, so that there is one way out. Other threads find the client not joined
+ * Cleans up as after a death, so that there is one way out. Other threads find the client not joined
  * from the beginning: what they do while somebody else is in the directory is not about this slot, whose byte
  * is held by a page that only we know of now. If they move on to another segment, those in the old one
  * see us die.

@@ -320,7 +320,7 @@ static void move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
 	c->have_control = fresh->have_control;
 	c->control_epoch = ~0ull;
 	c->window = 0;
-	/* Who is still in the old one sees us die. */
+	/* Clients that are still in the old segment see us die. */
 	arb_os_unmap(c->lock_page, 0);
 	c->lock_page = NULL;
 	fresh->seg = old.seg;
@@ -329,7 +329,7 @@ static void move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
 
 static void take_both(struct gpuarb_client *c)
 {
-	/* Whoever asks for leases reads the segment under this lock. */
+	/* Threads that ask for leases read the segment under this lock. */
 	arb_lock_take(&c->guard->adm);
 	arb_lock_take(&c->guard->lock);
 }

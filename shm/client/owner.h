@@ -14,7 +14,7 @@
 
 struct gpuarb_client;
 
-/* One number for an owner; never 0. */
+/* The owner as one number; never 0. */
 uint64_t arb_owner_of(const struct arb_os_identity *id);
 
 /* By one that joins: to its account, or to one of its own. -EPERM: it is somebody else's, and on_error is closed. */

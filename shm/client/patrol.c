@@ -70,7 +70,7 @@ void arb_client_scrub(struct gpuarb_client *c)
 	}
 }
 
-/* Whoever runs is heard of every few milliseconds: to look at its lock costs system calls. */
+/* A client that runs is heard of every few milliseconds: to look at its lock costs system calls. */
 static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
 {
 	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;

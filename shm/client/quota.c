@@ -11,7 +11,7 @@
 
 /* How far an account may go beyond its quota at a time, while nobody else is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
-/* So many active accounts are told apart; what is beyond counts as one. 2 KiB of stack. */
+/* The number of active accounts that are told apart; the rest count as one. 2 KiB of stack. */
 #define ACCOUNTS_MOST 128
 
 static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)

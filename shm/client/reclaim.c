@@ -223,7 +223,7 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 	arb_store32(&s->life, 0);
 	arb_store32(&s->life2, 0);
 	arb_store32_release(&s->state, ARB_SLOT_FREE);
-	/* Whoever watched over it has another neighbour now. */
+	/* The client that watched over it has another neighbour now. */
 	if (watched)
 		arb_os_wake(&seg->header->ring);
 	return 0;
@@ -332,7 +332,7 @@ static int look(
 	alive = arb_slot_alive(seg, slot);
 	if (alive == 0)
 		return reclaim_now(seg, slot, rules, &what);
-	/* One that is not live is dead, and somebody else cleans up behind it at this moment. */
+	/* A slot that is not live is dead, and another client is cleaning it up at this moment. */
 	live = arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE;
 	if (!live)
 		patience = ARB_HEARD_NS;

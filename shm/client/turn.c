@@ -21,7 +21,7 @@
 #include "shm/segment/slot.h"
 #include "shm/segment/wait.h"
 
-/* Who asks again so soon has not stopped waiting. */
+/* A client that asks again within this time has not stopped waiting. */
 #define AGAIN_NS (20 * MS)
 #define EVENT_NS (1000 * MS)
 
@@ -154,7 +154,7 @@ static void prepare_to_wait(struct gpuarb_client *c)
 		share = share ? used / (share / ARB_PPM + 1) : 0;
 	}
 	arb_store64(&arb_client_slot(c)->rank_ppm, share);
-	/* Who gave up only to ask again goes on waiting. */
+	/* A client that gave up only to ask again goes on waiting. */
 	if (!c->wait_from || c->waiting_since - c->wait_left >= AGAIN_NS)
 		c->wait_from = c->waiting_since;
 	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait_from);
@@ -306,7 +306,7 @@ static uint64_t turn_length(const struct gpuarb_client *c, const struct arb_snap
 {
 	uint64_t length = arb_policy_turn(c->policy, c->rules.slice_ticks, snap->win_ticks);
 
-	/* Whoever wants little does not wait for longer than a slice. */
+	/* A client that wants little does not wait for longer than a slice. */
 	if (next != ARB_NONE && length > c->rules.slice_ticks && wants_little(c, next))
 		length = c->rules.slice_ticks;
 	return length;
@@ -336,12 +336,12 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 	}
 	if (!c->turns || c->outlasts)
 		return false;
-	/* They ran together before turns were taken, or one was let in while another outlasted its turn. */
+	/* Two clients ran together before turns were taken, or one was let in while another outlasted its turn. */
 	if (arb_alternates_in_the_way(&c->seg, snap) > 1)
 		return true;
 	if (!snap->any_waiting)
 		return false;
-	/* Whoever counts for more does not wait for the end of a turn, unless it is one that nobody stops. */
+	/* A client of higher priority does not wait for the end of a turn, unless nothing can stop that turn. */
 	next = arb_wait_choose(&c->seg, snap, &order);
 	return (next != ARB_NONE && !(c->move.level & ARB_LEVEL_IN_REQUEST) &&
 		       arb_wait_order(&c->seg, next) > arb_wait_order(&c->seg, c->me.slot)) ||
@@ -386,7 +386,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	}
 	/* First: nobody here may launch when the place is no longer ours. */
 	arb_store32(&arb_client_slot(c)->gate, 0);
-	/* Who knows when its work ended is billed for that. */
+	/* A client that knows when its work ended is billed up to that time. */
 	if (!end_ns)
 		arb_client_leave_as_hung(c);
 	if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))

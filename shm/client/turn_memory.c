@@ -22,7 +22,7 @@ static void note_turn_end(struct gpuarb_client *c, uint64_t ns, uint64_t at_ns, 
 	c->turn_noted = false;
 }
 
-/* One that nobody had to wait for, before it or behind it, is not worth an event. */
+/* A turn that nobody had to wait for, before it or behind it, is not worth an event. */
 void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	const struct arb_slot *s = arb_client_slot(c);

@@ -143,7 +143,7 @@ static void look_at_accounts(struct gpuarb_view *v, const struct moment *m, stru
 		to->index = a;
 		to->clients = arb_bits_count(s.attached, v->seg.nwords);
 		to->active = arb_load64(&acct->active_window) >= ahead->win_number;
-		/* One that left and owes nothing is nobody's concern. */
+		/* An account that everybody left, and that owes nothing, is not shown. */
 		if (!to->clients && !to->active)
 			continue;
 		usage = arb_account_usage(&v->seg, ahead, &s, s.wall, false);

@@ -16,7 +16,7 @@
  * that: the neighbour is looked at after 50 us, then at longer and longer intervals. */
 #define DYING_FIRST_NS (50 * US)
 #define DYING_MOST_NS  (5 * MS)
-/* Whoever holds its lock for so long after that is not dead: its thread alone has ended. */
+/* A process that still holds its lock after this time is not dead: only its thread has ended. */
 #define DYING_NS (5000 * MS)
 /* Neighbours that die while one is cleaned up behind are looked at with the same call. */
 #define LOOKS_MOST 64
@@ -104,7 +104,7 @@ static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 	arb_os_wake(&c->seg.header->ring);
 }
 
-/* One that was announced dead and is not live any more has been cleaned up behind, but not to the end. */
+/* A slot that was announced dead and is not live any more has been cleaned up, but not to the end. */
 static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 {
 	const struct arb_slot *s = &g->client->seg.slots[i];
@@ -322,7 +322,7 @@ static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsi
 		if (r == -EFAULT) {
 			ns = ns && ns < DYING_MOST_NS ? ns : DYING_MOST_NS;
 		} else {
-			/* Who cannot watch must not stand between one that can and the next. */
+			/* A client that cannot watch must not stand between one that can and the next. */
 			arb_watch_end(w);
 			w->unable = true;
 		}

@@ -95,7 +95,7 @@ bool arb_policy_goes_first(
 
 	if (a->silent != b->silent)
 		return b->silent;
-	/* One for which a place was kept, and that has not come back. */
+	/* A client whose place was kept, and that has not come back. */
 	if (!a->since_ns != !b->since_ns)
 		return a->since_ns != 0;
 	if (a_late != b_late)

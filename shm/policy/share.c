@@ -27,7 +27,7 @@ bool arb_share_in_force(const struct arb_share *all, unsigned n)
 	return false;
 }
 
-/* Those whose limit is less than their part of the rest get all of it, and leave more for the others. */
+/* Accounts whose limit is less than their part of the rest get their whole limit, and leave more for the others. */
 static void fill_the_limited(struct arb_share *all, unsigned n, uint64_t *rest, uint64_t *weights)
 {
 	for (bool again = true; again;) {

@@ -12,7 +12,7 @@
 
 struct arb_rules;
 
-/* One account's: of several promises to it, the largest counts, because they share one quota. */
+/* Bytes promised to one account: the largest of its promises counts, because they share one quota. */
 struct arb_promised {
 	char name[ARB_NAME_BYTES];
 	uint64_t bytes;    /* promised, set by an administrator, or asked for by those who live */

@@ -39,7 +39,7 @@ static const struct arb_promised *raised(struct arb_promises *all, const struct 
 		struct gpuarb_config_limit limit;
 		uint64_t before = arb_promise_share(control, p->name, p->bytes);
 
-		/* One that only queues has nothing yet. */
+		/* A program that only queues has been promised nothing yet. */
 		if (!p->core_pct)
 			continue;
 		if (arb_settings_limit_in(draft, p->name, &limit) && limit.set & ARB_LIMIT_MEM)

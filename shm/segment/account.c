@@ -443,7 +443,7 @@ static bool wants(const struct arb_segment *seg, const struct arb_snap *run, con
 		level = arb_running_level(seg, i);
 		if (!(level & ARB_LEVEL_IN_REQUEST) && level < (who->level & ~ARB_LEVEL_IN_REQUEST))
 			continue;
-		/* One that is stopped lends what it has. */
+		/* An account whose members are stopped lends what it has. */
 		if (!who->shares || who->now_ns - arb_running_heard(seg, i, who->now_ns) < 2 * ARB_HEARD_NS)
 			return true;
 	}
@@ -467,7 +467,7 @@ bool arb_account_others_short(
 		if (!wants(seg, run, &s, who))
 			continue;
 		usage = arb_account_usage(seg, run, &s, s.wall, false);
-		/* One that has not rolled yet has a whole new quota before it. */
+		/* An account that has not rolled yet has a whole new quota before it. */
 		if (s.window < run->win_number || arb_policy_before(usage, s.cap))
 			return true;
 		if (arb_account_debt(&s, usage) < who->debt &&

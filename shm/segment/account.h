@@ -92,7 +92,7 @@ int arb_account_extend(const struct arb_actor *me, uint32_t a, const struct arb_
 	struct arb_account_snap *acct);
 /* Counts bytes (or gives them back). quota 0: none. -ENOMEM: nothing changed. */
 int arb_account_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota);
-/* The same for what may turn out not to be needed: no peak yet. */
+/* Counts bytes of which the call may turn out to need less: they do not raise the account's peak yet. */
 int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes, uint64_t quota);
 
 /* Marks the account active in this window; true if it was not active before. */
@@ -103,7 +103,7 @@ uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_
  * there is no room are added to the last one. */
 unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint32_t without,
 	struct arb_share *list, unsigned most);
-/* Who asks whether others are short. */
+/* The account that asks whether others are short of their quota. */
 struct arb_wanting {
 	uint32_t account;
 	bool shares; /* by requests and weights: accounts without a limit count as well, and stopped ones do

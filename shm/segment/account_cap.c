@@ -24,7 +24,7 @@ static void change_clock(
 	s->wall = wall;
 }
 
-/* One that pauses keeps a place there, and waits for nobody. */
+/* Is a member in the queue and waiting? A member that pauses keeps its place there, and waits for nothing. */
 static bool in_queue(
 	const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s)
 {
@@ -83,7 +83,7 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 	/* Without a limit there is nothing to owe, though members that pay in full use more than there is. */
 	if (s->limit_ppm >= ARB_PPM && s->quota_ppm >= ARB_PPM)
 		s->cap = s->hard = usage;
-	/* Whoever was away for a whole window, or is new, comes on today's terms, with a full quota. */
+	/* An account that was away for a whole window, or is new, starts on today's terms, with a full quota. */
 	if (windows > 1 || s->window == 0) {
 		s->quota_ppm = terms->quota_ppm;
 		s->limit_ppm = terms->limit_ppm;
@@ -167,7 +167,7 @@ int arb_account_extend(
 	return -EBUSY;
 }
 
-/* One that is just joining has used nothing. */
+/* A slot that is just joining has used nothing. */
 static bool has_live_member(const struct arb_segment *seg, const struct arb_account_snap *s)
 {
 	for (uint32_t i = arb_bits_next(s->attached, seg->nwords, 0); i != ARB_NONE;

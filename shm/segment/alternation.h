@@ -17,7 +17,7 @@
 #define ARB_ALTERNATES_NS 60000000000u
 
 bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns);
-/* It was seen now, by the owner of this slot. */
+/* The owner of this slot has just seen that the GPU alternates. */
 void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
 
 /* How many of those who run others have to wait for, where turns are taken: all whose work ends with their turn. */

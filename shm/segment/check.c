@@ -112,7 +112,7 @@ static bool in_both(const struct arb_segment *seg, uint32_t slot, uint32_t a, ui
 	return arb_load64(&seg->accounts[a].head) == one.head;
 }
 
-/* One account, read while its head stands still. seen: by slot, its account so far plus one. */
+/* Checks one account, read while its head stands still. seen[slot]: the account it was found in, plus one. */
 static int check_account(
 	const struct arb_segment *seg, uint32_t a, uint64_t window, uint32_t *seen, struct report *r)
 {

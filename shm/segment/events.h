@@ -20,7 +20,7 @@ struct arb_event_copy {
 
 void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_t slot, uint32_t account,
 	uint64_t a, uint64_t b);
-/* The same with all that there is to say; position, time and generation are filled in here. */
+/* Writes an event with all of its fields but position, time and generation, which are filled in here. */
 void arb_events_put(struct arb_segment *seg, const struct arb_event_copy *event);
 
 /*

@@ -6,7 +6,7 @@
 #include "shm/segment/slot.h"
 #include "shm/segment/wait.h"
 
-/* So many are looked at one by one; GPUs that hold more clients at once have been given none to set aside. */
+/* The number of clients that are looked at one by one; where more are resident at once, none is set aside. */
 #define LISTED 128
 
 /*
@@ -17,7 +17,7 @@
  */
 #define LATE_ROUNDS   2
 #define FORCED_ROUNDS 8
-/* Whoever runs or waits is heard of far more often. */
+/* A client that runs or waits is heard of far more often. */
 #define PRESENT_NS 1000000000ull
 
 struct resident {
@@ -92,7 +92,7 @@ static void add(const struct arb_residency *r, struct residents *all, uint32_t s
 			(struct resident){slot, bytes, arb_load64(&r->seg->slots[slot].turn_since_ns)};
 }
 
-/* Those that run, and those that hold on to their turn and live. */
+/* The clients that run, and those that hold on to their turn and live. */
 static void find(const struct arb_residency *r, uint32_t without, struct residents *all)
 {
 	all->n = all->listed = 0;
@@ -209,7 +209,7 @@ struct arb_order arb_residency_order(const struct arb_residency *r)
 	return (struct arb_order){r->now_ns, late > max ? late : max, r->rules->grace_ns};
 }
 
-/* Whoever waits and goes before `me`, which may be waiting or not; ARB_NONE: nobody. */
+/* The waiting slot that goes before `me`, which may be waiting or not; ARB_NONE: there is none. */
 static uint32_t first_before(const struct arb_residency *r, uint32_t me)
 {
 	struct arb_order order;
@@ -276,7 +276,7 @@ uint32_t arb_residency_choose(const struct arb_residency *r)
 	return any ? arb_wait_choose(r->seg, &fitting, &order) : ARB_NONE;
 }
 
-/* They were let in when they fitted; since then somebody has allocated more. The last one goes. */
+/* The clients were let in when they fitted; since then one has allocated more. The last one goes. */
 static bool burst(const struct arb_residency *r, const struct residents *all, uint32_t me)
 {
 	const struct resident *last = &all->list[0];

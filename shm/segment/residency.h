@@ -24,7 +24,7 @@ struct arb_residency {
 /* May slot `me` run as of this snapshot? 0, or a positive enum arb_reason. */
 uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me);
 
-/* Who of those that wait has room now and goes first, or ARB_NONE. */
+/* The waiting slot that has room now and goes first, or ARB_NONE. */
 uint32_t arb_residency_choose(const struct arb_residency *r);
 
 /*

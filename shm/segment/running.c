@@ -27,7 +27,7 @@ static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, u
 	lighten(seg, s, w);
 }
 
-/* One has gone: whom did it keep from running? */
+/* A client has gone: whom did it keep from running? */
 static inline void lower(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
 {
 	uint32_t before = s->top;
@@ -37,7 +37,7 @@ static inline void lower(const struct arb_segment *seg, struct arb_move *move, s
 	move->fell = s->any_waiting && !move->choose && (s->top < before || (move->lends && !s->weight));
 }
 
-/* One is about to be in the set: whom does it keep from running? Its level counts once its bit is there. */
+/* A client is about to enter: whom does it keep from running? Its level counts once its bit is in the set. */
 static inline void raise_to(
 	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, uint32_t slot)
 {
@@ -251,7 +251,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		}
 		if (move->admit &&
 			(move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
-			/* Who lacks quota is in nobody's way: he does not stand in the queue. */
+			/* A client without quota is in nobody's way: it does not stand in the queue. */
 			bool queue = move->queue && (move->reason != ARB_REASON_QUOTA || move->lends) &&
 				     !(move->reason == ARB_REASON_ABOVE && move->more);
 

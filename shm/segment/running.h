@@ -28,7 +28,7 @@ struct arb_snap {
 	uint64_t evicted[ARB_WORDS];
 };
 
-/* Whoever acts as slot `slot`: holds its byte, one thread at a time. */
+/* The client that acts as slot `slot`: it holds the slot's byte; one thread at a time. */
 struct arb_actor {
 	struct arb_segment *seg;
 	uint32_t slot;
@@ -109,7 +109,7 @@ void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms);
 
 /* What slot i has been billed, as of this snapshot. Only valid if the head is still the same after. */
 uint64_t arb_running_usage(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i);
-/* The same when V was `v` (not later than the snapshot, not before the slot's last transition). */
+/* What slot i had been billed when V was `v` (not later than the snapshot, not before the slot's last transition). */
 uint64_t arb_running_usage_at(
 	const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t v);
 /* Time in the set, when the busy clock stood at `busy`. */

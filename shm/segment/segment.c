@@ -25,7 +25,7 @@ static uint64_t mix(uint64_t hash, const uint64_t *numbers, size_t count)
 	return hash;
 }
 
-/* So that the number of slots follows from the size of the file. */
+/* The number of slots follows from the size of the file. */
 _Static_assert(sizeof(struct arb_slot) + 2 * sizeof(struct arb_account) >= 4096, "a slot is at least a page");
 
 #define AT(type, member) offsetof(struct type, member)
@@ -130,7 +130,7 @@ size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents)
 	       ~(size_t)4095;
 }
 
-/* One for each slot, and as many again for those that have left with a debt. */
+/* An account for each slot, and as many again for accounts whose members have left with a debt. */
 uint32_t arb_segment_accounts_for(uint32_t nslots)
 {
 	return 2 * nslots;

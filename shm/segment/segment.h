@@ -62,7 +62,7 @@ bool arb_segment_exists(const char *dir, const char *gpu);
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err);
 void arb_segment_close(struct arb_segment *seg);
-/* The same in memory that nobody else sees; a forked child has a copy of its own. */
+/* Makes a segment in memory that no other process sees; a forked child has a copy of its own. */
 int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err);
 
 /* `first` is what a new control segment holds; unused if there is one. */

@@ -39,7 +39,7 @@ int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_C
 /* Limits of an account: 1 found, 0 not. */
 int arb_settings_limit(
 	const struct arb_control *control, const char *name, struct gpuarb_config_limit *limit);
-/* The same in a draft. */
+/* Limits of an account in a draft that is not published: 1 found, 0 not. */
 int arb_settings_limit_in(
 	const struct arb_control_copy *copy, const char *name, struct gpuarb_config_limit *limit);
 /* Entry i of the list: 1, or 0 past the end. */

@@ -98,7 +98,7 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 
 	if (seg->alone)
 		return i == 0;
-	/* Who cannot be asked after is left in peace. */
+	/* Its locks cannot be asked about any more: the slot counts as living. */
 	if (seg->stranded)
 		return 1;
 	fd = arb_file_open(&seg->file, O_RDONLY);

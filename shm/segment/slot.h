@@ -27,7 +27,7 @@ struct arb_lock {
 
 /* -EAGAIN: taken; -ESTALE: the file was removed or replaced. */
 int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock);
-/* The same, trying again for up to patience_ns: for those who hold no process lock. */
+/* Tries again for up to patience_ns while the byte is taken: for threads that hold no lock of the process. */
 int arb_slot_lock_wait(
 	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock);
 /* The directory's byte, a few tries one right behind the other and no sleep: -EBUSY if it is taken. Who wants

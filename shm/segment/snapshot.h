@@ -94,7 +94,7 @@ __attribute__((always_inline)) static inline bool snap_copy(
 				s->any_evicted |= s->evicted[w] = arb_load64(&r->evicted[w]);
 			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
 		}
-		/* Who has a reservation waits for it; one for anybody else would be waited for in vain. */
+		/* A reservation counts only for a slot that waits; for any other slot it would keep everybody waiting. */
 		if (s->reserved) {
 			uint32_t slot = (uint32_t)s->reserved - 1;
 

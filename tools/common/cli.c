@@ -18,7 +18,7 @@
 
 #define CHILDREN_MOST 4
 
-/* One letter for two words does not compile. */
+/* Two options with the same letter do not compile. */
 __attribute__((unused)) static int one_word_a_letter(int letter)
 {
 	switch (letter) {

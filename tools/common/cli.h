@@ -55,7 +55,7 @@ void cli_own_directory(char *path, size_t size);
 /* The library to be preloaded: beside this program, as in a build directory, or where `make install` puts it.
  * Without one, ends with a sentence and the hint. */
 const char *cli_library(const char *hint);
-/* That library, or NULL if there is none. */
+/* The path of that library, or NULL if there is none. */
 const char *cli_library_find(void);
 /* Where it is inside a container, whatever it is called outside. */
 #define CLI_LIBRARY_INSIDE "/usr/lib/gpuarb/libgpuarb-preload.so"

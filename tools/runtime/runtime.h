@@ -92,7 +92,7 @@ void runtime_grant_begun(const struct runtime_conf *conf, const struct runtime_g
 bool runtime_grant_find(
 	const struct runtime_conf *conf, const struct runtime_args *args, struct runtime_grant *grant);
 void runtime_grant_drop(const struct runtime_conf *conf, const struct runtime_args *args);
-/* One line each on standard output. */
+/* Prints one line for each on standard output. */
 void runtime_grant_list(const struct runtime_conf *conf);
 /* A file of this container; the text of its path. */
 const char *runtime_grant_path(

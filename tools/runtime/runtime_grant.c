@@ -22,7 +22,7 @@
 #define PLACE  "containers"
 #define NOTE   "grant.json"
 #define STARTS "starts"
-/* Whoever holds the lock reads some files and segments; longer than this it is stopped. */
+/* The holder of the lock reads some files and segments; one that takes longer than this is stopped. */
 #define LOCK_SECONDS 20
 
 /* Of the container that this process starts. */
@@ -162,7 +162,7 @@ static void write_note(const struct runtime_conf *conf, const struct runtime_gra
 	json_decref(note);
 }
 
-/* Whoever was to make the container has died over it. */
+/* The process that was to make the container has died before it did. */
 static bool given_up(const struct runtime_conf *conf, const struct runtime_grant *grant)
 {
 	char path[PATH_MAX];

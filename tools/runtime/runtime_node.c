@@ -67,7 +67,7 @@ gid_t runtime_node_check(const struct runtime_conf *conf, bool user_namespace, b
 		snprintf(file, sizeof(file), "%s/%.*s", path, ARB_UUID_BYTES - 1, names[i]);
 		if (stat(file, &st) != 0)
 			continue;
-		/* Whoever has ids of its own is nobody out here. */
+		/* A container with a user namespace has no ids that mean anything out here. */
 		if (user_namespace && !(st.st_mode & S_IWOTH))
 			runtime_fail("%s: a container with a user namespace of its own cannot join; "
 				     "segment_mode = 0666 "

@@ -37,7 +37,7 @@ static bool is_granted(const struct runtime_grant *all, int n, const char *accou
 	return false;
 }
 
-/* Those that no container of ours has brought: programs of users, jobs, pods of the component. */
+/* Accounts that no container of this runtime has brought: programs of users, jobs, pods of the component. */
 static void add_others(struct room *room, const struct gpuarb_picture *p, const struct runtime_grant *all,
 	int n, const char *account)
 {

@@ -298,7 +298,7 @@ static int event_lines(struct top_grid *g, int bottom, int most, const struct to
 		const struct top_event *e = &gpu->events[(k - 1) % TOP_EVENTS];
 		char words[256], clock[32], name[2 * ARB_NAME_BYTES];
 
-		/* Those two come with every window of every limited account. */
+		/* Throttled and resumed come with every window of every limited account. */
 		if (e->e.kind == ARB_EVENT_THROTTLED || e->e.kind == ARB_EVENT_RESUMED)
 			continue;
 		shown++;
