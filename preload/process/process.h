@@ -56,7 +56,7 @@ enum act_note {
 #define ACT_UNKNOWN_BYTES 64
 
 /* What the tracker may spend. */
-struct act_purse {
+struct act_budget {
 	int64_t left_ns;          /* CPU time that the thread may spend now */
 	uint64_t wall_ns, cpu_ns; /* when that was last counted */
 	uint64_t each_ns;         /* that a look costs */
@@ -120,7 +120,7 @@ struct arb_process {
 	uint32_t gpus;        /* how many are tracked */
 	uint32_t tracks_high; /* behind the last of those */
 	uint64_t look_ns;     /* how often it looks at one that has work */
-	struct act_purse purse;
+	struct act_budget budget;
 };
 
 /* At the start of a program. */
@@ -128,7 +128,7 @@ struct arb_process {
 	{                                                                                                    \
 		.gate = {.open = 1}, .gate_number = 1, .devices = (of_devices), .tracks = (of_tracks),       \
 		.stripes = (of_memory), .watch = (of_watch), .look_ns = 4000000,                             \
-		.purse = {.left_ns = ACT_SAVINGS_NS}, .gate_lock = PTHREAD_MUTEX_INITIALIZER,                \
+		.budget = {.left_ns = ACT_SAVINGS_NS}, .gate_lock = PTHREAD_MUTEX_INITIALIZER,                \
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 

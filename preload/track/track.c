@@ -52,7 +52,7 @@ static void know(struct track *t, struct book_event *e)
 	}
 	/* The tracker's own. */
 	if (e->kind == EVENT_TIMER)
-		e->budget_ns = arb_own.purse.left_ns;
+		e->budget_ns = arb_own.budget.left_ns;
 	if (callback_is_prevented(t))
 		e->facts |= FACT_NO_CALLBACK;
 	if (callback_is_owed(t))

@@ -85,32 +85,32 @@ static void account_for(void)
 
 	if (!cpu)
 		return;
-	if (arb_own.purse.wall_ns) {
-		spent = cpu - arb_own.purse.cpu_ns;
+	if (arb_own.budget.wall_ns) {
+		spent = cpu - arb_own.budget.cpu_ns;
 		/* One look is like the other. What a virtual machine was robbed of meanwhile counts as CPU
 		 * time as well. */
-		if (arb_own.purse.each_ns && spent > SPENT_MOST * arb_own.purse.each_ns)
-			spent = SPENT_MOST * arb_own.purse.each_ns;
-		arb_own.purse.left_ns -=
-			(int64_t)(arb_word_exchange(&arb_own.purse.charged, 0) * arb_own.purse.each_ns);
-		arb_own.purse.left_ns +=
-			(int64_t)((now - arb_own.purse.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
-		arb_own.purse.each_ns = (15 * arb_own.purse.each_ns + spent) / 16;
+		if (arb_own.budget.each_ns && spent > SPENT_MOST * arb_own.budget.each_ns)
+			spent = SPENT_MOST * arb_own.budget.each_ns;
+		arb_own.budget.left_ns -=
+			(int64_t)(arb_word_exchange(&arb_own.budget.charged, 0) * arb_own.budget.each_ns);
+		arb_own.budget.left_ns +=
+			(int64_t)((now - arb_own.budget.wall_ns) * SPEND_PER_MILLE / 1000) - (int64_t)spent;
+		arb_own.budget.each_ns = (15 * arb_own.budget.each_ns + spent) / 16;
 	}
-	if (arb_own.purse.left_ns > ACT_SAVINGS_NS)
-		arb_own.purse.left_ns = ACT_SAVINGS_NS;
-	if (arb_own.purse.left_ns < -2 * (int64_t)LOAN_NS)
-		arb_own.purse.left_ns = -2 * (int64_t)LOAN_NS;
-	arb_own.purse.wall_ns = now;
-	arb_own.purse.cpu_ns = cpu;
-	look = arb_own.purse.each_ns * LOOK_COSTS;
+	if (arb_own.budget.left_ns > ACT_SAVINGS_NS)
+		arb_own.budget.left_ns = ACT_SAVINGS_NS;
+	if (arb_own.budget.left_ns < -2 * (int64_t)LOAN_NS)
+		arb_own.budget.left_ns = -2 * (int64_t)LOAN_NS;
+	arb_own.budget.wall_ns = now;
+	arb_own.budget.cpu_ns = cpu;
+	look = arb_own.budget.each_ns * LOOK_COSTS;
 	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
 	arb_word_store(&arb_own.look_ns, look);
 }
 
 void tracker_charge(void)
 {
-	arb_word_add(&arb_own.purse.charged, 1);
+	arb_word_add(&arb_own.budget.charged, 1);
 }
 
 /* How long until this one must be looked at again; 0: it has no work. */
@@ -252,7 +252,7 @@ static void *tracker(void *argument)
 			} else if (idle > LINGER_NS && !any_again()) {
 				sleep_idle(SLEEPING, follow);
 				continue;
-			} else if ((arb_own.purse.left_ns > 0 || now - napped_ns > arb_own.look_ns) &&
+			} else if ((arb_own.budget.left_ns > 0 || now - napped_ns > arb_own.look_ns) &&
 				   !any_quick()) {
 				napped_ns = now;
 				sleep_idle(NAPPING, until_again(now, LINGER_NS));
@@ -312,7 +312,7 @@ static void forget_work(void)
 	memset(arb_own.tracks, 0, tracks_high() * sizeof(*arb_own.tracks));
 	arb_mine.locks = arb_mine.number = 0;
 	pthread_mutex_init(&arb_own.starting, NULL);
-	memset(&arb_own.purse, 0, sizeof(arb_own.purse));
+	memset(&arb_own.budget, 0, sizeof(arb_own.budget));
 	if (arb_own.watch)
 		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
 	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = arb_own.tracks_high = 0;
