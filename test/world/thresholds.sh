@@ -8,7 +8,8 @@ set -u
 world=$1
 each=${SECONDS_EACH:-4}
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 # measure [--threshold NAME=F]: "failed error sum late P99 kept"
 measure() {
