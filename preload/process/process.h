@@ -128,7 +128,7 @@ struct arb_process {
 	{                                                                                                    \
 		.gate = {.open = 1}, .gate_number = 1, .devices = (of_devices), .tracks = (of_tracks),       \
 		.stripes = (of_memory), .watch = (of_watch), .look_ns = 4000000,                             \
-		.budget = {.left_ns = ACT_SAVINGS_NS}, .gate_lock = PTHREAD_MUTEX_INITIALIZER,                \
+		.budget = {.left_ns = ACT_SAVINGS_NS}, .gate_lock = PTHREAD_MUTEX_INITIALIZER,               \
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 

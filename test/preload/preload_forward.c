@@ -37,13 +37,13 @@ static void *forward_find(const char *name)
 	return driver ? dlsym(driver, name) : NULL;
 }
 
-static __thread unsigned bells;
+static __thread unsigned callbacks;
 
 /* How often the calling thread has asked for a host function. */
-__attribute__((visibility("default"))) unsigned forward_bells(void);
-unsigned forward_bells(void)
+__attribute__((visibility("default"))) unsigned forward_callbacks(void);
+unsigned forward_callbacks(void)
 {
-	return bells;
+	return callbacks;
 }
 
 static void reenter(void)
@@ -67,7 +67,7 @@ static CUresult forward_said(const char *name, CUresult result)
 
 	reenter();
 
-	bells += !strcmp(name, "cuLaunchHostFunc");
+	callbacks += !strcmp(name, "cuLaunchHostFunc");
 	if (log < 0)
 		log = open(getenv("FORWARD_LOG"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	n = snprintf(line, sizeof(line), "%s %d\n", name, (int)result);

@@ -194,7 +194,7 @@ int main(int argc, char **argv)
 	n = run(host_process_cases, only, &failed);
 	n += run(host_driver_cases, only, &failed);
 	n += run(host_gate_cases, only, &failed);
-	n += run(host_bell_cases, only, &failed);
+	n += run(host_callback_cases, only, &failed);
 	n += run(host_queue_cases, only, &failed);
 	n += run(host_newer_cases, only, &failed);
 	n += run(host_peers_cases, only, &failed);

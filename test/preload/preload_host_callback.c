@@ -212,7 +212,7 @@ static void has_two_contexts(void)
 	host_work();
 }
 
-/* Who waits for one context's work does not wait for another's, whichever had a bell before. */
+/* Who waits for one context's work does not wait for another's, whichever had a callback before. */
 static void waits_beside_another_context(void)
 {
 	CUcontext first = host_context(0), second = host_context(0);
@@ -265,7 +265,7 @@ static void has_a_function_that_stands_still(void)
 	host_work();
 }
 
-/* The first function that it has waits for the program, which waits for another context: not for a bell
+/* The first function that it has waits for the program, which waits for another context: not for a callback
  * there. */
 static void calls_beside_another_context(void)
 {
@@ -309,13 +309,13 @@ static void is_not_answered(void)
 /* How often this thread has, where the driver knows. */
 static unsigned asked_here(void)
 {
-	unsigned (*bells)(void) = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "forward_bells");
+	unsigned (*callbacks)(void) = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "forward_callbacks");
 
-	return bells ? bells() : 0;
+	return callbacks ? callbacks() : 0;
 }
 
 /*
- * One short piece of work at a time, now and then: who launches it asks for the bell, so that nobody has to
+ * One short piece of work at a time, now and then: who launches it asks for the callback, so that nobody has to
  * wake for that. The driver's own thread was not made on its behalf.
  */
 static void now_and_then(void)
@@ -390,26 +390,26 @@ static void uses_the_highest_priority(void)
 	work_unasked(stream);
 }
 
-const struct host_case host_bell_cases[] = {
-	{"bell: is told when its work has ended", is_told, "90", 0},
-	{"bell: destroys its context", destroys_its_context, "90", 0},
-	{"bell: resets its context", resets_its_context, "90", 0},
-	{"bell: ends", ends, "90", 0},
-	{"bell: ends with its last thread", ends_with_its_last_thread, "90", 0},
-	{"bell: forks", forks, "90", 0},
-	{"bell: is not answered", is_not_answered, "90", 0},
-	{"bell: works now and then", now_and_then, "90", 0},
-	{"bell: works now and then without a limit", now_and_then, NULL, 0},
-	{"bell: waits each time", waits_each_time, "90", 0},
-	{"bell: captures", captures, "90", 0},
-	{"bell: has some streams", has_some_streams, "90", 0},
-	{"bell: has many streams", has_many_streams, "90", 0},
-	{"bell: has two contexts", has_two_contexts, "90", 0},
-	{"bell: waits beside another context", waits_beside_another_context, "90", 0},
-	{"bell: calls beside another context", calls_beside_another_context, "90", 0},
-	{"bell: has a function that stands still", has_a_function_that_stands_still, "90", 0},
-	{"bell: must not ask", must_not_ask, "90", 0},
-	{"bell: has few queues", has_few_queues, "90", 0},
-	{"bell: uses the highest priority", uses_the_highest_priority, "90", 0},
+const struct host_case host_callback_cases[] = {
+	{"callback: is told when its work has ended", is_told, "90", 0},
+	{"callback: destroys its context", destroys_its_context, "90", 0},
+	{"callback: resets its context", resets_its_context, "90", 0},
+	{"callback: ends", ends, "90", 0},
+	{"callback: ends with its last thread", ends_with_its_last_thread, "90", 0},
+	{"callback: forks", forks, "90", 0},
+	{"callback: is not answered", is_not_answered, "90", 0},
+	{"callback: works now and then", now_and_then, "90", 0},
+	{"callback: works now and then without a limit", now_and_then, NULL, 0},
+	{"callback: waits each time", waits_each_time, "90", 0},
+	{"callback: captures", captures, "90", 0},
+	{"callback: has some streams", has_some_streams, "90", 0},
+	{"callback: has many streams", has_many_streams, "90", 0},
+	{"callback: has two contexts", has_two_contexts, "90", 0},
+	{"callback: waits beside another context", waits_beside_another_context, "90", 0},
+	{"callback: calls beside another context", calls_beside_another_context, "90", 0},
+	{"callback: has a function that stands still", has_a_function_that_stands_still, "90", 0},
+	{"callback: must not ask", must_not_ask, "90", 0},
+	{"callback: has few queues", has_few_queues, "90", 0},
+	{"callback: uses the highest priority", uses_the_highest_priority, "90", 0},
 	{NULL, NULL, NULL, 0},
 };
