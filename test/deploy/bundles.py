@@ -120,8 +120,8 @@ def refused(what, bundle, sentence, **settings):
     expect(what + ": the bundle is as it was", bundle.new, bundle.spec)
 
 
-# Its last words are in SAID. A container is there from create to delete; "breaks" and "hangs" beside its bundle are what
-# becomes of a create.
+# Its last words are in SAID. A container is there from create to delete; "breaks", "waits" and "hangs" beside its bundle are
+# what becomes of a create.
 REAL = r"""#!/bin/sh
 place=${SAID%/said} command= last=
 for word; do
@@ -135,6 +135,7 @@ case "$command" in
 create | run)
     : >"$place/made"
     [ ! -e "$place/breaks" ] || exit 3
+    while [ -e "$place/waits" ]; do sleep 0.02; done
     [ ! -e "$place/hangs" ] || { echo $$ >"$place/hangs"; exec sleep 60; }
     [ "$command" = run ] || : >"$STATE/$last" ;;
 state) [ -e "$STATE/$last" ] ;;

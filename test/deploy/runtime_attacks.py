@@ -234,6 +234,28 @@ def what_does_not_begin_is_given_back():
     expect("it is free all the same", granted(), [])
 
 
+def who_looks_while_one_begins_takes_nothing_away():
+    """Whoever looks at a start has opened its file, and tries the lock when the start has ended well: that is no death."""
+    if not shutil.which("strace") or subprocess.run(["strace", "-o", "/dev/null", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        print("runtime: no strace here; a look at a start that ends meanwhile was not tried")
+        return
+    b = Bundle({"gpuarb.dev/share": "60"}, pod="p")
+    write(b.dir + "/waits", "")
+    starter = subprocess.Popen([RUNTIME, "--root", WORK + "/root", "create", "--bundle", b.dir, b.id], env=environment(b, conf()))
+    until(b.started)
+    place = WORK + "/run/containers/"
+    starts_file = place + [name for name in os.listdir(place) if name.startswith(b.id)][0] + "/starts"
+    seen = WORK + "/seen"
+    look = subprocess.Popen(["strace", "-o", seen, "-P", starts_file, "-e", "trace=openat,flock", "-e", "inject=flock:delay_enter=3000000", RUNTIME, "--list"],
+                            env={"GPUARB_RUNTIME_CONF": conf(), "PATH": os.environ["PATH"]}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    expect("it is looked at", until(lambda: os.path.exists(seen) and "openat(" in open(seen).read()), True)
+    os.unlink(b.dir + "/waits")
+    expect("it begins", starter.wait(timeout=30), 0)
+    expect("the look ends", look.wait(timeout=30), 0)
+    expect("what it was granted stays", granted(), [60])
+    b.delete()
+
+
 def until(true, seconds=20):
     end = time.monotonic() + seconds
     while not true():
@@ -299,6 +321,7 @@ def main():
     gpus_by_other_ways()
     names_of_accounts()
     what_does_not_begin_is_given_back()
+    who_looks_while_one_begins_takes_nothing_away()
     the_last_share()
     settings_that_break_while_it_runs()
 

@@ -22,7 +22,7 @@
 #define PLACE  "containers"
 #define NOTE   "grant.json"
 #define STARTS "starts"
-/* The holder of the lock reads some files and segments; one that takes longer than this is stopped. */
+/* Whoever holds the lock reads some files and segments; longer than this it is stopped. */
 #define LOCK_SECONDS 20
 
 /* Of the container that this process starts. */
@@ -162,12 +162,14 @@ static void write_note(const struct runtime_conf *conf, const struct runtime_gra
 	json_decref(note);
 }
 
-/* The process that was to make the container has died before it did. */
+/* The process that was to make the container has died before it did. A start that ends well removes the file before it lets go
+ * of the lock: it may have done so since the file was opened here. */
 static bool given_up(const struct runtime_conf *conf, const struct runtime_grant *grant)
 {
 	char path[PATH_MAX];
 	int fd = open(runtime_grant_path(conf, grant, STARTS, path), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	bool up = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+	struct stat st;
+	bool up = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink > 0;
 
 	if (fd >= 0)
 		close(fd);
