@@ -7,6 +7,7 @@
 
 #include "shm/base/atomic.h"
 #include "shm/base/error.h"
+#include "shm/base/granted.h"
 #include "shm/base/members.h"
 #include "shm/client/client_state.h"
 #include "shm/policy/policy.h"
@@ -14,16 +15,31 @@
 
 #define IN_CONTAINER (1ull << 63)
 
-uint64_t arb_owner_of(const struct arb_os_identity *id)
+static uint64_t owner_by_place(const char *place)
 {
-	const char *place = id->pod[0] ? id->pod : id->container;
 	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
 
-	if (!*place)
-		return (uint64_t)id->user + 1;
 	for (; *place; place++)
 		hash = (hash ^ (unsigned char)*place) * 0x100000001b3ull;
 	return hash | IN_CONTAINER;
+}
+
+uint64_t arb_owner_of(const struct arb_os_identity *id)
+{
+	const char *place = id->pod[0] ? id->pod : id->container;
+
+	return *place ? owner_by_place(place) : (uint64_t)id->user + 1;
+}
+
+/* Whom the account was granted is in there, whatever can be seen of its container: not every engine mounts files that
+ * name it. A pod has the same owner by its name as by its files. */
+static uint64_t owner_of_client(const struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	const char *granted = !c->ignore_env && arb_granted() ? arb_granted_getenv("GPUARB_ACCOUNT") : NULL;
+
+	if (!granted || strcmp(granted, c->name) != 0)
+		return arb_owner_of(id);
+	return owner_by_place(granted + (strncmp(granted, "pod-", 4) == 0 ? 4 : 0));
 }
 
 /* An engine's short id; where there is none, whoever shares the PID namespace is together. */
@@ -74,7 +90,8 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
-	if (arb_account_claim(&c->seg, c->account, arb_owner_of(id), snap.win_number, c->rules.carryover_pct))
+	if (arb_account_claim(
+		    &c->seg, c->account, owner_of_client(c, id), snap.win_number, c->rules.carryover_pct))
 		return 0;
 	if (c->have_control)
 		arb_settings_limit(c->control.control, c->name, &set);

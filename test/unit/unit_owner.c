@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "shm/base/granted.h"
 #include "shm/base/members.h"
 #include "shm/base/groups.h"
 #include "shm/client/owner.h"
@@ -183,6 +184,47 @@ Test(owner, containers_of_a_pod_have_one_owner)
 	cr_assert_eq(arb_owner_of(&first), arb_owner_of(&second));
 	cr_assert_neq(arb_owner_of(&first), arb_owner_of(&other));
 	cr_assert_neq(arb_owner_of(&(struct arb_os_identity){.user = 0}), 0);
+}
+
+/* One to whom an account was granted, in a container of which nothing can be seen unless `person` says so. */
+static struct gpuarb_client *granted_client(const char *account, uint32_t user)
+{
+	char path[] = "/tmp/gpuarb-owner-XXXXXX", text[128];
+	struct gpuarb_options o = t_options(&u_dir, NULL);
+	struct gpuarb_error err = {0};
+	struct gpuarb_client *c;
+	int fd = mkstemp(path),
+	    n = snprintf(text, sizeof(text), "GPUARB_ACCOUNT=%s\nGPUARB_ON_ERROR=closed\n", account);
+
+	cr_assert(fd >= 0 && write(fd, text, (size_t)n) == n && close(fd) == 0);
+	arb_granted_set_file(path);
+	person.uid = person.user = user;
+	o.ignore_env = false;
+	cr_assert_eq(gpuarb_client_open(&o, &c, &err), 0, "user %u: %s", user, err.text);
+	unlink(path);
+	return c;
+}
+
+Test(owner, users_of_a_container_have_the_account_that_it_was_granted)
+{
+	struct gpuarb_client *a = granted_client("mine", 0), *b = granted_client("mine", 1000);
+
+	cr_assert_eq(a->account, b->account);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+}
+
+Test(owner, a_pod_owns_its_account_by_its_files_or_by_its_grant)
+{
+	struct gpuarb_client *a, *b;
+
+	snprintf(person.pod, sizeof(person.pod), "8a7f");
+	a = client(0, "pod-8a7f", 0);
+	person.pod[0] = '\0';
+	b = granted_client("pod-8a7f", 1000);
+	cr_assert_eq(a->account, b->account);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
 }
 
 Test(owner, a_pod_is_found_where_the_kubelet_mounted_its_files)
