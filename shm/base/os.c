@@ -450,6 +450,42 @@ uint32_t arb_os_user(const char *map, uint32_t uid)
 	return uid;
 }
 
+static void from_mount(struct arb_os_identity *id, const char *line)
+{
+	if (!id->container[0] && strstr(line, " /etc/host"))
+		arb_os_container_id(line, id->container, sizeof(id->container));
+	if (!id->pod[0])
+		arb_os_pod_id(line, id->pod, sizeof(id->pod));
+}
+
+/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over its own still name
+ * it; on the host those are no mounts. A container may have any number of mounts before them. */
+static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
+{
+	int fd = open_plain("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	size_t used = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	while (!(id->pod[0] && id->container[0]) &&
+		(n = syscall(SYS_read, fd, text + used, size - 1 - used)) > 0) {
+		char *line = text, *end;
+
+		text[used += (size_t)n] = '\0';
+		for (; (end = strchr(line, '\n')); line = end + 1) {
+			*end = '\0';
+			from_mount(id, line);
+		}
+		/* The beginning of a line. One that does not fit is none of those. */
+		used -= (size_t)(line - text);
+		memmove(text, line, used);
+		if (used == size - 1)
+			used = 0;
+	}
+	arb_os_close(fd);
+}
+
 void arb_os_identify(struct arb_os_identity *id)
 {
 	int saved = errno;
@@ -481,17 +517,6 @@ void arb_os_identify(struct arb_os_identity *id)
 									   : id->uid;
 	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0)
 		arb_os_container_id(text, id->container, sizeof(id->container));
-	/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over
-	 * its own still name it; on the host those are no mounts. */
-	if (read_text("/proc/self/mountinfo", text, sizeof(text)) > 0)
-		for (char *next, *line = text; line && *line; line = next) {
-			next = strchr(line, '\n');
-			if (next)
-				*next++ = '\0';
-			if (!id->container[0] && strstr(line, " /etc/host"))
-				arb_os_container_id(line, id->container, sizeof(id->container));
-			if (!id->pod[0])
-				arb_os_pod_id(line, id->pod, sizeof(id->pod));
-		}
+	from_mounts(id, text, sizeof(text));
 	errno = saved;
 }

@@ -1,12 +1,19 @@
 /* Who we are, as far as files of the kernel tell. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shm/base/os.h"
@@ -49,6 +56,47 @@ Test(os, a_process_knows_who_it_is)
 	cr_assert(id.start_time != 0);
 	cr_assert(strncmp(id.comm, "unit_os", 7) == 0, "%s", id.comm);
 	cr_assert(id.command[0] && !strchr(id.command, '/'), "%s", id.command);
+}
+
+/* As an engine does it: a file of its own over the image's, behind so many other mounts. They go with this process. */
+static bool mount_as_an_engine(const char *dir, const char *file, unsigned before)
+{
+	if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
+		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+		return false;
+	while (before-- > 0)
+		if (mount(dir, dir, NULL, MS_BIND, NULL) != 0)
+			return false;
+	return mount(file, "/etc/hosts", NULL, MS_BIND, NULL) == 0;
+}
+
+Test(os, a_container_is_known_by_its_mounts_however_many_there_are)
+{
+	char dir[] = "/tmp/gpuarb-os-XXXXXX", file[128];
+	struct arb_os_identity id;
+	int status, fd;
+	pid_t pid;
+
+	cr_assert(mkdtemp(dir));
+	snprintf(file, sizeof(file), "%s/" ID, dir);
+	cr_assert_eq(mkdir(file, 0700), 0);
+	strcat(file, "/hosts");
+	fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	cr_assert(fd >= 0 && close(fd) == 0);
+	pid = fork();
+	if (pid == 0) {
+		/* Where mounts are forbidden there is nothing to try. */
+		if (!mount_as_an_engine(dir, file, 400))
+			_exit(0);
+		arb_os_identify(&id);
+		_exit(strncmp(id.container, ID, sizeof(id.container) - 1) != 0);
+	}
+	cr_assert(pid > 0 && waitpid(pid, &status, 0) == pid);
+	unlink(file);
+	*strrchr(file, '/') = '\0';
+	rmdir(file);
+	rmdir(dir);
+	cr_assert_eq(status, 0, "the container is not known behind 400 mounts");
 }
 
 /* What a sandbox answers is its own business; each test is a process. */
