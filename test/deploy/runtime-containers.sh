@@ -174,10 +174,12 @@ until_true 20 on_gpus 1 || say "the container is not on the GPU"
 gpu=$("$runtime" --list | cut -f1)
 measured "containerd" 30 "$(index "$gpu")"
 [ "$("$runtime" --list | cut -f5)" = "pod-$uid" ] || say "its account is $("$runtime" --list)"
-# kubectl exec ends in this: the shim writes a process.json of what it knows of the container.
-ctr task exec --detach --exec-id e1 one "${load[@]}" >"$work/said" 2>&1 || say "exec: $(cat "$work/said")"
+# kubectl exec ends in this: the shim writes a process.json of what it knows of the container. This one is of another user,
+# and nothing that is mounted says which container it is in.
+chmod 666 "$shm/gpu"/*
+ctr task exec --detach --user 1000 --exec-id e1 one "${load[@]}" >"$work/said" 2>&1 || say "exec: $(cat "$work/said")"
 until_true 20 on_gpus 2 || say "what was started by exec is not on the GPU"
-measured "containerd, with one more by exec" 30 "$(index "$gpu")"
+measured "containerd, with another user's by exec" 30 "$(index "$gpu")"
 task two --rm --annotation gpuarb.dev/share=x "$work/image" two "${load[@]}" >"$work/said" 2>&1 && say "a container with a bad annotation has started"
 grep -q "gpuarb.dev/share: 'x' is no number" "$work/said" || say "containerd says: $(cat "$work/said")"
 # The pod as an API server knows it.
