@@ -180,7 +180,7 @@ done
 
 # Limits hold for who is there, whoever else is: kill one with its task, cancel one, let the third end.
 show() { "$build/gpuarb-set" --show 2>/dev/null; }
-"$build/gpuarb-set" --account "slurm-$small.0" core=25 || say "an administrator cannot change a job's limit"
+"$build/gpuarb-set" --account "slurm-$small.0" core=25 request=5 weight=50 members=12345 || say "an administrator cannot change a job's limit"
 show | grep -q "account slurm-$small.0: core=25" || say "what an administrator set for a job is not shown"
 scancel --signal=KILL "$small"
 scancel "$double"
