@@ -100,16 +100,41 @@ echo "k8s-runtime: $((SECONDS - begin + ${image:-0})) s: the first pod is on the
 expect "35 granted, 90 annotated, 100 in its environment" 35
 uid=$(kubectl -n team get pod greedy -o 'jsonpath={.metadata.uid}')
 [ "$($runtime --list | cut -f2,3,5)" = "35	35	pod-$uid" ] || say "it was granted: $($runtime --list)"
+# A node without kubectl: curl asks, with what kubeadm writes for the kubelet.
+cat >"$work/kubelet.conf" <<END
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: $(base64 -w 0 "$CLUSTER_WORK/pki/ca.crt")
+    server: $(kubectl config view -o 'jsonpath={.clusters[0].cluster.server}')
+  name: default-cluster
+contexts: []
+users:
+- name: default-auth
+  user:
+    client-certificate: $CLUSTER_WORK/pki/kubelet.crt
+    client-key: $CLUSTER_WORK/pki/kubelet.key
+END
+# shellcheck disable=SC2016
+without_kubectl() {
+	KUBECONFIG="$work/kubelet.conf" unshare --mount sh -c 'for program in /usr/local/bin/kubectl /usr/bin/kubectl; do
+		[ ! -e $program ] || mount --bind /dev/null $program; done; exec "$@"' sh "${runtime%/*}/pod-of" team greedy "$uid"
+}
+[ "$(without_kubectl | jq -r '.metadata.uid + " " + .spec.containers[0].resources.limits["gpuarb.dev/share"]')" = "$uid 35" ] ||
+	say "without kubectl the pod is: $(without_kubectl 2>&1 | head -n 3)"
 # kubectl exec, with an environment that was cleaned.
 kubectl -n team exec greedy -- env -i LD_LIBRARY_PATH=/usr/lib/gpusim GPUSIM_DIR=/run/gpusim GPUSIM_MODE=share GPUARB_DISABLE=1 simload --kernel-us=50 --duration=40 >"$work/exec" 2>&1 &
 exec_pid=$!
 until_true 30 on_gpu 2 || say "what kubectl exec has started is not on the GPU: $(cat "$work/exec")"
-books >"$work/before"
-sleep 8
-books >"$work/after"
-attained=$(share "$work/before" "$work/after" true)
-echo "k8s-runtime: with one more by kubectl exec: limit 35, attained $(percent "$attained")"
-near "$attained" 35 || say "with kubectl exec it got $(percent "$attained")"
+together() { # WHAT LIMIT: of all that are on the GPU
+	books >"$work/before"
+	sleep 8
+	books >"$work/after"
+	attained=$(share "$work/before" "$work/after" true)
+	echo "k8s-runtime: $1: limit $2, attained $(percent "$attained")"
+	near "$attained" "$2" || say "$1: limit $2, got $(percent "$attained")"
+}
+together "with one more by kubectl exec" 35
 # Not for all: containerd is a child of this shell since it was started anew.
 wait $exec_pid
 
@@ -150,6 +175,17 @@ kubectl -n team delete pod greedy --grace-period=0 --force >/dev/null 2>&1
 until_true 60 on_gpu 0 || say "deleted pods are still on the GPU"
 free() { [ -z "$($runtime --list)" ]; }
 until_true 60 free || say "what deleted pods were granted is not free: $($runtime --list)"
+
+# Two containers of one pod, of two users: the pod is the account, and they share what they asked for together.
+{
+	pod both 'gpuarb.dev/share: 15'
+	pod both 'gpuarb.dev/share: 25' | sed -n '/name: anything/,$p' | sed -e 's|anything|other|' -e 's|securityContext: {|&runAsUser: 2000, |'
+} | kubectl -n team apply -f - >/dev/null || say "a pod of two containers is refused"
+wait_for pod/both
+until_true 30 on_gpu 2 || say "not both containers are on the GPU: $(kubectl -n team logs both anything) $(kubectl -n team logs both other)"
+together "two containers of a pod, of two users" 40
+kubectl -n team delete pod both --grace-period=0 --force >/dev/null 2>&1
+until_true 60 on_gpu 0 || say "deleted pods are still on the GPU"
 
 # One line, and nothing else: gpuarb-runtime as the node's default runtime. Pods that ask for nothing run, and see no GPU.
 printf '[plugins."io.containerd.grpc.v1.cri".containerd]\n  default_runtime_name = "gpuarb"\n' >>"$CLUSTER_WORK/containerd.toml"
