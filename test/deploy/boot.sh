@@ -123,6 +123,16 @@ systemctl stop training
 # The segments are everybody's: they stay when a unit goes.
 systemctl stop gpuarb-watchdog gpuarb-node
 [ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with the units"
+# After a reboot, and the driver comes up later than the unit: it is tried again.
+sed -i 's|/test/sim|/late|' /etc/systemd/system/gpuarb-node.service.d/test.conf
+systemctl daemon-reload
+rm -rf /dev/shm/gpuarb/state/* /dev/shm/gpuarb/control/*
+systemctl start --no-block gpuarb-node
+tried() { [ "$(systemctl show -p SubState --value gpuarb-node)" = auto-restart ]; }
+until_true tried || echo "without a driver gpuarb-node is $(systemctl status gpuarb-node 2>&1)"
+ln -s /test/sim /late
+up() { [ "$(systemctl is-active gpuarb-node)" = active ] && [ -s /dev/shm/gpuarb/state/$gpu ]; }
+until_true up || until_true up || echo "a driver that comes late is not noticed: $(systemctl status gpuarb-node 2>&1)"
 systemctl start gpuarb-export.timer && systemctl list-timers gpuarb-export.timer --no-pager | grep -q gpuarb-export.service || echo "the timer does not run"
 failed=$(systemctl list-units --failed --no-legend --no-pager 'gpuarb-*')
 [ -z "$failed" ] || echo "failed: $failed $(systemctl status --no-pager 'gpuarb-*')"
@@ -137,4 +147,4 @@ if [ "$report" != "done" ]; then
 	exit 1
 fi
 echo "boot: a unit with the drop-in, limit 30: attained $(percent "$(cat "$root/test/attained")")"
-echo "boot: under $(systemctl --version | sed -n '1s/ (.*//p'): node, watchdog without capabilities, export and timer"
+echo "boot: under $(systemctl --version | sed -n '1s/ (.*//p'): node, also where the driver comes late, watchdog without capabilities, export and timer"
