@@ -26,7 +26,7 @@ static struct {
 	uint64_t first, last, until_step, bytes;
 	unsigned clients;
 	double minutes, hours;
-	bool hash, json, segments, programs, shrink, day;
+	bool json, segments, programs, shrink, day;
 	struct case_options cases;
 	const char *lines[SCRIPT_PROGRAMS];
 	unsigned nlines;
@@ -220,7 +220,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		opt.day = true;
 		break;
 	case OPT_HASH:
-		opt.hash = true;
+		world_hashes = true;
 		break;
 	case ARGP_KEY_ARG:
 		argp_error(state, "'%s' is no option", arg);
@@ -326,9 +326,6 @@ static int run_seeds(void)
 		run_seed(seed, opt.clients, opt.first == opt.last && !opt.json);
 		steps += world.step;
 		n++;
-		if (opt.hash)
-			printf("seed %llu: %llu steps, hash %016llx\n", (unsigned long long)seed,
-				(unsigned long long)world.step, (unsigned long long)world.hash);
 		if (world.failed) {
 			tell_seeds(n, steps, now_s() - began);
 			world_tell();

@@ -17,6 +17,8 @@ static struct entry {
 static uint64_t count;
 static FILE *trace;
 
+bool world_hashes;
+
 static void in_words(FILE *to, const struct entry *e)
 {
 	unsigned long long a = e->a, b = e->b;

@@ -576,6 +576,9 @@ void world_begin(uint64_t seed)
 void world_end(void)
 {
 	outside();
+	if (world_hashes)
+		printf("seed %llu: %llu steps, hash %016llx\n", (unsigned long long)world.seed,
+			(unsigned long long)world.step, (unsigned long long)world.hash);
 	world_gpu_end();
 	for (unsigned i = 0; i < world.nthreads; i++) {
 		coro_give_back(world.threads[i]->stack);

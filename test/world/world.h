@@ -212,6 +212,8 @@ void world_note(enum world_what what, uint64_t a, uint64_t b);
 void world_does(const char *what, uint64_t a, uint64_t b);
 void world_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void world_trace_to(const char *path);
+/* Every world says its hash when it ends. */
+extern bool world_hashes;
 void world_tell(void);
 
 /* Memory of the world's processes: gone with the world (arena.c). */
