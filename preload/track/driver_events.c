@@ -165,9 +165,9 @@ CUevent events_before_copy(const struct act_call *call)
 static void started(struct track *t, const struct track_event *v, uint64_t now)
 {
 	struct track_clock *clock = clock_of(t, v->ctx);
-	struct book_event e = {.kind = EVENT_STARTED, .now_ns = now};
 	uint64_t gpu_ns, at, contended_ns = t->book.others.contended_ns;
 	bool contended = contended_ns && now - contended_ns < CONTENDED_NS;
+	struct book_event e;
 
 	if (!clock || !clock->started || v->recorded_ns < clock->start_ns)
 		return;
@@ -179,7 +179,7 @@ static void started(struct track *t, const struct track_event *v, uint64_t now)
 	at = gputime_host(&clock->time, gpu_ns, now);
 	if (at <= clock->start_ns)
 		return;
-	e.took_ns = at - clock->start_ns;
+	e = (struct book_event){.kind = EVENT_STARTED, .now_ns = now, .took_ns = at - clock->start_ns};
 	track_tell(t, &e);
 }
 
@@ -223,6 +223,17 @@ static bool is_behind(const struct book_fence *const *busy, unsigned n, const st
 	return false;
 }
 
+/* Most programs have one stream in use, so that all the others are behind the first that has not passed. */
+static unsigned skip_behind(const struct book_queue *q, unsigned i, const struct book_fence *f)
+{
+	uint64_t stream = f->stream, ctx = f->ctx;
+
+	while (stream != BOOK_PER_THREAD && i < q->count && q->fence[q->order[i]].stream == stream &&
+		q->fence[q->order[i]].ctx == ctx)
+		i++;
+	return i;
+}
+
 void events_collect(struct track *t)
 {
 	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
@@ -254,7 +265,7 @@ void events_collect(struct track *t)
 		if (r == CUDA_ERROR_NOT_READY) {
 			e.kind = EVENT_UNFINISHED;
 			busy[nbusy++] = f;
-			i++;
+			i = skip_behind(q, i + 1, f);
 		} else {
 			/* The book takes it out of its order. */
 			e.kind = EVENT_PASSED;
