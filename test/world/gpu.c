@@ -3,7 +3,8 @@
  * never waited for because nobody is interrupted who has it, and a process of it is one of the world's.
  *
  * What the simulated driver has one of in each process, and what is left of such words in the preload, lies in
- * one section of this program (world_state). Before a process runs, its own copy is brought there.
+ * one section of this program (world_state). Before a process runs, its own copy is brought there. Arrays with an
+ * entry for each GPU have sections of their own (world_by_...), of which no more is brought than there are GPUs.
  */
 #include "test/world/gpu.h"
 
@@ -26,12 +27,35 @@
 
 _Static_assert(SIM_MAX_DEVICES <= ARB_SHARED_GPUS, "a process can join every GPU");
 
-struct sim_shm sim_shm __attribute__((section("world_state"))) = {.fd = -1, .slot = SIM_NONE};
+#define LINE 64 /* bytes that are moved at a time */
 
-extern unsigned char __start_world_state[], __stop_world_state[], __start_world_gpus[], __stop_world_gpus[],
-	__start_world_tls[], __stop_world_tls[];
+struct sim_shm sim_shm __attribute__((section("world_state"), aligned(LINE))) = {.fd = -1, .slot = SIM_NONE};
+
+extern unsigned char __start_world_state[], __stop_world_state[], __start_world_tls[], __stop_world_tls[];
+
+/* Each array, and its number of entries. */
+#define BY_GPU(X)                                                                                            \
+	X(known, ARB_SHARED_GPUS)                                                                            \
+	X(primary, ARB_DEVICES)                                                                              \
+	X(high, SIM_MAX_DEVICES)                                                                             \
+	X(standard, SIM_MAX_DEVICES)                                                                         \
+	X(current, SIM_MAX_DEVICES)
+#define X(name, entries) extern unsigned char __start_world_by_##name[], __stop_world_by_##name[];
+BY_GPU(X)
+#undef X
+static const struct {
+	unsigned char *start, *stop;
+	unsigned entries;
+} by_gpu[] = {
+#define X(name, entries) {__start_world_by_##name, __stop_world_by_##name, entries},
+	BY_GPU(X)
+#undef X
+};
+#define ARRAYS (sizeof(by_gpu) / sizeof(by_gpu[0]))
 
 static struct {
+	size_t array_bytes[ARRAYS], arrays_bytes; /* that are brought of each, and in all */
+	bool wide;                                /* the processor moves half a line at a time */
 	struct sim_file *file;
 	bool used; /* in this world */
 	unsigned char *fresh, *fresh_tls;
@@ -46,18 +70,51 @@ static struct {
 } gpu;
 
 void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
+
+#if defined(__x86_64__)
+typedef uint64_t half __attribute__((vector_size(LINE / 2), aligned(1), may_alias));
+
+__attribute__((target("avx2"))) static void move_wide(unsigned char *to, const unsigned char *from, size_t lines)
+{
+	for (; lines; lines--, to += LINE, from += LINE) {
+		half a = *(const half *)from, b = *(const half *)(from + LINE / 2);
+
+		*(half *)to = a;
+		*(half *)(to + LINE / 2) = b;
+	}
+}
+
+static bool moves_wide(void)
+{
+	return __builtin_cpu_supports("avx2");
+}
+#else
+static void move_wide(unsigned char *to, const unsigned char *from, size_t lines)
+{
+	memcpy(to, from, lines * LINE);
+}
+
+static bool moves_wide(void)
+{
+	return false;
+}
+#endif
 
 static size_t state_bytes(void)
 {
 	return (size_t)(__stop_world_state - __start_world_state);
 }
 
-/* The segments that a process has joined (shm/admission/shared.c): one for each GPU at most. */
-static size_t gpus_bytes(void)
+static void count_arrays(void)
 {
-	return (size_t)(__stop_world_gpus - __start_world_gpus) / ARB_SHARED_GPUS * gpu.file->set.devices;
+	gpu.arrays_bytes = 0;
+	for (unsigned i = 0; i < ARRAYS; i++) {
+		gpu.array_bytes[i] =
+			(size_t)(by_gpu[i].stop - by_gpu[i].start) / by_gpu[i].entries * gpu.file->set.devices;
+		gpu.arrays_bytes += gpu.array_bytes[i];
+	}
 }
 
 static size_t tls_bytes(void)
@@ -97,6 +154,7 @@ void world_gpu_begin(void)
 		}
 		sim_shm.file = gpu.file;
 		sim_shm.ops = (struct sim_op *)((char *)gpu.file + FIRST_BYTES);
+		gpu.wide = moves_wide();
 		gpu.fresh = copy_of(__start_world_state, state_bytes());
 		gpu.fresh_tls = copy_of(__start_world_tls, tls_bytes());
 	}
@@ -114,7 +172,9 @@ void world_gpu_begin(void)
 	for (int i = 0; i < SIM_MAX_DEVICES; i++)
 		f->device[i].since_ns = f->now_ns;
 	memcpy(__start_world_state, gpu.fresh, state_bytes());
-	memset(__start_world_gpus, 0, gpus_bytes());
+	count_arrays();
+	for (unsigned i = 0; i < ARRAYS; i++)
+		memset(by_gpu[i].start, 0, gpu.array_bytes[i]);
 	memcpy(__start_world_tls, gpu.fresh_tls, tls_bytes());
 }
 
@@ -141,10 +201,11 @@ void world_gpu_process(struct world_process *p)
 
 	if (!gpu.used)
 		return;
-	p->image = __real_calloc(1, state_bytes() + gpus_bytes());
+	p->image = __real_aligned_alloc(LINE, (state_bytes() + gpu.arrays_bytes + LINE - 1) / LINE * LINE);
 	if (!p->image)
 		out_of_memory();
 	memcpy(p->image, gpu.fresh, state_bytes());
+	memset(p->image + state_bytes(), 0, gpu.arrays_bytes);
 	/* What was never used is zero. */
 	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
 	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
@@ -160,14 +221,42 @@ void world_gpu_thread(struct world_thread *t)
 		memcpy(t->tls, gpu.fresh_tls, tls_bytes());
 }
 
-/* A few KB at every switch: too short for what memcpy does with such a size, which takes long to begin. */
+/* A KB or two at every switch: too short for what memcpy does with such a size, which takes long to begin. */
 static void move(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-	size_t i;
+	size_t whole = bytes / LINE * LINE;
 
-	for (i = 0; i + 64 <= bytes; i += 64)
-		__builtin_memcpy(to + i, from + i, 64);
-	memcpy(to + i, from + i, bytes - i);
+	if (gpu.wide)
+		move_wide(to, from, bytes / LINE);
+	else
+		for (size_t i = 0; i < whole; i += LINE)
+			__builtin_memcpy(to + i, from + i, LINE);
+	memcpy(to + whole, from + whole, bytes - whole);
+}
+
+/* What is too short even for that: a word or a few. */
+static void move_words(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 8)
+		__builtin_memcpy(to + i, from + i, 8);
+}
+
+static void put_away(const struct world_process *p)
+{
+	unsigned char *at = p->image + state_bytes();
+
+	move(p->image, __start_world_state, state_bytes());
+	for (unsigned i = 0; i < ARRAYS; at += gpu.array_bytes[i++])
+		move_words(at, by_gpu[i].start, gpu.array_bytes[i]);
+}
+
+static void bring(const struct world_process *p)
+{
+	const unsigned char *at = p->image + state_bytes();
+
+	move(__start_world_state, p->image, state_bytes());
+	for (unsigned i = 0; i < ARRAYS; at += gpu.array_bytes[i++])
+		move_words(by_gpu[i].start, at, gpu.array_bytes[i]);
 }
 
 void world_gpu_enter(struct world_thread *t)
@@ -183,12 +272,9 @@ void world_gpu_enter(struct world_thread *t)
 		gpu.loaded_tls = t;
 	}
 	if (gpu.loaded != p) {
-		if (gpu.loaded) {
-			move(gpu.loaded->image, __start_world_state, state_bytes());
-			move(gpu.loaded->image + state_bytes(), __start_world_gpus, gpus_bytes());
-		}
-		move(__start_world_state, p->image, state_bytes());
-		move(__start_world_gpus, p->image + state_bytes(), gpus_bytes());
+		if (gpu.loaded)
+			put_away(gpu.loaded);
+		bring(p);
 		gpu.loaded = p;
 	}
 }
@@ -204,7 +290,7 @@ void world_gpu_fetch(const struct world_thread *t)
 	if (!gpu.used || gpu.loaded == t->process)
 		return;
 	fetch(t->tls, tls_bytes());
-	fetch(t->process->image, state_bytes() + gpus_bytes());
+	fetch(t->process->image, state_bytes() + gpu.arrays_bytes);
 }
 
 void world_gpu_thread_gone(struct world_thread *t)
