@@ -94,8 +94,10 @@ void fence_unfinished(struct book *b, const struct book_event *e)
 {
 	struct book_fence *f = fence_told(b, e);
 
-	b->queue.busy_ns = e->at_ns;
-	if (f && f->launches)
+	/* Two threads that ask at once may tell in the other order. */
+	if (e->at_ns > b->queue.busy_ns)
+		b->queue.busy_ns = e->at_ns;
+	if (f && f->launches && e->at_ns > f->busy_ns)
 		f->busy_ns = e->at_ns;
 }
 
@@ -183,6 +185,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 	q->prompt = end < f->recorded_ns + 2 * b->durations.mean_ns + CALL_NS / 2;
 	if (end > q->last_end_ns)
 		q->last_end_ns = end;
-	q->progress_ns = e->now_ns;
+	if (e->now_ns > q->progress_ns)
+		q->progress_ns = e->now_ns;
 	take_away(b, f);
 }

@@ -148,7 +148,7 @@ static bool idle(struct arb_device *device)
 	bool yes;
 
 	track_lock(t);
-	yes = streams_idle(t, &asked_ns);
+	yes = streams_ask(t, &asked_ns) == STREAMS_IDLE;
 	track_unlock(t);
 	track_unrelax(mode);
 	return yes;

@@ -152,7 +152,7 @@ struct gate_call {
 struct arb_thread {
 	struct act_thread *self; /* never NULL: a thread begins with nobody's, which has no credit */
 	unsigned
-		locks; /* tracks that it has locked: what it calls then, by way of the driver, is let go by */
+		locks; /* tracks that it has locked, or asks the driver for: what comes by way of the driver then is let go by */
 	bool is_tracker;
 	uint32_t number; /* trace.c: the kernel's for it; 0: not asked for yet */
 

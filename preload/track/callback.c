@@ -21,7 +21,7 @@
  */
 #define PRIORITY (-1000)
 /* If so many have not come, the driver's thread is held up, perhaps by a function of the program's: to queue ever more
- * would in the end wait for it, with the lock. */
+ * would in the end wait for it. */
 #define OWED_MOST 8
 /*
  * Where streams have fewer queues of the hardware than this, ours may share one with the program's, and holds up what is
@@ -51,25 +51,35 @@ static bool is_before(const struct book_fence *f, const struct book_fence *const
 	return false;
 }
 
-/* The fences to wait for: the last ones, of one context. If it is others that end last, that is seen when it has called. */
-static unsigned choose(
-	const struct track *t, CUevent last[STREAMS_MOST], CUstream streams[STREAMS_MOST], CUcontext *ctx)
+/* What to ask for: to be called behind the last fences, of one context. If it is others that end last, that is seen when
+ * it has called. */
+struct request {
+	CUcontext ctx;
+	uint64_t places; /* of the fences, a bit for each */
+	unsigned n, nstreams;
+	CUevent last[STREAMS_MOST];
+	CUstream streams[STREAMS_MOST]; /* those of them that are known to be there still */
+};
+
+static void choose(const struct track *t, struct request *r)
 {
 	const struct book_queue *q = &t->book.queue;
 	const struct book_fence *chosen[STREAMS_MOST];
-	unsigned n = 0;
 
-	for (unsigned i = q->count; i-- && n < STREAMS_MOST;) {
-		const struct book_fence *f = &q->fence[q->order[i]];
+	for (unsigned i = q->count; i-- && r->n < STREAMS_MOST;) {
+		unsigned at = q->order[i];
+		const struct book_fence *f = &q->fence[at];
+		CUstream stream = (CUstream)(uintptr_t)f->stream;
 
-		if ((n && f->ctx != chosen[0]->ctx) || is_before(f, chosen, n))
+		if ((r->n && f->ctx != chosen[0]->ctx) || is_before(f, chosen, r->n))
 			continue;
-		*ctx = t->events[q->order[i]].ctx;
-		last[n] = t->events[q->order[i]].event;
-		streams[n] = (CUstream)(uintptr_t)f->stream;
-		chosen[n++] = f;
+		r->ctx = t->events[at].ctx;
+		r->places |= 1ull << at;
+		r->last[r->n] = t->events[at].event;
+		chosen[r->n++] = f;
+		if (streams_is_default(stream) || streams_is_known(t, stream))
+			r->streams[r->nstreams++] = stream;
 	}
-	return n;
 }
 
 /*
@@ -120,32 +130,27 @@ static bool shares_priority(CUstream ours, const CUstream *theirs, unsigned n)
 	return false;
 }
 
-static bool ask(
-	struct track *t, struct track_callback *c, const CUevent *last, const CUstream *streams, unsigned n)
+enum outcome { ASKED, FAILED, NEVER };
+
+/* In the context, without the lock. *stream: ours, made if there is none yet. */
+static enum outcome ask(struct track *t, const struct request *r, CUstream *stream)
 {
 	__typeof__(cuStreamCreateWithPriority) *create = arb_real(cuStreamCreateWithPriority);
 	__typeof__(cuStreamWaitEvent) *wait = arb_real(cuStreamWaitEvent);
 	__typeof__(cuLaunchHostFunc) *call = arb_real(cuLaunchHostFunc);
 
 	if (!create || !wait || !call)
-		return false;
-	if (!c->stream && create(&c->stream, CU_STREAM_NON_BLOCKING, PRIORITY) != CUDA_SUCCESS) {
-		c->stream = NULL;
-		return false;
+		return FAILED;
+	if (!*stream && create(stream, CU_STREAM_NON_BLOCKING, PRIORITY) != CUDA_SUCCESS) {
+		*stream = NULL;
+		return FAILED;
 	}
-	if (shares_priority(c->stream, streams, n)) {
-		t->may_call = CALLBACKS_NEVER;
-		return false;
-	}
-	for (unsigned i = 0; i < n; i++)
-		if (wait(c->stream, last[i], 0) != CUDA_SUCCESS)
-			return false;
-	/* It may come before the call returns. */
-	arb_word_store(&t->called, 0);
-	if (call(c->stream, called, t) != CUDA_SUCCESS)
-		return false;
-	t->asked++;
-	return true;
+	if (shares_priority(*stream, r->streams, r->nstreams))
+		return NEVER;
+	for (unsigned i = 0; i < r->n; i++)
+		if (wait(*stream, r->last[i], 0) != CUDA_SUCCESS)
+			return FAILED;
+	return call(*stream, called, t) == CUDA_SUCCESS ? ASKED : FAILED;
 }
 
 /* Signed: one whose context has gone may come nevertheless. */
@@ -179,27 +184,65 @@ bool callback_is_prevented(const struct track *t)
 	return owed(t) >= OWED_MOST || act_thread_any_waits() || waits_for_functions(t);
 }
 
+static bool request(struct track *t, bool anew)
+{
+	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
+	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
+	enum outcome outcome = FAILED;
+	struct request r = {.n = 0};
+	struct track_ask question;
+	struct track_callback *c;
+	CUcontext popped;
+	CUstream stream;
+
+	if (!is_forbidden(t))
+		choose(t, &r);
+	c = r.n && push && pop ? callback_of(t, r.ctx) : NULL;
+	if (!c || c->broken || c->asking || (!anew && !c->stream))
+		return false;
+	c->asking = true;
+	stream = c->stream;
+	t->callback_ctx = r.ctx;
+	/* It may come before the call returns. */
+	t->asked++;
+	arb_word_store(&t->called, 0);
+	question = (struct track_ask){.ctx = r.ctx, .places = r.places};
+	ask_begin(t, &question);
+	if (push(r.ctx) == CUDA_SUCCESS) {
+		outcome = ask(t, &r, &stream);
+		pop(&popped);
+	}
+	ask_end(t, &question);
+	if (outcome == NEVER)
+		t->may_call = CALLBACKS_NEVER;
+	/* What is owed in a context that has gone was forgotten with it. */
+	if (question.gone)
+		return false;
+	if (outcome != ASKED)
+		t->asked--;
+	c->stream = stream;
+	c->asking = false;
+	c->broken = outcome != ASKED;
+	if (outcome == ASKED)
+		tracker_charge();
+	return outcome == ASKED;
+}
+
 /* The first one in a context is the tracker's to ask for, because the driver may make a thread for it, which has the
  * signal mask of whoever asked. */
 bool callback_ask(struct track *t, bool anew)
 {
-	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
-	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
-	CUcontext ctx = NULL, popped;
-	CUevent last[STREAMS_MOST];
-	CUstream streams[STREAMS_MOST];
-	struct track_callback *c;
-	unsigned n = is_forbidden(t) ? 0 : choose(t, last, streams, &ctx);
+	struct book_event e = {.kind = EVENT_CALLBACK};
+	uint32_t answered = arb_word_load(&t->answered);
 
-	c = n && push && pop ? callback_of(t, ctx) : NULL;
-	if (!c || c->broken || (!anew && !c->stream) || push(ctx) != CUDA_SUCCESS)
-		return false;
-	c->broken = !ask(t, c, last, streams, n);
-	t->callback_ctx = ctx;
-	pop(&popped);
-	if (!c->broken)
-		tracker_charge();
-	return !c->broken;
+	e.result = request(t, anew) ? 0 : -1;
+	track_tell(t, &e);
+	/* It has called already, and the tracker may have looked before the book was told that it would. */
+	if (!e.result && arb_word_load(&t->answered) != answered) {
+		arb_word_store_release(&t->called, 1);
+		tracker_ring();
+	}
+	return !e.result;
 }
 
 void callback_forget(struct track *t, CUcontext ctx)

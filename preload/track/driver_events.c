@@ -40,15 +40,15 @@ static struct track_clock *clock_of(struct track *t, CUcontext ctx)
 	return free;
 }
 
-/* What the GPU's clock said at an event that has taken place, on a scale of the context's own. False: unknown. */
-static bool gpu_time(struct track_clock *clock, CUevent event, uint64_t *gpu_ns)
+/* From one event to another, both of which have taken place. False: unknown. */
+static bool between(CUevent from, CUevent to, uint64_t *ns)
 {
 	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
 	float ms;
 
-	if (!clock->base || !elapsed || elapsed(&ms, clock->base, event) != CUDA_SUCCESS || ms < 0)
+	if (!from || !to || !elapsed || elapsed(&ms, from, to) != CUDA_SUCCESS || ms < 0)
 		return false;
-	*gpu_ns = clock->base_gpu_ns + (uint64_t)((double)ms * 1e6);
+	*ns = (uint64_t)((double)ms * 1e6);
 	return true;
 }
 
@@ -63,51 +63,13 @@ static CUevent rebase(struct track_clock *clock, CUevent event, uint64_t gpu_ns,
 	return old;
 }
 
-/* When an event that has passed took place, on our clock. */
-static uint64_t when(struct track *t, struct track_event *v, uint64_t noticed_ns)
-{
-	struct track_clock *clock = clock_of(t, v->ctx);
-	uint64_t gpu_ns;
-
-	if (!clock)
-		return noticed_ns;
-	if (!gpu_time(clock, v->event, &gpu_ns)) {
-		/* The first of a context, or a driver that cannot compare the two. */
-		clock->time = (struct gputime){0};
-		gpu_ns = 1;
-		v->event = rebase(clock, v->event, gpu_ns, noticed_ns);
-	} else if (noticed_ns - clock->since_ns >= BASE_AGE_NS) {
-		v->event = rebase(clock, v->event, gpu_ns, noticed_ns);
-	}
-	gputime_recorded(&clock->time, gpu_ns, v->record_ns, v->recorded_ns, false);
-	gputime_noticed(&clock->time, gpu_ns, noticed_ns);
-	return gputime_host(&clock->time, gpu_ns, noticed_ns);
-}
-
-/* How long a copy took that has an event before it, too; 0: it has not. In its context, before its event is taken away. */
-static uint64_t copied_ns(struct track_event *v)
-{
-	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
-	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
-	float ms = 0;
-
-	if (!v->start)
-		return 0;
-	if (!elapsed || elapsed(&ms, v->start, v->event) != CUDA_SUCCESS || ms < 0)
-		ms = 0;
-	if (destroy)
-		destroy(v->start);
-	v->start = NULL;
-	return (uint64_t)((double)ms * 1e6);
-}
-
 static __typeof__(cuEventRecord) *recorder(const struct act_call *call)
 {
 	return arb_hooks[call->id].variant == VARIANT_LEGACY ? arb_real(cuEventRecord)
 							     : arb_real(cuEventRecord_ptsz);
 }
 
-/* Then there is room in it: nobody has to wait in the driver, with the lock. */
+/* Then nothing is before the event, and there is room for it. */
 static bool is_idle(const struct act_call *call)
 {
 	__typeof__(cuStreamQuery) *query = arb_hooks[call->id].variant == VARIANT_LEGACY
@@ -121,29 +83,36 @@ static bool is_idle(const struct act_call *call)
  * An event before a launch into an idle stream. It takes place at once, so that it says what the GPU's clock shows now;
  * or others have the GPU, and it waits for them: then the GPU serves its clients one after the other.
  */
-void events_start(struct track *t, const struct act_call *call, CUcontext ctx)
+bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 {
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
 	struct track_clock *clock = clock_of(t, ctx);
-	uint64_t before = track_now();
+	struct track_ask ask = {.ctx = ctx};
+	uint64_t before = track_now(), after = 0;
 	bool contended = t->book.others.contended_ns && before - t->book.others.contended_ns < CONTENDED_NS;
+	CUevent event;
 
-	if (!clock || !clock->base || clock->started ||
+	if (!clock || !clock->base || clock->started || clock->starting || !record || !create ||
 		(!(contended && !t->book.others.turns) && !gputime_is_old(&clock->time, before)))
-		return;
-	if (!record || !create || !is_idle(call))
-		return;
-	if (!clock->start && create(&clock->start, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-		clock->start = NULL;
-		return;
+		return false;
+	clock->starting = true;
+	event = clock->start;
+	ask_begin(t, &ask);
+	if (is_idle(call) && (event || create(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS)) {
+		before = track_now();
+		if (record(event, call->stream) == CUDA_SUCCESS)
+			after = track_now();
 	}
-	before = track_now();
-	if (record(clock->start, call->stream) != CUDA_SUCCESS)
-		return;
-	clock->started = true;
-	clock->start_ns = track_now();
-	clock->start_record_ns = clock->start_ns - before;
+	ask_end(t, &ask);
+	if (ask.gone)
+		return true;
+	clock->starting = false;
+	clock->start = event;
+	clock->started = after != 0;
+	clock->start_ns = after;
+	clock->start_record_ns = after - before;
+	return true;
 }
 
 CUevent events_before_copy(const struct act_call *call)
@@ -161,134 +130,172 @@ CUevent events_before_copy(const struct act_call *call)
 	return NULL;
 }
 
-/* The first fence behind such an event has passed, so it has passed too. */
-static void started(struct track *t, const struct track_event *v, uint64_t now)
-{
-	struct track_clock *clock = clock_of(t, v->ctx);
-	uint64_t gpu_ns, at, contended_ns = t->book.others.contended_ns;
-	bool contended = contended_ns && now - contended_ns < CONTENDED_NS;
-	struct book_event e;
+/* What the driver says of a fence. */
+struct answer {
+	CUresult result;
+	uint64_t asked_ns, noticed_ns;
+	bool dated;        /* on the scale of the context's clock: */
+	uint64_t since_ns; /* from its base to the fence */
+	uint64_t start_ns; /* when the event was recorded that is before the first launch; 0: there is none */
+	bool start_dated;  /* the same: */
+	uint64_t started_ns; /* from the base to that event */
+	uint64_t took_ns;    /* the copy itself; 0: unknown */
+};
 
-	if (!clock || !clock->started || v->recorded_ns < clock->start_ns)
+static void ask_about(
+	const struct track_event *v, const struct track_clock *clock, CUevent start, struct answer *a)
+{
+	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
+
+	a->asked_ns = track_now();
+	a->result = query ? query(v->event) : CUDA_SUCCESS;
+	if (a->result != CUDA_SUCCESS)
+		return;
+	a->noticed_ns = track_now();
+	a->dated = between(clock->base, v->event, &a->since_ns);
+	/* The first fence behind it has passed, so it has passed too. */
+	a->start_dated = between(clock->base, start, &a->started_ns);
+	if (!between(v->start, v->event, &a->took_ns))
+		a->took_ns = 0;
+}
+
+/* The first fence has passed behind an event in an idle stream: when did that one take place? */
+static void started(struct track *t, struct track_clock *clock, const struct answer *a)
+{
+	struct book_event e = {.kind = EVENT_STARTED, .now_ns = a->noticed_ns};
+	uint64_t gpu_ns = clock->base_gpu_ns + a->started_ns, at, contended_ns = t->book.others.contended_ns;
+	bool contended = contended_ns && a->noticed_ns - contended_ns < CONTENDED_NS;
+
+	/* Somebody else was told so already, and it may have been recorded again. */
+	if (!a->start_ns || !clock->started || clock->start_ns != a->start_ns)
 		return;
 	clock->started = false;
-	if (!gpu_time(clock, clock->start, &gpu_ns))
+	if (!a->start_dated)
 		return;
 	gputime_recorded(&clock->time, gpu_ns, clock->start_record_ns, clock->start_ns, !contended);
-	gputime_noticed(&clock->time, gpu_ns, now);
-	at = gputime_host(&clock->time, gpu_ns, now);
+	gputime_noticed(&clock->time, gpu_ns, a->noticed_ns);
+	at = gputime_host(&clock->time, gpu_ns, a->noticed_ns);
 	if (at <= clock->start_ns)
 		return;
-	e = (struct book_event){.kind = EVENT_STARTED, .now_ns = now, .took_ns = at - clock->start_ns};
+	e.took_ns = at - clock->start_ns;
 	track_tell(t, &e);
 }
 
-/*
- * Events are asked about in their own context, which is current in the thread that launched but not in the tracker, nor in
- * one that has gone over to another: without one a driver need not answer, and in another it answers with that one's
- * errors.
- */
-struct place {
-	CUcontext current;
-	bool pushed;
+/* When an event that has passed took place, on our clock. alone: nobody else compares others with the clock's base. */
+static uint64_t when(struct track_clock *clock, struct track_event *v, const struct answer *a, bool alone)
+{
+	uint64_t gpu_ns = clock->base_gpu_ns + a->since_ns;
+
+	if (!a->dated) {
+		/* The first of a context, or a driver that cannot compare the two. */
+		if (!alone)
+			return a->noticed_ns;
+		clock->time = (struct gputime){0};
+		gpu_ns = 1;
+		v->event = rebase(clock, v->event, gpu_ns, a->noticed_ns);
+	} else if (alone && a->noticed_ns - clock->since_ns >= BASE_AGE_NS) {
+		v->event = rebase(clock, v->event, gpu_ns, a->noticed_ns);
+	}
+	gputime_recorded(&clock->time, gpu_ns, v->record_ns, v->recorded_ns, false);
+	gputime_noticed(&clock->time, gpu_ns, a->noticed_ns);
+	return gputime_host(&clock->time, gpu_ns, a->noticed_ns);
+}
+
+/* False: it has not passed. */
+static bool collect(struct track *t, unsigned at, struct track_current *current)
+{
+	struct track_event *v = &t->events[at];
+	const struct track_event asked = *v;
+	struct track_clock *clock = clock_of(t, v->ctx), none = {0};
+	const struct track_clock then = clock ? *clock : none;
+	bool first = then.started && v->recorded_ns >= then.start_ns;
+	struct track_ask ask = {.ctx = v->ctx, .places = 1ull << at};
+	struct answer a = {.start_ns = first ? then.start_ns : 0};
+	struct book_event e = {.kind = EVENT_UNFINISHED, .fence = (uint8_t)at};
+	bool entered;
+
+	ask_begin(t, &ask);
+	entered = ask_enter(current, asked.ctx);
+	ask_about(&asked, &then, first ? then.start : NULL, &a);
+	ask_leave(entered);
+	ask_end(t, &ask);
+	/* Somebody else was told meanwhile that it has passed. */
+	if (ask.gone || v->number != asked.number || !t->book.queue.fence[at].launches)
+		return true;
+	e.at_ns = a.asked_ns;
+	if (a.result != CUDA_ERROR_NOT_READY) {
+		e.kind = EVENT_PASSED;
+		e.facts = a.result == CUDA_SUCCESS ? 0 : FACT_FAILED;
+	}
+	if (a.result == CUDA_SUCCESS) {
+		e.at_ns = a.noticed_ns;
+		e.took_ns = a.took_ns;
+		if (clock) {
+			started(t, clock, &a);
+			e.at_ns = when(clock, v, &a, ask_is_alone(t, &ask));
+		}
+	}
+	track_tell(t, &e);
+	return e.kind == EVENT_PASSED;
+}
+
+/* One that has not passed. */
+struct seen {
+	uint64_t stream, ctx, number;
 };
 
-static void come_back(struct place *place)
-{
-	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
-	CUcontext popped;
-
-	if (place->pushed && pop)
-		pop(&popped);
-	place->pushed = false;
-}
-
-static void go_to(struct place *place, CUcontext ctx)
-{
-	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
-
-	if (place->current == ctx)
-		return;
-	come_back(place);
-	place->current = ctx;
-	place->pushed = push && push(ctx) == CUDA_SUCCESS;
-}
-
-/* Is it behind one that has not passed? Threads' default streams are not known apart. */
-static bool is_behind(const struct book_fence *const *busy, unsigned n, const struct book_fence *f)
+/* Is it one of those, or behind one? Threads' default streams are not known apart. */
+static bool is_behind(const struct seen *seen, unsigned n, const struct book_fence *f, uint64_t number)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (busy[i]->stream == f->stream && busy[i]->ctx == f->ctx && f->stream != BOOK_PER_THREAD)
+		if (seen[i].number == number || (seen[i].stream == f->stream && seen[i].ctx == f->ctx &&
+							f->stream != BOOK_PER_THREAD))
 			return true;
 	return false;
 }
 
-/* Most programs have one stream in use, so that all the others are behind the first that has not passed. */
-static unsigned skip_behind(const struct book_queue *q, unsigned i, const struct book_fence *f)
+static unsigned next_fence(const struct track *t, uint64_t last, const struct seen *seen, unsigned n)
 {
-	uint64_t stream = f->stream, ctx = f->ctx;
+	const struct book_queue *q = &t->book.queue;
 
-	while (stream != BOOK_PER_THREAD && i < q->count && q->fence[q->order[i]].stream == stream &&
-		q->fence[q->order[i]].ctx == ctx)
-		i++;
-	return i;
+	for (unsigned i = 0; i < q->count; i++) {
+		unsigned at = q->order[i];
+
+		if (t->events[at].number <= last && !is_behind(seen, n, &q->fence[at], t->events[at].number))
+			return at;
+	}
+	return BOOK_NO_FENCE;
 }
 
+/*
+ * Streams overtake each other, so not only the oldest is asked, but of each stream only the first. One at a time: what
+ * others are told meanwhile counts for the next. Fences that are recorded meanwhile are left for the next time.
+ */
 void events_collect(struct track *t)
 {
-	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
-	__typeof__(cuEventQuery) *query = arb_real(cuEventQuery);
-	const struct book_queue *q = &t->book.queue;
-	const struct book_fence *busy[ASKED];
-	struct place place = {NULL, false};
-	unsigned nbusy = 0;
+	uint64_t last = t->fenced;
+	struct track_current current = {NULL, false};
+	struct seen seen[ASKED];
+	unsigned n = 0, at;
 
-	if (!q->count)
-		return;
-	if (!current || current(&place.current) != CUDA_SUCCESS)
-		place.current = NULL;
-	/* Streams overtake each other, so not only the oldest is asked, but of each stream only the first. */
-	for (unsigned i = 0; i < q->count && nbusy < ASKED;) {
-		unsigned at = q->order[i];
-		const struct book_fence *f = &q->fence[at];
-		struct track_event *v = &t->events[at];
-		struct book_event e;
-		CUresult r;
+	while (n < ASKED && (at = next_fence(t, last, seen, n)) != BOOK_NO_FENCE) {
+		const struct book_fence *f = &t->book.queue.fence[at];
+		struct seen s = {f->stream, f->ctx, t->events[at].number};
 
-		if (is_behind(busy, nbusy, f)) {
-			i++;
-			continue;
-		}
-		go_to(&place, v->ctx);
-		e = (struct book_event){.fence = (uint8_t)at, .at_ns = track_now()};
-		r = query ? query(v->event) : CUDA_SUCCESS;
-		if (r == CUDA_ERROR_NOT_READY) {
-			e.kind = EVENT_UNFINISHED;
-			busy[nbusy++] = f;
-			i = skip_behind(q, i + 1, f);
-		} else {
-			/* The book takes it out of its order. */
-			e.kind = EVENT_PASSED;
-			e.facts = r == CUDA_SUCCESS ? 0 : FACT_FAILED;
-			e.now_ns = track_now();
-			if (r == CUDA_SUCCESS) {
-				started(t, v, e.now_ns);
-				e.took_ns = copied_ns(v);
-				e.at_ns = when(t, v, e.now_ns);
-			}
-		}
-		track_tell(t, &e);
+		if (!collect(t, at, &current))
+			seen[n++] = s;
 	}
-	come_back(&place);
 }
 
-/* A free place, if possible one that has an event of this context. */
+/* A free place, if possible one that has an event of this context. Nobody asks about its old one any more. */
 static unsigned find_place(const struct track *t, CUcontext ctx)
 {
 	unsigned free = BOOK_NO_FENCE;
+	uint64_t asked = ask_places(t);
 
 	for (unsigned i = 0; i < BOOK_FENCES; i++) {
-		if (t->book.queue.fence[i].launches || t->events[i].recorded_ns == UINT64_MAX)
+		if (t->book.queue.fence[i].launches || t->events[i].recorded_ns == UINT64_MAX ||
+			asked >> i & 1)
 			continue;
 		if (t->events[i].event && t->events[i].ctx == ctx)
 			return i;
@@ -298,20 +305,41 @@ static unsigned find_place(const struct track *t, CUcontext ctx)
 	return free;
 }
 
+/* What the place had before and is of no use now. */
+static void clear(struct track *t, struct track_event *v, CUcontext ctx)
+{
+	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
+	struct track_ask ask = {.ctx = v->ctx};
+	CUevent event = v->ctx == ctx ? NULL : v->event, start = v->start;
+
+	if (v->ctx != ctx)
+		v->event = NULL;
+	v->start = NULL;
+	v->ctx = ctx;
+	if (!event && !start)
+		return;
+	ask_begin(t, &ask);
+	if (event)
+		destroy(event);
+	if (start)
+		destroy(start);
+	ask_end(t, &ask);
+}
+
 /*
  * Where the stream is full the driver makes us wait until there is room, and what that takes another thread may have to
- * launch: so not with the lock. What is let through and not fenced yet keeps the interval.
+ * launch. What is let through and not fenced yet keeps the interval.
  */
 struct book_action events_record(
 	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags)
 {
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
-	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
 	CUcontext ctx = arb_mine.call.ctx;
-	unsigned at = record && create && destroy ? find_place(t, ctx) : BOOK_NO_FENCE;
+	bool can = record && create && arb_real(cuEventDestroy_v2), recorded = false;
+	unsigned at = can ? find_place(t, ctx) : BOOK_NO_FENCE;
 	struct track_event *v = at == BOOK_NO_FENCE ? NULL : &t->events[at];
-	uint64_t forgotten = t->forgotten, before;
+	struct track_ask ask = {.ctx = NULL};
 	struct book_event e = {
 		.kind = EVENT_FENCED,
 		.fence = (uint8_t)at,
@@ -323,31 +351,33 @@ struct book_action events_record(
 		.ctx = (uintptr_t)ctx,
 		.at_ns = begun_ns,
 	};
-	bool recorded;
+	uint64_t before;
+	CUevent event;
 
-	if (v && v->event && v->ctx != ctx) {
-		destroy(v->event);
-		v->event = NULL;
-	}
-	if (!v || (!v->event && create(&v->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)) {
-		if (v)
-			v->event = NULL;
+	if (!v)
 		return track_tell(t, &e);
-	}
-	v->ctx = ctx;
+	v->recorded_ns = UINT64_MAX; /* taken */
+	clear(t, v, ctx);
+	event = v->event;
 	v->start = arb_mine.call.start;
 	arb_mine.call.start = NULL;
-	v->recorded_ns = UINT64_MAX; /* taken */
-	track_unlock(t);
+	ask_begin(t, &ask);
+	if (!event && create(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+		event = NULL;
 	before = track_now();
-	recorded = record(v->event, call->stream) == CUDA_SUCCESS;
+	recorded = event && record(event, call->stream) == CUDA_SUCCESS;
 	e.now_ns = track_now();
-	track_lock(t);
+	ask_end(t, &ask);
 	v->recorded_ns = e.now_ns;
 	v->record_ns = e.took_ns = e.now_ns - before;
-	/* A context may have gone meanwhile, and the event with it. */
-	if (t->forgotten == forgotten && recorded)
-		e.facts = 0;
+	/* The context may have gone meanwhile, and the event with it. */
+	if (v->ctx == ctx) {
+		v->event = event;
+		v->number = ++t->fenced;
+		e.facts = recorded ? 0 : FACT_FAILED;
+	} else {
+		v->start = NULL;
+	}
 	return track_tell(t, &e);
 }
 
@@ -356,7 +386,7 @@ void events_forget(struct track *t, CUcontext ctx)
 {
 	struct book_event e = {.kind = EVENT_FORGOTTEN, .ctx = (uintptr_t)ctx};
 
-	t->forgotten++;
+	ask_forget(t, ctx);
 	track_tell(t, &e);
 	for (unsigned i = 0; i < BOOK_FENCES; i++)
 		if (t->events[i].ctx == ctx) {

@@ -243,7 +243,7 @@ void gate_before(struct act_call *call)
 	 * good. */
 	uint32_t number = arb_word_load_acquire(&arb_own.gate_number);
 	struct track *t;
-	bool knows;
+	bool knows, first;
 	int saved;
 
 	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
@@ -286,12 +286,14 @@ void gate_before(struct act_call *call)
 	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
 		arb_mine.call.begun_ns = t->book.interval.begin_ns;
 	gate_admit(t, call);
-	if (t->book.interval.first_to_come && t->book.others.watched)
-		events_start(t, call, arb_mine.call.ctx);
+	first = t->book.interval.first_to_come && t->book.others.watched;
 	arb_mine.call.inside = gate_runs_inside(call);
 	let.call = arb_mine.call.inside ? CALL_INSIDE : 0;
 	track_tell(t, &let);
 	arb_mine.call.let_ns = let.now_ns;
+	/* Only now: from here on it keeps the interval, whoever has the lock meanwhile. */
+	if (first && events_start(t, call, arb_mine.call.ctx))
+		arb_mine.call.let_ns = track_now();
 	track_unlock(t);
 	track_unrelax(mode);
 	arb_mine.call.passing = true;
@@ -365,13 +367,8 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	self->credit = act.carry ? 0 : act.n;
 	self->gate = arb_word_load(&arb_own.gate_number);
 	self->interval = t->interval;
-	if (act.callback) {
-		struct book_event asked = {.kind = EVENT_CALLBACK};
-
-		asked.result = callback_ask(t, false) ? 0 : -1;
-		track_tell(t, &asked);
-		wake |= asked.result < 0;
-	}
+	if (act.callback)
+		wake |= !callback_ask(t, false);
 	if (act.soon)
 		settle_soon(t, now);
 	return wake;

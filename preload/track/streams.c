@@ -1,7 +1,7 @@
 /*
  * Where this process's work can be: contexts and streams, and which of them capture. A stream that captures
  * must not be asked anything, and a context that goes takes its streams and events with it: so the hooks of
- * both take the same lock as whoever asks.
+ * both say so under the lock and then wait for whoever asks (ask.c).
  */
 #include "preload/track/track.h"
 
@@ -10,11 +10,6 @@
 
 #include "preload/hooks/hooks.h"
 #include "shm/base/word.h"
-
-static bool is_default(CUstream stream)
-{
-	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
 
 static struct track_stream *find(const struct track *t, CUstream stream)
 {
@@ -31,7 +26,7 @@ CUcontext streams_context_of(CUstream stream)
 	const struct track_stream *s = NULL;
 	CUcontext ctx = NULL;
 
-	if (is_default(stream) || !known_read())
+	if (streams_is_default(stream) || !known_read())
 		return NULL;
 	for (unsigned i = 0; i < tracks_high() && !s; i++)
 		s = find(&arb_own.tracks[i], stream);
@@ -52,6 +47,11 @@ bool streams_knows(struct track *t, CUcontext ctx)
 	return knows;
 }
 
+bool streams_is_known(const struct track *t, CUstream stream)
+{
+	return find(t, stream) != NULL;
+}
+
 void streams_context(struct track *t, CUcontext ctx)
 {
 	struct track_context *c;
@@ -66,6 +66,7 @@ void streams_context(struct track *t, CUcontext ctx)
 	c->made = false;
 	known_add(&t->contexts_known, &c->known, (uintptr_t)ctx);
 	t->contexts[t->ncontexts++] = c;
+	t->listed++;
 }
 
 static void mark_as_made(struct track *t, CUcontext ctx)
@@ -106,6 +107,7 @@ static void drop(struct track *t, unsigned i)
 	remember(&(struct stream_forgotten){t, s->stream, s->ctx, s->capturing, false});
 	arb_word_sub(&arb_own.captures, s->capturing);
 	t->streams[i] = t->streams[--t->nstreams];
+	t->listed++;
 	known_remove(&s->known);
 }
 
@@ -121,6 +123,7 @@ void streams_forget(struct track *t, CUcontext ctx)
 			continue;
 		remember(&(struct stream_forgotten){.t = t, .ctx = ctx, .made = c->made});
 		t->contexts[i] = t->contexts[--t->ncontexts];
+		t->listed++;
 		known_remove(&c->known);
 	}
 }
@@ -148,89 +151,8 @@ static struct track_stream *add(struct track *t, CUstream stream, CUcontext ctx)
 	s->capturing = 0;
 	known_add(&t->streams_known, &s->known, (uintptr_t)stream);
 	t->streams[t->nstreams++] = s;
+	t->listed++;
 	return s;
-}
-
-/* In its own context. One that captures has no work but what it had before, and to ask would break it. */
-static bool captures(CUstream stream)
-{
-	__typeof__(cuStreamIsCapturing) *ask = arb_real(cuStreamIsCapturing);
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return ask && (ask(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
-static bool is_blocking(CUstream stream)
-{
-	static __typeof__(cuStreamGetFlags) *found;
-	__typeof__(cuStreamGetFlags) *get = arb_word_load(&found);
-	unsigned flags = 0;
-
-	if (!get) {
-		get = (__typeof__(get))arb_driver_symbol("cuStreamGetFlags");
-		arb_word_store(&found, get);
-	}
-	return !get || get(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
-}
-
-/* The default stream waits for those that block, so that it cannot be asked while one of them captures: in
- * its own capture, or because it has joined another's. */
-static bool is_bound(const struct track *t, CUcontext ctx)
-{
-	for (unsigned i = 0; i < t->nstreams; i++) {
-		const struct track_stream *s = t->streams[i];
-
-		if (s->ctx != ctx)
-			continue;
-		if (is_default(s->stream) ? s->capturing : captures(s->stream) && is_blocking(s->stream))
-			return true;
-	}
-	return captures(NULL);
-}
-
-static bool may_be_asked(const struct track *t, CUstream stream, CUcontext ctx)
-{
-	/* The driver is asked, not our memory of it: there are captures that no call of the program's was seen to begin. */
-	if (stream || !arb_word_load(&arb_own.captures))
-		return !captures(stream);
-	return !is_bound(t, ctx);
-}
-
-static bool busy(struct track *t, CUstream stream, CUcontext ctx, uint64_t *asked_ns)
-{
-	__typeof__(cuStreamQuery) *query = arb_real(cuStreamQuery);
-	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
-	__typeof__(cuCtxPopCurrent_v2) *pop = arb_real(cuCtxPopCurrent_v2);
-	CUcontext popped;
-	CUresult r;
-
-	*asked_ns = track_now();
-	if (!query || !push || !pop || push(ctx) != CUDA_SUCCESS)
-		return false;
-	r = may_be_asked(t, stream, ctx) ? query(stream) : CUDA_SUCCESS;
-	pop(&popped);
-	return r == CUDA_ERROR_NOT_READY;
-}
-
-bool streams_idle(struct track *t, uint64_t *asked_ns)
-{
-	const struct track_stream *last = t->last_busy < t->nstreams ? t->streams[t->last_busy] : NULL;
-
-	/* Mostly it is the same one again. */
-	if (last && !is_default(last->stream) && busy(t, last->stream, last->ctx, asked_ns))
-		return false;
-	for (unsigned i = 0; i < t->ncontexts; i++)
-		if (busy(t, NULL, t->contexts[i]->ctx, asked_ns))
-			return false;
-	for (unsigned i = 0; i < t->nstreams; i++) {
-		const struct track_stream *s = t->streams[i];
-
-		if (i != t->last_busy && !is_default(s->stream) && busy(t, s->stream, s->ctx, asked_ns)) {
-			t->last_busy = i;
-			return false;
-		}
-	}
-	return true;
 }
 
 static CUresult ask_capture(const struct act_call *call, CUstreamCaptureStatus *status)
@@ -287,9 +209,15 @@ static void everywhere(void (*act)(struct track *t, uint64_t argument), uint64_t
 
 static void forget_stream(struct track *t, uint64_t handle)
 {
-	for (unsigned i = t->nstreams; i-- > 0;)
-		if ((uintptr_t)t->streams[i]->stream == handle)
-			drop(t, i);
+	for (unsigned i = t->nstreams; i-- > 0;) {
+		CUcontext ctx = t->streams[i]->ctx;
+
+		if ((uintptr_t)t->streams[i]->stream != handle)
+			continue;
+		drop(t, i);
+		ask_wait(t, ctx);
+		return;
+	}
 }
 
 static bool has_work(const struct track *t, CUcontext ctx)
@@ -307,17 +235,8 @@ static bool has_work(const struct track *t, CUcontext ctx)
 static void keep_in(struct track *t, CUcontext ctx)
 {
 	struct book_event e = {.kind = EVENT_HELD, .covers = 1};
-	CUstreamCaptureMode mode;
-	int saved = errno;
-	bool out;
 
-	if (arb_mine.going || !book_is_in(&t->book) || !has_work(t, ctx))
-		return;
-	mode = track_relax();
-	out = track_settle(t);
-	track_unrelax(mode);
-	errno = saved;
-	if (out)
+	if (arb_mine.going || !book_is_in(&t->book) || !has_work(t, ctx) || track_settle(t))
 		return;
 	track_tell(t, &e);
 	arb_mine.going = t;
@@ -344,10 +263,23 @@ static void gone(void)
 
 static void forget_context(struct track *t, uint64_t handle)
 {
-	keep_in(t, (CUcontext)(uintptr_t)handle);
-	events_forget(t, (CUcontext)(uintptr_t)handle);
-	callback_forget(t, (CUcontext)(uintptr_t)handle);
-	streams_forget(t, (CUcontext)(uintptr_t)handle);
+	CUcontext ctx = (CUcontext)(uintptr_t)handle;
+
+	keep_in(t, ctx);
+	events_forget(t, ctx);
+	callback_forget(t, ctx);
+	streams_forget(t, ctx);
+	ask_wait(t, ctx);
+}
+
+static void forget_everywhere(void (*forget)(struct track *t, uint64_t handle), uint64_t handle)
+{
+	int saved = errno;
+	CUstreamCaptureMode mode = track_relax();
+
+	everywhere(forget, handle);
+	track_unrelax(mode);
+	errno = saved;
 }
 
 /* The context of a green one has another name; NULL: there is none. */
@@ -424,10 +356,13 @@ static void forget_primary(CUdevice ordinal, bool all)
 {
 	struct arb_device *device = arb_device_known(ordinal);
 	struct track *t = device ? tracker_get(device) : NULL;
+	CUstreamCaptureMode mode;
+	int saved = errno;
 	CUcontext ctx;
 
 	if (!t)
 		return;
+	mode = track_relax();
 	track_lock(t);
 	arb_mine.forgotten.primary_of = t;
 	arb_mine.forgotten.retained = t->retained;
@@ -438,6 +373,8 @@ static void forget_primary(CUdevice ordinal, bool all)
 		while (!t->retained && unmade(t, &ctx))
 			forget_context(t, (uintptr_t)ctx);
 	track_unlock(t);
+	track_unrelax(mode);
+	errno = saved;
 }
 
 static void capture_begins(CUstream stream)
@@ -453,6 +390,8 @@ static void capture_begins(CUstream stream)
 	if (s) {
 		s->capturing++;
 		arb_word_add(&arb_own.captures, 1);
+		/* Who asks from now on leaves it alone. */
+		ask_wait(t, ctx);
 	}
 	track_unlock(t);
 	/* What it captures on credit would count as work. */
@@ -504,10 +443,10 @@ void streams_before(struct act_call *call)
 	case HOOK_cuCtxDestroy:
 	case HOOK_cuCtxDestroy_v2:
 	case HOOK_cuCtxDetach:
-		everywhere(forget_context, call->handle);
+		forget_everywhere(forget_context, call->handle);
 		break;
 	case HOOK_cuGreenCtxDestroy:
-		everywhere(forget_green, (uintptr_t)green_context(call->handle));
+		forget_everywhere(forget_green, (uintptr_t)green_context(call->handle));
 		break;
 	case HOOK_cuDevicePrimaryCtxReset:
 	case HOOK_cuDevicePrimaryCtxReset_v2:

@@ -27,6 +27,25 @@ static bool is_plain(const struct book_event *e)
 	       e->kind == EVENT_STARTED;
 }
 
+/* Work comes, goes or is let through, or the interval begins or ends. */
+static bool is_change(const struct book_event *e)
+{
+	switch (e->kind) {
+	case EVENT_LET:
+	case EVENT_RETURNED:
+	case EVENT_ABANDONED:
+	case EVENT_FENCED:
+	case EVENT_ENTERED:
+	case EVENT_LEFT:
+	case EVENT_FORGOTTEN:
+	case EVENT_HELD:
+	case EVENT_LOST:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void know(struct track *t, struct book_event *e)
 {
 	uint64_t calls, credited;
@@ -104,6 +123,7 @@ struct book_action track_tell(struct track *t, struct book_event *e)
 	struct book_action act;
 
 	know(t, e);
+	t->changes += is_change(e);
 	act = book_tell(&t->book, e);
 	if (__builtin_expect(t->trace != NULL, 0))
 		trace_told(t, e, &act);
@@ -259,34 +279,36 @@ static void enter(struct track *t, const struct act_call *call)
 		fetch_memory(t);
 }
 
-/* Whoever came through meanwhile has been counted, and is in its stream by the second look. */
+/*
+ * Whoever came through meanwhile has been counted, and is in its stream by the second look. The lock is not held while
+ * streams are asked: if work came, or the interval ended, what they said is about another time, and nobody is told.
+ */
 static void ask_streams(struct track *t)
 {
 	struct book_event e = {.kind = EVENT_UNFINISHED, .fence = BOOK_NO_FENCE};
-	uint64_t before, after, credited;
+	uint64_t changes = t->changes, before, after, credited;
+	enum streams_state state = streams_ask(t, &e.at_ns);
 
-	if (!streams_idle(t, &e.at_ns)) {
-		track_carry_out(t, track_tell(t, &e), NULL);
+	if (t->changes != changes)
 		return;
-	}
-	if (!book_is_in(&t->book))
+	if (state == STREAMS_BUSY)
+		track_carry_out(t, track_tell(t, &e), NULL);
+	if (state != STREAMS_IDLE || !book_is_in(&t->book))
 		return;
 	act_thread_gated(0, &before, &credited);
 	gate_set(t, false);
-	e.kind = EVENT_IDLE;
-	if (!streams_idle(t, &e.at_ns))
-		e.kind = EVENT_UNFINISHED;
+	state = streams_ask(t, &e.at_ns);
 	act_thread_gated(0, &after, &credited);
-	if (before != after)
+	if (t->changes != changes || before != after || state == STREAMS_UNKNOWN) {
 		gate_set(t, t->book.open);
-	else
-		track_carry_out(t, track_tell(t, &e), NULL);
+		return;
+	}
+	e.kind = state == STREAMS_IDLE ? EVENT_IDLE : EVENT_UNFINISHED;
+	track_carry_out(t, track_tell(t, &e), NULL);
 }
 
 void track_carry_out(struct track *t, struct book_action act, const struct act_call *call)
 {
-	struct book_event e = {.kind = EVENT_CALLBACK};
-
 	switch (act.what) {
 	case ACT_FENCES:
 		events_collect(t);
@@ -310,8 +332,7 @@ void track_carry_out(struct track *t, struct book_action act, const struct act_c
 		enter(t, call);
 		break;
 	case ACT_CALLBACK:
-		e.result = callback_ask(t, act.n) ? 0 : -1;
-		track_tell(t, &e);
+		callback_ask(t, act.n);
 		break;
 	default:
 		break;

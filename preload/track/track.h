@@ -1,7 +1,7 @@
 /*
  * A process on one GPU: the book, and what the executors need to carry events into it and actions out. Everything here
  * is behind `lock`, but for what is published; only the long way of a call, the hooks of streams and contexts, and the
- * tracker take it. No call that can block for the GPU is made under it.
+ * tracker take it. The driver is never called with it (ask.c).
  */
 #ifndef PRELOAD_TRACK_TRACK_H
 #define PRELOAD_TRACK_TRACK_H
@@ -20,11 +20,14 @@
 
 #define TRACK_CONTEXTS 16
 
-/* The driver's event behind a fence of the book, at the same place. The places keep their events. */
+/* The driver's event behind a fence of the book, at the same place. The places keep their events until they are used
+ * again. */
 struct track_event {
 	CUevent event;
 	CUevent start; /* before a copy in another GPU's stream; NULL: none */
-	CUcontext ctx;
+	CUcontext ctx; /* NULL: it has gone, and they with it */
+	uint64_t
+		number; /* of the fence, unlike that of any other: an answer may come when the place is used again */
 	uint64_t recorded_ns; /* when it was recorded, */
 	uint64_t record_ns;   /* and how long that took */
 };
@@ -37,6 +40,7 @@ struct track_callback {
 	CUcontext ctx;   /* NULL: free */
 	CUstream stream; /* NULL: none yet */
 	bool broken;
+	bool asking; /* somebody asks for one now */
 };
 
 /* Entries of tables that launching threads read without the lock (known.h): all but `known` is as it was when made, but
@@ -61,9 +65,20 @@ struct track_clock {
 	uint64_t base_gpu_ns, since_ns;
 	struct gputime time;
 	CUevent start; /* recorded before a launch into an idle stream */
+	bool starting; /* somebody is about to */
 	bool started;  /* and not yet looked at */
 	uint64_t start_ns, start_record_ns;
 };
+
+/* A question to the driver, on the stack of who asks, while the lock is not held: ask.c. */
+struct track_ask {
+	struct track_ask *next;
+	CUcontext ctx;   /* whose streams and events it uses; NULL: none but those of the call at hand */
+	uint64_t places; /* whose events it uses: a bit for each */
+	uint64_t number; /* in the order in which they begin */
+	bool gone;       /* the context is about to be destroyed: the answer is about nothing */
+};
+_Static_assert(BOOK_FENCES <= 64, "a bit for each place");
 
 struct trace;
 
@@ -88,8 +103,14 @@ struct track {
 	uint32_t uncovered; /* of an unwatched client, calls since the last fence, but for those on credit */
 	uint64_t settle_ns; /* when a wait of an unwatched client is next looked at */
 
+	/* ask.c. Who waits for the end of questions sleeps on ask_ended. */
+	struct track_ask *asks;
+	uint64_t ask_number;
+	uint32_t ask_ended, ask_waiters;
+	uint64_t changes; /* +1 when work may have come, gone or been let through: track.c */
+
 	struct track_event events[BOOK_FENCES];
-	uint64_t forgotten; /* how many contexts have gone */
+	uint64_t fenced; /* the number of the last fence */
 	struct track_clock clocks[TRACK_CONTEXTS];
 	uint32_t in_vain; /* calls that do not wait for the event behind them, because one did in vain */
 
@@ -111,6 +132,7 @@ struct track {
 	unsigned retained; /* times that it is */
 	struct track_stream **streams;
 	unsigned nstreams, room, last_busy;
+	uint64_t listed; /* +1 when a stream or a context comes or goes */
 };
 
 /* Behind the last that is used: mostly there is one. */
@@ -162,20 +184,44 @@ bool track_settle(struct track *t);
 /* Somebody above has closed this client's gate. */
 bool track_is_closed(const struct track *t);
 
-/* driver_events.c: fences in the driver. All under the lock. */
+/* ask.c. The first takes the lock away, the second takes it again, whatever has become of things meanwhile. */
+void ask_begin(struct track *t, struct track_ask *ask);
+void ask_end(struct track *t, struct track_ask *ask);
+/* All under the lock: nobody else asks in its context. */
+bool ask_is_alone(const struct track *t, const struct track_ask *mine);
+/* Whose events somebody asks about: a bit for each place. */
+uint64_t ask_places(const struct track *t);
+/* What is asked in this context now is of no use any more. */
+void ask_forget(struct track *t, CUcontext ctx);
+/* Until all have ended who ask in this context now. Without the lock meanwhile. */
+void ask_wait(struct track *t, CUcontext ctx);
+/*
+ * Within a question. Events are asked about in their own context, which is current in the thread that launched but not in
+ * the tracker, nor in one that has gone over to another: without one a driver need not answer, and in another it answers
+ * with that one's errors. True: it has to be left again. `current` is kept from one question to the next.
+ */
+struct track_current {
+	CUcontext ctx;
+	bool known;
+};
+bool ask_enter(struct track_current *current, CUcontext ctx);
+void ask_leave(bool entered);
+
+/* driver_events.c: fences in the driver. All under the lock, and without it while the driver is asked. */
 /* Records one behind what the calling thread launched last in this stream, and tells the book. */
 struct book_action events_record(
 	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags);
-/* Before a launch into an idle stream: the GPU's clock, and whether others have the GPU. */
-void events_start(struct track *t, const struct act_call *call, CUcontext ctx);
+/* Before a launch into an idle stream: the GPU's clock, and whether others have the GPU. False: nothing was asked. */
+bool events_start(struct track *t, const struct act_call *call, CUcontext ctx);
 /* Before a copy that another GPU takes part in, without the lock: an event that says when it begins, or NULL. */
 CUevent events_before_copy(const struct act_call *call);
 /* Asks which have passed, and tells the book. */
 void events_collect(struct track *t);
 void events_forget(struct track *t, CUcontext ctx);
 
-/* callback.c: the driver says when work has ended. All under the lock but the last. */
-/* anew: also in a context that never had one. False: that cannot be, now or ever. */
+/* callback.c: the driver says when work has ended. All under the lock but the last; the first is without it while it
+ * asks. */
+/* Asks, and tells the book. anew: also in a context that never had one. False: that cannot be, now or ever. */
 bool callback_ask(struct track *t, bool anew);
 bool callback_is_prevented(const struct track *t);
 bool callback_is_owed(const struct track *t);
@@ -188,10 +234,17 @@ CUcontext streams_context_of(CUstream stream);
 /* Whether work can be in this context is known already. */
 bool streams_knows(struct track *t, CUcontext ctx);
 /* These three under the lock. */
+bool streams_is_known(const struct track *t, CUstream stream);
 void streams_context(struct track *t, CUcontext ctx);
-/* False: one has work, and was asked at *asked_ns. */
-bool streams_idle(struct track *t, uint64_t *asked_ns);
 void streams_forget(struct track *t, CUcontext ctx);
+static inline bool streams_is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+/* idle.c: under the lock, and without it while the driver is asked. Busy: one has work, and was asked at *asked_ns.
+ * Unknown: streams came or went meanwhile. */
+enum streams_state { STREAMS_IDLE, STREAMS_BUSY, STREAMS_UNKNOWN };
+enum streams_state streams_ask(struct track *t, uint64_t *asked_ns);
 bool streams_capturing(const struct act_call *call);
 void streams_before(struct act_call *call);
 void streams_after(struct act_call *call, CUresult result);

@@ -1,6 +1,6 @@
 /*
  * A driver that writes down each call and its result, and has another driver ($FORWARD_DRIVER) do it. Host
- * functions can fail, or never be called ($FORWARD_HOST_FUNC). With REENTERS each call makes another one, by
+ * functions can fail, or never be called ($FORWARD_HOST_FUNC); a question can take its time. With REENTERS each call makes another one, by
  * its exported name, as in drivers whose functions are made of each other.
  */
 #include <dlfcn.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cuda_abi.h"
+#include "test/preload/preload_forward.h"
 
 static CUresult fails(CUstream stream, CUhostFn fn, void *argument)
 {
@@ -59,6 +60,27 @@ static void reenter(void)
 #endif
 }
 
+static struct forward_control control;
+
+__attribute__((visibility("default"))) struct forward_control *forward_control(void)
+{
+	return &control;
+}
+
+/* The call is still in the driver. */
+static void take_time(const char *name)
+{
+	if (!strcmp(name, "cuStreamDestroy_v2") || !strcmp(name, "cuCtxDestroy_v2"))
+		__atomic_add_fetch(&control.destroyed, 1, __ATOMIC_RELEASE);
+	if (strcmp(name, "cuEventQuery") || !__atomic_load_n(&control.armed, __ATOMIC_ACQUIRE) ||
+		pthread_equal(control.mine, pthread_self()) ||
+		__atomic_exchange_n(&control.held, 1, __ATOMIC_ACQ_REL))
+		return;
+	for (int i = 0; i < 3000 && __atomic_load_n(&control.armed, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	__atomic_store_n(&control.held, 0, __ATOMIC_RELEASE);
+}
+
 static CUresult forward_said(const char *name, CUresult result)
 {
 	static int log = -1;
@@ -66,7 +88,7 @@ static CUresult forward_said(const char *name, CUresult result)
 	int n;
 
 	reenter();
-
+	take_time(name);
 	callbacks += !strcmp(name, "cuLaunchHostFunc");
 	if (log < 0)
 		log = open(getenv("FORWARD_LOG"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

@@ -197,6 +197,7 @@ int main(int argc, char **argv)
 	n += run(host_callback_cases, only, &failed);
 	n += run(host_queue_cases, only, &failed);
 	n += run(host_newer_cases, only, &failed);
+	n += run(host_slow_cases, only, &failed);
 	n += run(host_peers_cases, only, &failed);
 	n += run(host_sandbox_cases, only, &failed);
 	printf("host: the preload was a guest in %u programs: %u suffered\n", n, failed);

@@ -44,6 +44,7 @@ struct host_case {
 	int status;        /* how the process is to end */
 };
 extern const struct host_case host_process_cases[], host_driver_cases[], host_sandbox_cases[],
-	host_gate_cases[], host_callback_cases[], host_queue_cases[], host_newer_cases[], host_peers_cases[];
+	host_gate_cases[], host_callback_cases[], host_queue_cases[], host_newer_cases[], host_peers_cases[],
+	host_slow_cases[];
 
 #endif

@@ -142,7 +142,7 @@ foreign-memory: $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(BUILD)
 HOST_TEST := $(PRELOAD_TEST)/host
 CHECK     += check-preload-host
 
-$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate preload_host_callback preload_host_queue preload_host_newer preload_host_peers) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
+$(HOST_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_host preload_host_process preload_host_driver preload_host_sandbox preload_host_gate preload_host_callback preload_host_queue preload_host_newer preload_host_peers preload_host_slow) $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
@@ -162,8 +162,9 @@ check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/f
 	@for case in "callback: is told" "waits by copying"; do \
 		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
 		LD_LIBRARY_PATH=$(PRELOAD_TEST)/reenters:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) "$$case" || exit; done
-	@FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
-		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) newer:
+	@for case in newer: slow:; do \
+		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
+		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) $$case || exit; done
 	@test/preload/preload_secure.sh $(BUILD)
 
 # Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.

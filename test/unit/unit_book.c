@@ -295,6 +295,25 @@ Test(book, who_is_back_at_once_keeps_its_turn)
 	cr_assert_eq(b.state, BOOK_OUT);
 }
 
+Test(book, of_two_who_ask_at_once_the_older_answer_does_not_undo_the_newer)
+{
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	e = event(EVENT_UNFINISHED);
+	e.fence = 0;
+	e.at_ns = now + 5 * MS;
+	tell(e);
+	e.at_ns = now + MS;
+	tell(e);
+	cr_assert_eq(b.queue.busy_ns, now + 5 * MS);
+	/* The GPU's clock is not known well yet: it cannot have ended before it was seen unfinished. */
+	now += 6 * MS;
+	pass(0, now - 3 * MS);
+	cr_assert_eq(b.queue.last_end_ns, now - MS);
+}
+
 Test(book, a_context_that_goes_takes_its_fences_along)
 {
 	begin(true);

@@ -1,4 +1,6 @@
 /* How the preload and the load find the driver: by name, among the functions of the simulated one. */
+#include "test/world/world.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +9,13 @@
 #include "preload/hooks/elf.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/symbols.h"
+#include "preload/track/track.h"
 #include "test/world/faults.h"
-#include "test/world/world.h"
 
 /* Its functions are linked in under names with this in front of them. */
 #define PREFIX "sim_"
+/* A driver that loads a module, or waits for another thread that does. */
+#define HELD_MOST_NS (4 * WORLD_MS)
 
 void *__real_dlsym(void *handle, const char *name);
 void *__wrap_dlsym(void *handle, const char *name);
@@ -25,6 +29,57 @@ static void *find(const char *name)
 	return __real_dlsym(RTLD_DEFAULT, full);
 }
 
+/* As far as the driver may see: a lock of ours is held by nobody who calls it. */
+static bool has_a_lock(void)
+{
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (world_mutex_is_mine(&arb_own.tracks[i].lock))
+			return true;
+	return world_mutex_is_mine(&arb_own.starting);
+}
+
+/*
+ * Each of the driver's functions, as the preload finds them. A driver has locks of its own, may wait in them for as long
+ * as another thread loads a module, and its own threads call the program: so it is never called with a lock of ours. And
+ * now and then a call takes its time.
+ */
+static void called(const char *name)
+{
+	if (!world.current)
+		return;
+	if (has_a_lock())
+		world_fail("%s is called with a lock of the preload's", name);
+	if (world_chance_once_in(&world.programs, faults.holds))
+		world_sleep(world_chance_below(&world.programs, HELD_MOST_NS));
+}
+
+#define CALLED(symbol, params, args)                                                                         \
+	static CUresult called_##symbol params                                                               \
+	{                                                                                                    \
+		static __typeof__(symbol) *real;                                                             \
+                                                                                                             \
+		called(#symbol);                                                                             \
+		if (!real)                                                                                   \
+			real = (__typeof__(symbol) *)find(#symbol);                                          \
+		return real args;                                                                            \
+	}
+#define HOOK(symbol, base, version, variant, category, params, args, facts) CALLED(symbol, params, args)
+#include "preload/hooks/hooks.def"
+#undef HOOK
+CALLED(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), (ms, start, end))
+CALLED(cuStreamGetFlags, (CUstream stream, unsigned *flags), (stream, flags))
+CALLED(cuStreamGetPriority, (CUstream stream, int *priority), (stream, priority))
+
+/* Who destroys a context must have waited for those who ask the driver about what is in it. */
+static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
+{
+	for (unsigned i = 0; i < tracks_high(); i++)
+		for (const struct track_ask *ask = arb_own.tracks[i].asks; ask; ask = ask->next)
+			if (ctx && ask->ctx == ctx)
+				world_fail("a context is destroyed while another thread asks about it");
+	return called_cuCtxDestroy_v2(ctx);
+}
+
 /*
  * Calls that may fail, by the faults of the world. They are those that the preload makes for itself as well: it
  * must do without what they would have said.
@@ -32,13 +87,9 @@ static void *find(const char *name)
 #define MAY_FAIL(symbol, params, args)                                                                       \
 	static CUresult failing_##symbol params                                                              \
 	{                                                                                                    \
-		static __typeof__(symbol) *real;                                                             \
-                                                                                                             \
 		if (world_chance_once_in(&world.programs, faults.fails))                                     \
 			return CUDA_ERROR_UNKNOWN;                                                           \
-		if (!real)                                                                                   \
-			real = (__typeof__(symbol) *)find(#symbol);                                          \
-		return real args;                                                                            \
+		return called_##symbol args;                                                                 \
 	}
 MAY_FAIL(cuEventCreate, (CUevent * event, unsigned flags), (event, flags))
 MAY_FAIL(cuEventRecord, (CUevent event, CUstream stream), (event, stream))
@@ -48,25 +99,40 @@ MAY_FAIL(cuStreamQuery, (CUstream stream), (stream))
 MAY_FAIL(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
 MAY_FAIL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), (stream, function, data))
 
+struct function {
+	const char *name;
+	void *function;
+};
+
+#define FUNCTION(how, symbol)                                                                                \
+	{                                                                                                    \
+#symbol, (void *)how##_##symbol                                                              \
+	}
+static const struct function functions[] = {
+	FUNCTION(failing, cuEventCreate),
+	FUNCTION(failing, cuEventRecord),
+	FUNCTION(failing, cuEventRecord_ptsz),
+	FUNCTION(failing, cuEventQuery),
+	FUNCTION(failing, cuStreamQuery),
+	FUNCTION(failing, cuStreamWaitEvent),
+	FUNCTION(failing, cuLaunchHostFunc),
+	FUNCTION(destroys, cuCtxDestroy_v2),
+	FUNCTION(called, cuEventElapsedTime),
+	FUNCTION(called, cuStreamGetFlags),
+	FUNCTION(called, cuStreamGetPriority),
+#define HOOK(symbol, base, version, variant, category, params, args, facts) FUNCTION(called, symbol),
+#include "preload/hooks/hooks.def"
+#undef HOOK
+};
+
 static void *driver_function(const char *name)
 {
-	static const struct {
-		const char *name;
-		void *function;
-	} failing[] = {
-		{"cuEventCreate", (void *)failing_cuEventCreate},
-		{"cuEventRecord", (void *)failing_cuEventRecord},
-		{"cuEventRecord_ptsz", (void *)failing_cuEventRecord_ptsz},
-		{"cuEventQuery", (void *)failing_cuEventQuery},
-		{"cuStreamQuery", (void *)failing_cuStreamQuery},
-		{"cuStreamWaitEvent", (void *)failing_cuStreamWaitEvent},
-		{"cuLaunchHostFunc", (void *)failing_cuLaunchHostFunc},
-	};
+	void *real = find(name);
 
-	for (unsigned i = 0; i < sizeof(failing) / sizeof(failing[0]); i++)
-		if (!strcmp(failing[i].name, name))
-			return failing[i].function;
-	return find(name);
+	for (unsigned i = 0; real && i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (!strcmp(functions[i].name, name))
+			return functions[i].function;
+	return real;
 }
 
 bool arb_elf_at(const void *address, struct elf_object *object)

@@ -39,6 +39,8 @@ void faults_draw(bool polite)
 		faults.swaps = 2 + world_chance_below(&world.programs, 60);
 	if (!polite && world_chance_below(&world.programs, 6) == 0)
 		faults.abandons = 1 + world_chance_below(&world.programs, 2);
+	if (!polite && world_chance_below(&world.programs, 6) == 0)
+		faults.holds = 20 + world_chance_below(&world.programs, 2000);
 	smaller_faults();
 }
 

@@ -15,6 +15,7 @@ struct faults {
 	uint64_t
 		abandons; /* one in so many programs ends by destroying its context with work in it; 0: none */
 	uint64_t fails;   /* one in so many of the driver's calls fails; 0: none */
+	uint64_t holds;   /* one in so many of them takes up to 4 ms; 0: none */
 };
 extern struct faults faults;
 

@@ -164,6 +164,13 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 	return 0;
 }
 
+bool world_mutex_is_mine(const pthread_mutex_t *mutex)
+{
+	const struct mutex *m = (const struct mutex *)mutex;
+
+	return (m->word & ~WAITED) == world.current->number + 1;
+}
+
 struct start {
 	void *(*body)(void *);
 	void *argument;

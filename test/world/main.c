@@ -73,8 +73,8 @@ static const struct argp_option options[] = {
 	{"keep", OPT_KEEP, "N", 0, "of the clients that the seed draws only the first N", 1},
 	{"percent", OPT_PERCENT, "P", 0, "for so much of its time only", 1},
 	{"without", OPT_WITHOUT, "LIST", 0,
-		"leave out faults (kills,stops,changes,replaces,garbles,fails,forks,swaps,abandons), interruptions, "
-		"lateness, or options of programs (streams,threads,graph,copy,memory,variant,every)",
+		"leave out faults (kills,stops,changes,replaces,garbles,fails,forks,swaps,abandons,holds), "
+		"interruptions, lateness, or options of programs (streams,threads,graph,copy,memory,variant,every)",
 		1},
 	{NULL, 0, NULL, 0, "Cases of bench_limits, and programs of your own:", 2},
 	{"case", OPT_CASE, "NAME", 0,

@@ -199,11 +199,11 @@ static void draw_plan(unsigned programs)
 		.quotas_fixed = !faults.changes && !faults.replaces,
 		.every = plan.n > 8 ? 1024 : 64};
 	/* Beside others a kernel takes so much longer. */
-	if (!plan.robbed && !faults.stops && !faults.fails && !faults_limits_move())
+	if (!plan.robbed && !faults.stops && !faults.fails && !faults.holds && !faults_limits_move())
 		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n;
 	/* Over every window: what each had queued when its quota was used up. */
-	if (!plan.robbed && !faults.kills && !faults.stops && !faults.fails && !faults.replaces &&
-		!faults.garbles && !faults.abandons && !faults_limits_move())
+	if (!plan.robbed && !faults.kills && !faults.stops && !faults.fails && !faults.holds &&
+		!faults.replaces && !faults.garbles && !faults.abandons && !faults_limits_move())
 		world_terms.over_ns = (QUEUED_NS + (uint64_t)(plan.longest_kernel_ms * 4e6)) * plan.n;
 }
 
@@ -313,8 +313,8 @@ static void check_books(void)
 	copying = (double)(state.copy_ns[0] + state.copy_ns[1]);
 	over = over_allowed(elapsed);
 	/* What a killed process had on the GPU is billed until somebody notices. */
-	if (!faults.kills && !faults.stops && !faults.fails && !faults.replaces && !faults.abandons &&
-		!plan.robbed &&
+	if (!faults.kills && !faults.stops && !faults.fails && !faults.holds && !faults.replaces &&
+		!faults.abandons && !plan.robbed &&
 		(busy < (double)state.busy_ns * 0.98 - 3e6 ||
 			busy > (double)state.busy_ns * OVER_RATIO + copying + over))
 		world_fail("billed for %.3f ms, the GPU was busy for %.3f ms", busy / 1e6,

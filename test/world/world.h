@@ -14,6 +14,7 @@
 #ifndef WORLD_H
 #define WORLD_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -242,6 +243,9 @@ int world_text_open(const char *path);
 long world_text_read(int fd, void *buffer, size_t size);
 bool world_text_close(int fd);
 void world_texts_end(void);
+
+/* Has the thread that runs this mutex? */
+bool world_mutex_is_mine(const pthread_mutex_t *mutex);
 
 /* fork(): the handlers of the library, and a child of the calling thread's process, or of another's, that runs
  * `body`. Its memory is its parent's: what it may write to is its own business (libc.c). */
