@@ -25,7 +25,7 @@ struct urcu_bp_reader;
 /* Each thread's own counts, in cache lines that no other thread writes. */
 struct act_thread {
 	uint32_t credit; /* gated calls until the next one that takes the long way; 0 takes it now */
-	uint32_t gate;   /* what gate.open was when it was given */
+	uint32_t gate;   /* the gate's number when it was given */
 	uint32_t owned;  /* 1 while a thread has it; when it ends the next one goes on counting in it */
 	uint64_t seen[CAT_COUNT];      /* calls by category since the process began; only its thread writes */
 	uint32_t granted;              /* what the credit was when it was given */
@@ -36,9 +36,11 @@ struct act_thread {
 
 /* Read by every thread with every call, hence written seldom. */
 struct act_gate {
-	uint32_t open;    /* 0: closed; else a number, by which credit that is no longer good is told */
-	uint32_t watched; /* the ends of work are dated: a call that waits for its own says when that is */
-	uint32_t graphs;  /* executable graphs that have memory; as long as there is none, no launch looks */
+	uint32_t
+		open; /* a number, by which credit that is no longer good is told, or more where it is closed */
+	uint32_t
+		watched; /* on so many GPUs ends of work are dated: a call that waits for its own says when that is */
+	uint32_t graphs; /* executable graphs that have memory; as long as there is none, no launch looks */
 } __attribute__((aligned(128)));
 
 /* Ways past the table that were noticed; never on a path that matters. */
@@ -83,8 +85,6 @@ struct arb_process {
 	uint32_t drivers;         /* number of the thread in which the driver calls us back; 0: none yet */
 
 	/* gate.c */
-	pthread_mutex_t gate_lock;
-	uint32_t gate_number;    /* of gate.open, while it is open */
 	uint32_t launches_block; /* CUDA_LAUNCH_BLOCKING is set: 2 yes, 1 no, 0 not looked at yet */
 
 	/* device.c: ARB_DEVICES of them. The lock is held while a GPU is joined, so that no other thread's
@@ -126,9 +126,8 @@ struct arb_process {
 /* At the start of a program. */
 #define ARB_PROCESS_INIT(of_devices, of_tracks, of_memory, of_watch)                                         \
 	{                                                                                                    \
-		.gate = {.open = 1}, .gate_number = 1, .devices = (of_devices), .tracks = (of_tracks),       \
-		.stripes = (of_memory), .watch = (of_watch), .look_ns = 4000000,                             \
-		.budget = {.left_ns = ACT_SAVINGS_NS}, .gate_lock = PTHREAD_MUTEX_INITIALIZER,               \
+		.gate = {.open = 1}, .devices = (of_devices), .tracks = (of_tracks), .stripes = (of_memory), \
+		.watch = (of_watch), .look_ns = 4000000, .budget = {.left_ns = ACT_SAVINGS_NS},               \
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 

@@ -45,49 +45,68 @@ void track_unrelax(CUstreamCaptureMode mode)
 		arb_real(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-/* One word for all GPUs: open only while every one that is used is. With the lock. */
-static void set_all(void)
-{
-	uint32_t all = arb_own.gate_number, watched = 0;
+/*
+ * One word for all GPUs: how many of those that are used are closed, and a number by which credit that is no longer good is
+ * told. So it is open, and equal to that number, only while every one is. Each GPU adds and takes away its own part, with
+ * its own lock; no lock is needed for the whole.
+ */
+#define CLOSED (1u << 25)
+#define NUMBER (CLOSED - 1)
+_Static_assert(ARB_DEVICES < (UINT32_MAX >> 25), "all of them may be closed");
 
-	for (unsigned i = 0; i < tracks_high(); i++) {
-		if (!arb_word_load(&arb_own.tracks[i].device))
-			continue;
-		if (!arb_word_load(&arb_own.tracks[i].open))
-			all = 0;
-		watched |= arb_word_load(&arb_own.tracks[i].watched);
-	}
-	arb_word_store(&arb_own.gate.watched, watched);
-	arb_word_store_full(&arb_own.gate.open, all);
+uint32_t gate_number(void)
+{
+	return arb_word_load_acquire(&arb_own.gate.open) & NUMBER;
 }
 
 void gate_set(struct track *t, bool open)
 {
 	if (t->open == open)
 		return;
-	pthread_mutex_lock(&arb_own.gate_lock);
 	arb_word_store(&t->open, open);
-	set_all();
-	pthread_mutex_unlock(&arb_own.gate_lock);
+	if (open)
+		arb_word_add_full(&arb_own.gate.open, -CLOSED);
+	else
+		arb_word_add_full(&arb_own.gate.open, CLOSED);
+}
+
+void gate_watch(struct track *t, bool watched)
+{
+	if (t->watched == watched)
+		return;
+	arb_word_store(&t->watched, watched);
+	arb_word_add(&arb_own.gate.watched, watched ? 1 : UINT32_MAX);
+}
+
+/* Another number, and so many more that are closed. */
+static void renew(uint32_t closed)
+{
+	uint32_t was = arb_word_load(&arb_own.gate.open), next;
+
+	do {
+		next = (was + 1) & NUMBER;
+		next = (next ? next : 1) + (was & ~NUMBER) + closed;
+		/* After what made it necessary: see gate_before. */
+	} while (!arb_word_cas_release(&arb_own.gate.open, &was, next));
 }
 
 void gate_renew(void)
 {
-	pthread_mutex_lock(&arb_own.gate_lock);
-	/* After what made it necessary: see gate_before. 0 means closed. */
-	arb_word_store_release(&arb_own.gate_number, arb_own.gate_number + 1 ? arb_own.gate_number + 1 : 1);
-	set_all();
-	pthread_mutex_unlock(&arb_own.gate_lock);
+	renew(0);
+}
+
+void gate_join(void)
+{
+	renew(CLOSED);
 }
 
 void gate_free(void)
 {
-	arb_word_store(&arb_own.gate.open, arb_word_load(&arb_own.gate_number));
+	arb_word_store(&arb_own.gate.open, gate_number());
 }
 
 void gate_forked(void)
 {
-	pthread_mutex_init(&arb_own.gate_lock, NULL);
 	arb_own.gate.watched = 0;
 	gate_free();
 }
@@ -241,7 +260,7 @@ void gate_before(struct act_call *call)
 	CUstreamCaptureMode mode;
 	/* Before looking whether credit may be given: if that changes meanwhile, this number is no longer
 	 * good. */
-	uint32_t number = arb_word_load_acquire(&arb_own.gate_number);
+	uint32_t number = gate_number();
 	struct track *t;
 	bool knows, first;
 	int saved;
@@ -365,7 +384,7 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 		arb_mine.call.begun_ns = now;
 	self->granted = act.carry ? arb_mine.call.covers : act.n;
 	self->credit = act.carry ? 0 : act.n;
-	self->gate = arb_word_load(&arb_own.gate_number);
+	self->gate = gate_number();
 	self->interval = t->interval;
 	if (act.callback)
 		wake |= !callback_ask(t, false);

@@ -96,7 +96,7 @@ static void publish(struct track *t)
 	arb_word_store(&t->again_ns, b->interval.again_ns);
 	arb_word_store(&t->broken, b->broken);
 	if (t->watched != watched) {
-		arb_word_store(&t->watched, watched);
+		gate_watch(t, watched);
 		/* What credit there is was given to one that nobody watched. */
 		if (watched) {
 			gate_set(t, false);

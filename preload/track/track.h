@@ -264,13 +264,18 @@ void gate_admit(struct track *t, const struct act_call *call);
 void gate_name_work(struct act_call *call);
 /* May this call return only when its work has ended? */
 bool gate_runs_inside(const struct act_call *call);
-/* Under the lock. */
+/* Under the lock: calls with credit may pass on this GPU; the ends of its work are dated. */
 void gate_set(struct track *t, bool open);
+void gate_watch(struct track *t, bool watched);
+/* What credit that is given now is marked with. */
+uint32_t gate_number(void);
+/* There is one more GPU, whose gate is closed; and who has credit got it before there was anything to know. */
+void gate_join(void);
 /* No credit that was given until now is good any more, whoever has it. */
 void gate_renew(void);
 /* Open for all who still have credit, from now on. */
 void gate_free(void);
-/* In a forked child, where whoever held its lock does not exist. */
+/* In a forked child, which has no GPU. */
 void gate_forked(void);
 
 /* peers.c: copies between GPUs */

@@ -367,16 +367,14 @@ struct track *tracker_get(struct arb_device *device)
 			  (status.core_pct < 100 || status.turns);
 		book_init(&t->book, limited);
 		trace_begin(t, device, limited);
-		t->watched = t->book.others.watched;
+		gate_watch(t, t->book.others.watched);
 		t->piece = book_piece(&t->book);
 		/* First: who looks for it must not stop before it. */
 		if (arb_device_index(device) >= arb_own.tracks_high)
 			arb_word_store_release(&arb_own.tracks_high, arb_device_index(device) + 1);
 		arb_word_store_release(&t->device, device);
 		arb_word_add(&arb_own.gpus, 1);
-		/* Closed, because this one is; and who has credit got it before there was anything to know.
-		 */
-		gate_renew();
+		gate_join();
 		start_thread();
 	}
 	pthread_mutex_unlock(&arb_own.starting);

@@ -8,7 +8,7 @@
 
 #include "test/preload/preload_forward.h"
 
-#define SOON_MS    5000
+#define SOON_MS        5000
 #define UNDISTURBED_MS 50
 
 /* NULL: it is another driver, which cannot be held. */
