@@ -127,7 +127,7 @@ struct arb_process {
 #define ARB_PROCESS_INIT(of_devices, of_tracks, of_memory, of_watch)                                         \
 	{                                                                                                    \
 		.gate = {.open = 1}, .devices = (of_devices), .tracks = (of_tracks), .stripes = (of_memory), \
-		.watch = (of_watch), .look_ns = 4000000, .budget = {.left_ns = ACT_SAVINGS_NS},               \
+		.watch = (of_watch), .look_ns = 4000000, .budget = {.left_ns = ACT_SAVINGS_NS},              \
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 

@@ -76,7 +76,8 @@ void __real_free(void *p);
 #if defined(__x86_64__)
 typedef uint64_t half __attribute__((vector_size(LINE / 2), aligned(1), may_alias));
 
-__attribute__((target("avx2"))) static void move_wide(unsigned char *to, const unsigned char *from, size_t lines)
+__attribute__((target("avx2"))) static void move_wide(
+	unsigned char *to, const unsigned char *from, size_t lines)
 {
 	for (; lines; lines--, to += LINE, from += LINE) {
 		half a = *(const half *)from, b = *(const half *)(from + LINE / 2);
@@ -111,8 +112,8 @@ static void count_arrays(void)
 {
 	gpu.arrays_bytes = 0;
 	for (unsigned i = 0; i < ARRAYS; i++) {
-		gpu.array_bytes[i] =
-			(size_t)(by_gpu[i].stop - by_gpu[i].start) / by_gpu[i].entries * gpu.file->set.devices;
+		gpu.array_bytes[i] = (size_t)(by_gpu[i].stop - by_gpu[i].start) / by_gpu[i].entries *
+				     gpu.file->set.devices;
 		gpu.arrays_bytes += gpu.array_bytes[i];
 	}
 }
