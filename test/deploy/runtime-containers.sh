@@ -46,7 +46,7 @@ runtime=$work/gpuarb-runtime
 printf '#!/bin/sh\nGPUARB_RUNTIME_CONF=%s exec %s "$@"\n' "$work/runtime.conf" "$work/host/usr/bin/gpuarb-runtime" >"$runtime"
 chmod 755 "$runtime"
 
-# crun refuses machines with both kinds of control groups, and some machines forbid to raise limits.
+# Some machines forbid to raise limits.
 printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n' >"$work/containers.conf"
 export CONTAINERS_CONF="$work/containers.conf"
 pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime "$runtime" --cgroup-manager cgroupfs "$@"; }
@@ -141,19 +141,6 @@ run set --rm --annotation gpuarb.dev/share=5 client sh -c 'echo x >/dev/shm/gpua
 [ "$(grep -c 'Read-only file system' "$work/set.err")" = 3 ] || say "root inside may change what was granted: $(cat "$work/set.err")"
 grep -q '^GPUARB_CORE_LIMIT=5$' "$work/said" || say "granted: $(cat "$work/said")"
 
-# The same with crun behind it, where it runs here.
-if command -v crun >/dev/null && podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime crun --cgroup-manager cgroupfs \
-	run --rm --network none client id >/dev/null 2>&1; then
-	real=crun conf
-	run crun -d --annotation gpuarb.dev/share=25 client "${load[@]}" >/dev/null || say "crun: $(cat "$work/crun.err")"
-	until_true 20 on_gpus 1 || say "under crun it is not on the GPU"
-	measured "crun" 25 "$(index "$("$runtime" --list | cut -f1)")"
-	pod rm --force --all --time 0 >/dev/null
-	conf
-else
-	echo "runtime: not tried with crun, which runs no container here"
-fi
-
 # containerd: its own shim starts the runtime, as in a node of Kubernetes. The annotations are those of a pod.
 mkdir -p "$work/containerd"
 printf 'version = 2\nroot = "%s/containerd/root"\nstate = "/run/containerd"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' "$work" >"$work/containerd.toml"
@@ -197,7 +184,27 @@ measured "annotated 90, granted 15 by the API server" 15 "$(index "$("$runtime" 
 ctr task kill --signal 9 --all three >/dev/null 2>&1
 until_true 20 on_gpus 0 || say "a container is still on the GPU"
 ctr task delete --force three >/dev/null 2>&1
+# The same with crun behind it. It refuses machines with both kinds of control groups: from here on there is one of them, and
+# the container is in none of its own, for which it would raise a limit.
+! grep -q ' cgroup ' /proc/self/mounts || { umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup; }
+if command -v crun >/dev/null && podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime crun --cgroup-manager cgroupfs \
+	run --rm --network none --cgroups disabled client id >"$work/said" 2>&1; then
+	real=crun conf
+	# By its name podman knows that it can do so.
+	install -D "$runtime" "$work/behind/crun" && runtime=$work/behind/crun
+	run crun -d --cgroups disabled --user 1000 --annotation gpuarb.dev/share=25 -e LD_PRELOAD= -e GPUARB_CORE_LIMIT=100 client "${load[@]}" >/dev/null || say "crun: $(cat "$work/crun.err")"
+	until_true 20 on_gpus 1 || say "under crun it is not on the GPU: $(pod logs crun 2>&1)"
+	measured "crun" 25 "$(index "$("$runtime" --list | cut -f1)")"
+	pod exec -d --user 0 crun "${load[@]}" >/dev/null
+	until_true 20 on_gpus 2 || say "under crun, what was started by exec is not on the GPU"
+	measured "crun, with another user's by exec" 25 "$(index "$("$runtime" --list | cut -f1)")"
+	pod rm --force --all --time 0 >/dev/null
+	until_true 20 on_gpus 0 || say "under crun a container is still on the GPU"
+	behind=", $(crun --version | head -n 1)"
+else
+	echo "runtime: not tried with crun, which runs no container here: $(tail -n 1 "$work/said")"
+fi
 "$build/gpuarb-watchdog" --once >"$work/said" || say "the watchdog found something wrong: $(cat "$work/said")"
 
 [ "$bad" = 0 ] || exit 1
-echo "runtime: $(podman --version), containerd $(containerd --version | cut -d' ' -f3), $(runc --version | head -n 1): shares hold, exec included, and nothing starts without one"
+echo "runtime: $(podman --version), containerd $(containerd --version | cut -d' ' -f3), $(runc --version | head -n 1)${behind:-}: shares hold, exec included, and nothing starts without one"
