@@ -107,16 +107,19 @@ int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
 }
 
 /* At a mutex a thread may be interrupted; nobody but its own process can see it there. */
-static void own_point(void)
+static void __attribute__((noinline)) interrupt_here(void)
 {
-	if (world_ahead) {
-		if (--world_points_kept)
-			return;
+	if (world_ahead)
 		world_points_kept = 1;
-		world_interrupt();
-	} else if (--world_points == 0) {
-		world_interrupt();
-	}
+	world_interrupt();
+}
+
+static inline void own_point(void)
+{
+	uint32_t *points = world_ahead ? &world_points_kept : &world_points;
+
+	if (__builtin_expect(--*points == 0, 0))
+		interrupt_here();
 }
 
 /* A mutex is one word, of which zero is free; who waits for it waits on the word. */
@@ -132,33 +135,37 @@ int __wrap_pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *att
 	return 0;
 }
 
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+static void __attribute__((noinline)) wait_for(struct mutex *m)
 {
-	struct mutex *m = (struct mutex *)mutex;
-	uint32_t me;
-
-	if (!world.current)
-		return 0;
-	me = world.current->number + 1;
-	own_point();
 	while (m->word) {
 		m->word |= WAITED;
 		world_wait(&m->word, m->word, NEVER);
 	}
-	m->word = me;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+	struct mutex *m = (struct mutex *)mutex;
+
+	if (!world.current)
+		return 0;
+	own_point();
+	if (__builtin_expect(m->word != 0, 0))
+		wait_for(m);
+	m->word = world.current->number + 1;
 	return 0;
 }
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
 	struct mutex *m = (struct mutex *)mutex;
-	bool waited = m->word & WAITED;
+	uint32_t word = m->word;
 
 	if (!world.current)
 		return 0;
 	m->word = 0;
 	/* All of them look again: who is first has it. */
-	if (waited)
+	if (__builtin_expect(word & WAITED, 0))
 		world_wake(&m->word, 0);
 	own_point();
 	return 0;
