@@ -40,8 +40,10 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 	if (b->others.core_pct >= 100 && !b->others.above && is_first(b, e))
 		return true;
 	/* One behind the one that runs: else the GPU stands still from its end until that is noticed. Beside others a
-	 * kernel takes longer than alone, so that two of them do not fit into the bound. */
-	if (queued == 2 && b->durations.mean_ns && !b->others.above && expected <= QUEUE_CONTENDED_NS)
+	 * kernel takes longer than alone, by as many times as there are clients, so that two of them do not fit into the
+	 * bound. Where the GPU alternates one that has nothing behind it waits longer still, and would stay too long. */
+	if (queued == 2 && b->durations.mean_ns && !b->others.above &&
+		expected <= (b->others.others + 1) * QUEUE_CONTENDED_NS)
 		return true;
 	return queued <= q->window && q->ns + expected <= bound(b, e->now_ns);
 }

@@ -171,3 +171,27 @@ Test(backlog, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gat
 	status(s);
 	cr_assert_eq(b.state, BOOK_DRAINING);
 }
+
+/* On a GPU that alternates, one graph at a time takes a slice more than two in a row, each time: that is no reason to stay with one. */
+Test(backlog, beside_others_a_second_one_is_queued_by_what_it_takes_of_the_gpu)
+{
+	struct book_status s;
+
+	begin(true);
+	enter_and_launch(0);
+	s = limited(0, 20 * MS);
+	s.others = 1;
+	s.request_present = true;
+	status(s);
+	durations_learn(&b.durations, KERNEL, 1, 6 * MS, false);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_PASS, "it is 3 ms of work");
+	launch(1);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT, "a third");
+
+	begin(true);
+	enter_and_launch(0);
+	s.others = 0;
+	status(s);
+	durations_learn(&b.durations, KERNEL, 1, 6 * MS, true);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT, "alone it is 6 ms");
+}

@@ -14,11 +14,9 @@ each=${SECONDS_EACH:-60}
 "$world" --cases shared --seconds "$each" --brief
 cases=$?
 # Requests and weights: 60 s of a case with eight programs would take a minute.
-# request-40-graphs-slices1930 is left out: graphs of 2 ms are longer than its slices, so that what they wait for each
-# other is not always seen, and bills are 9 points off then.
-for shares in 'request-[!4]*' 'request-40-4*' request-40-graphs request-40-graphs-slices; do
-	"$world" --cases "$shares" --seconds 4 --brief || cases=1
-done
+"$world" --cases 'request-*' --seconds 4 --brief || cases=1
+# Graphs of 2 ms are longer than slices of 1.93: with one seed in three both ways of queueing them were met.
+"$world" --case request-40-graphs-slices1930 --seconds 4 --seeds 1..8 --brief || cases=1
 # What a priority is good for, and how long a slice keeps one that wants little.
 "$world" --cases 'latency-*' --seconds 2 --brief || cases=1
 # Collectives: jobs on two and four GPUs, every policy, with ranks that are killed; nobody waits for ever.
