@@ -27,12 +27,12 @@
 		return result_;                                                                              \
 	return act_after(&act_, real_ args);
 
-/* A graph without memory goes the short way also beside others that have some. */
+/* A graph without memory or peers goes the short way also beside others that have some. */
 #define GRAPH(symbol, args, facts)                                                                           \
 	if (arb_word_load(&arb_own.gate.graphs)) {                                                           \
 		struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                    \
                                                                                                              \
-		if (arb_real(symbol) && !act_graph_has_memory(act_.handle) && act_open(CAT_GRAPH))           \
+		if (arb_real(symbol) && !act_graph_is_seen(act_.handle) && act_open(CAT_GRAPH))              \
 			return arb_real(symbol) args;                                                        \
 	}
 

@@ -145,6 +145,8 @@ int memory_graph_expect(CUdevice ordinal, uint64_t bytes);
 void memory_graph_done(CUdevice ordinal, uint64_t bytes);
 
 /* Executable graphs, made, launched, destroyed: memory_graph.c, memory_launch.c. */
+/* Whether this executable graph has memory. */
+bool memory_graph_has(uint64_t exec);
 bool memory_exec_before(struct act_call *call, CUresult *result);
 void memory_exec_after(struct act_call *call, CUresult result);
 bool memory_launch_before(struct act_call *call, CUresult *result);

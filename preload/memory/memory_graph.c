@@ -60,8 +60,9 @@ static void add(struct parts *p, struct part part)
 	p->of[p->n++] = part;
 }
 
-static void read_node(CUgraphNode node, CUgraphNodeType type, struct parts *p)
+static void read_node(void *argument, CUgraphNode node, CUgraphNodeType type)
 {
+	struct parts *p = argument;
 	__typeof__(cuGraphMemAllocNodeGetParams) *alloc = arb_real(cuGraphMemAllocNodeGetParams);
 	__typeof__(cuGraphMemFreeNodeGetParams) *release = arb_real(cuGraphMemFreeNodeGetParams);
 	CUDA_MEM_ALLOC_NODE_PARAMS made;
@@ -75,7 +76,9 @@ static void read_node(CUgraphNode node, CUgraphNodeType type, struct parts *p)
 		add(p, (struct part){freed, 0, 0});
 }
 
-static void read_nodes(CUgraph graph, struct parts *p, unsigned depth)
+typedef void visit_fn(void *argument, CUgraphNode node, CUgraphNodeType type);
+
+static void walk(CUgraph graph, visit_fn *visit, void *argument, unsigned depth)
 {
 	CUgraphNode *list;
 	CUgraphNodeType type;
@@ -90,11 +93,17 @@ static void read_nodes(CUgraph graph, struct parts *p, unsigned depth)
 			if (driver.type(list[i], &type) != CUDA_SUCCESS)
 				continue;
 			if (type != CU_GRAPH_NODE_TYPE_GRAPH)
-				read_node(list[i], type, p);
+				visit(argument, list[i], type);
 			else if (driver.child(list[i], &inner) == CUDA_SUCCESS)
-				read_nodes(inner, p, depth + 1);
+				walk(inner, visit, argument, depth + 1);
 		}
 	free(list);
+}
+
+void graph_walk(CUgraph graph, visit_fn *visit, void *argument)
+{
+	if (find_driver())
+		walk(graph, visit, argument, 0);
 }
 
 /* By device, then by address; those that begin together the largest first. */
@@ -171,9 +180,7 @@ struct graph_exec *graph_read(CUgraph graph, bool auto_free)
 	struct graph_exec *x = NULL;
 	struct parts p = {0};
 
-	if (!find_driver())
-		return NULL;
-	read_nodes(graph, &p, 0);
+	graph_walk(graph, read_node, &p);
 	if (p.n)
 		x = calloc(1, sizeof(*x));
 	if (x) {
@@ -261,7 +268,7 @@ void memory_exec_after(struct act_call *call, CUresult result)
 	arb_word_add(&arb_own.gate.graphs, 1);
 }
 
-bool act_graph_has_memory(uint64_t exec)
+bool memory_graph_has(uint64_t exec)
 {
 	struct memory_entry entry;
 

@@ -33,6 +33,9 @@ struct graph_exec {
 	size_t nfrees;
 };
 
+/* Shows every node of a graph, and of the graphs in it, but for those graphs themselves. */
+void graph_walk(
+	CUgraph graph, void (*visit)(void *argument, CUgraphNode node, CUgraphNodeType type), void *argument);
 /* What the nodes of a graph, and of the graphs in it, need; NULL: no memory at all. */
 struct graph_exec *graph_read(CUgraph graph, bool auto_free);
 void graph_drop(struct graph_exec *x);

@@ -21,6 +21,7 @@ enum memory_kind {
 	MEMORY_CONTEXT = 64,  /* a context */
 	MEMORY_EXEC = 128,    /* an executable graph that has memory */
 	MEMORY_ORDERED = 256, /* as MEMORY_MANAGED, asked for in a stream */
+	MEMORY_PEERS = 512,   /* an executable graph that copies between GPUs (peers_graph.c) */
 };
 
 struct memory_entry {

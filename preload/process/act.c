@@ -124,6 +124,8 @@ bool act_before(struct act_call *call, CUresult *result)
 	}
 	if (!arb_memory_before(call, result))
 		return false;
+	if (category == CAT_GRAPH_MAKE)
+		peers_graph_before(call);
 	if (category <= CAT_INTEROP) {
 		before_gate(call);
 	} else if (category == CAT_SYNC) {
@@ -156,8 +158,15 @@ CUresult act_after(struct act_call *call, CUresult result)
 		/* Another context may be another GPU, on which there is no credit. */
 		if (category == CAT_CONTEXT && arb_word_load(&arb_own.gpus) > 1)
 			act_thread_take_back(act_thread_get());
+	} else if (category == CAT_GRAPH_MAKE) {
+		peers_graph_after(call, result);
 	}
 	return arb_memory_after(call, result);
+}
+
+bool act_graph_is_seen(uint64_t exec)
+{
+	return memory_graph_has(exec) || peers_graph(exec, NULL);
 }
 
 void act_note(enum act_note note)

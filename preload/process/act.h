@@ -53,8 +53,8 @@ static inline bool act_open(enum hook_category category)
 	return true;
 }
 
-/* Whether this executable graph has memory. */
-bool act_graph_has_memory(uint64_t exec);
+/* Whether this executable graph has memory, or copies between GPUs: then it goes the long way. */
+bool act_graph_is_seen(uint64_t exec);
 
 /*
  * Before a call that is not let through at once. False: the call is refused, the program gets *result and

@@ -92,9 +92,10 @@ struct arb_process {
 	struct arb_device *devices;
 	pthread_mutex_t joining;
 	bool watching;
-	uint32_t refusals; /* how many are refused: mostly none */
-	uint32_t strays;   /* place.c: 1: streams of one GPU are used while another is current */
-	uint32_t peers;    /* peers.c: 1: there were copies from one GPU to another */
+	uint32_t refusals;         /* how many are refused: mostly none */
+	uint32_t strays;           /* place.c: 1: streams of one GPU are used while another is current */
+	uint32_t peers;            /* peers.c: 1: there were copies from one GPU to another */
+	uint64_t peers_ns_per_mib; /* peers_graph.c: what the fastest of them took; 0: not known */
 
 	uint32_t captures;      /* streams.c: streams that capture */
 	uint32_t function_seen; /* callback.c: the program has put a function of its own into a stream */
@@ -131,16 +132,23 @@ struct arb_process {
 		.joining = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER,                 \
 	}
 
+/* What a call moves between GPUs, and whether it does other things besides. */
+struct peers_copy {
+	uint64_t bytes; /* 0: not known */
+	bool mixed;
+};
+
 /* A call on one GPU, between gate_before and gate_after, and from one long way to the next. */
 struct gate_call {
 	struct track *track;
 	CUcontext ctx;
 	bool passing;
-	bool inside;       /* this call may return only when its work has ended */
-	bool slept;        /* this call was held up */
-	bool held;         /* and by nothing but a full queue */
-	bool peer;         /* a copy in a stream of another GPU */
-	CUevent start;     /* such a copy's, recorded before it: when it began; NULL: unknown */
+	bool inside;   /* this call may return only when its work has ended */
+	bool slept;    /* this call was held up */
+	bool held;     /* and by nothing but a full queue */
+	bool peer;     /* a copy in a stream of another GPU */
+	CUevent start; /* such a copy's, recorded before it: when it began; NULL: unknown */
+	struct peers_copy copy;
 	uint64_t let_ns;   /* when this call was let through */
 	uint64_t begun_ns; /* when the credit was given */
 	uint32_t covers;   /* launches that the next marker stands for */

@@ -229,7 +229,7 @@ static bool collect(struct track *t, unsigned at, struct track_current *current)
 	}
 	if (a.result == CUDA_SUCCESS) {
 		e.at_ns = a.noticed_ns;
-		e.took_ns = a.took_ns;
+		e.took_ns = peers_copy_ns(&asked.copy, a.took_ns);
 		if (clock) {
 			started(t, clock, &a);
 			e.at_ns = when(clock, v, &a, ask_is_alone(t, &ask));
@@ -360,6 +360,7 @@ struct book_action events_record(
 	clear(t, v, ctx);
 	event = v->event;
 	v->start = arb_mine.call.start;
+	v->copy = arb_mine.call.copy;
 	arb_mine.call.start = NULL;
 	ask_begin(t, &ask);
 	if (!event && create(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)

@@ -1,5 +1,5 @@
 /*
- * Copies between GPUs. A copy is in a stream of one GPU, and moves memory of another: it counts on both, from its
+ * Copies between GPUs, by a call or by a graph (peers_graph.c). A copy is in a stream of one GPU, and moves memory of another: it counts on both, from its
  * beginning to its end. On the other GPU it passes the same gate, with the same book, and is fenced by an event in the
  * same stream. preload/README.md says why it is done so.
  */
@@ -63,10 +63,12 @@ void peers_ask(struct act_call *call)
 static void let_peer(struct act_call *call)
 {
 	struct track *t = arb_mine.call.track;
-	struct book_event let = {.kind = EVENT_LET, .call = CALL_INSIDE};
+	bool inside = gate_runs_inside(call);
+	struct book_event let = {.kind = EVENT_LET, .call = inside ? CALL_INSIDE : 0};
 	CUstreamCaptureMode mode = track_relax();
 
 	arb_mine.call.start = events_before_copy(call);
+	arb_mine.call.copy = peers_copy_of(call);
 	track_lock(t);
 	if (!t->book.broken && !book_is_in(&t->book))
 		track_carry_out(t, (struct book_action){.what = ACT_RESUME}, call);
@@ -74,7 +76,8 @@ static void let_peer(struct act_call *call)
 	arb_mine.call.let_ns = let.now_ns;
 	track_unlock(t);
 	track_unrelax(mode);
-	arb_mine.call.inside = arb_mine.call.passing = true;
+	arb_mine.call.inside = inside;
+	arb_mine.call.passing = true;
 }
 
 void peers_let(struct act_call *call)

@@ -119,7 +119,7 @@ static void add(struct peers *peers, int device)
 }
 
 /* Managed memory moves by itself, and pinned memory is nobody's: neither says that another GPU works. */
-static void add_address(struct peers *peers, CUdeviceptr address)
+int place_of_address(CUdeviceptr address)
 {
 	__typeof__(cuPointerGetAttributes) *get = find_attributes();
 	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -130,7 +130,13 @@ static void add_address(struct peers *peers, CUdeviceptr address)
 
 	if (address && get && get(3, which, answers, address) == CUDA_SUCCESS &&
 		type == CU_MEMORYTYPE_DEVICE && !managed)
-		add(peers, device);
+		return device;
+	return -1;
+}
+
+static void add_address(struct peers *peers, CUdeviceptr address)
+{
+	add(peers, place_of_address(address));
 }
 
 static void add_end(struct peers *peers, CUmemorytype type, CUdeviceptr address)
@@ -212,12 +218,29 @@ static void add_described(struct peers *peers, const struct act_call *call)
 	}
 }
 
+static bool is_launch(const struct act_call *call)
+{
+	return call->id == HOOK_cuGraphLaunch || call->id == HOOK_cuGraphLaunch_ptsz;
+}
+
 unsigned place_peers(const struct act_call *call, struct arb_device *list[GATE_PEERS])
 {
 	unsigned category = arb_hooks[call->id].category;
 	struct peers peers = {.list = list};
 
-	if ((category != CAT_COPY && category != CAT_COPY_SYNC) || arb_word_load(&arb_own.gpus) < 2)
+	struct peers_graph graph;
+
+	if (arb_word_load(&arb_own.gpus) < 2)
+		return 0;
+	if (category == CAT_GRAPH && arb_word_load(&arb_own.gate.graphs) && is_launch(call) &&
+		peers_graph(call->handle, &graph)) {
+		peers.here = ordinal();
+		for (int i = 0; i < 64; i++)
+			if (graph.devices >> i & 1)
+				add(&peers, i);
+		return peers.n;
+	}
+	if (category != CAT_COPY && category != CAT_COPY_SYNC)
 		return 0;
 	peers.here = ordinal();
 	if (call->count && call->to && call->from) {

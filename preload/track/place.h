@@ -30,5 +30,7 @@ bool place_strays(void);
  * current one apart. Gives how many; 0 unless the program uses several. Of a batch the first few copies are looked at.
  */
 unsigned place_peers(const struct act_call *call, struct arb_device *peers[GATE_PEERS]);
+/* The GPU that this memory is of, if it has been joined; negative: none, or nobody's own (managed, pinned). */
+int place_of_address(CUdeviceptr address);
 
 #endif

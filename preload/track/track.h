@@ -25,6 +25,7 @@
 struct track_event {
 	CUevent event;
 	CUevent start; /* before a copy in another GPU's stream; NULL: none */
+	struct peers_copy copy;
 	CUcontext ctx; /* NULL: it has gone, and they with it */
 	uint64_t
 		number; /* of the fence, unlike that of any other: an answer may come when the place is used again */
@@ -286,6 +287,20 @@ void peers_let(struct act_call *call);
 void peers_after(struct act_call *call, CUresult result);
 void peers_abandon(void);
 void peers_settle(void);
+
+/* peers_graph.c */
+struct peers_graph {
+	uint64_t devices; /* whose memory it copies: a bit for each */
+	uint64_t bytes;
+	bool mixed; /* it does other things besides */
+};
+/* Whether this executable graph copies between GPUs. */
+bool peers_graph(uint64_t exec, struct peers_graph *graph);
+void peers_graph_before(const struct act_call *call);
+void peers_graph_after(const struct act_call *call, CUresult result);
+struct peers_copy peers_copy_of(const struct act_call *call);
+/* Of the time from its beginning to its end, what the copies took. Learns how fast they are. */
+uint64_t peers_copy_ns(const struct peers_copy *copy, uint64_t took_ns);
 
 /* follow_limits.c */
 /* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */

@@ -212,6 +212,97 @@ static void copies_behind_kernels(void)
 		(unsigned long long)billed[1] / 1000);
 }
 
+/* A graph with a copy from one to the other: by a node, or captured; behind so many kernels of 10 ms. */
+static CUgraphExec graph_of(const struct pair *p, bool captured, int kernels)
+{
+	CUDA_MEMCPY3D whole = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		.srcDevice = p->memory[0],
+		.dstDevice = p->memory[1],
+		.WidthInBytes = BYTES,
+		.Height = 1,
+		.Depth = 1};
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph graph;
+
+	if (captured) {
+		OK(cuStreamBeginCapture_v2(p->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+		if (kernels)
+			host_launch(p->stream[0], kernels, 10000);
+		OK(cuMemcpyPeerAsync(p->memory[1], p->ctx[1], p->memory[0], p->ctx[0], BYTES, p->stream[0]));
+		OK(cuStreamEndCapture(p->stream[0], &graph));
+	} else {
+		OK(cuGraphCreate(&graph, 0));
+		OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &whole, p->ctx[0]));
+	}
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	return exec;
+}
+
+/* Launches it five times. What each GPU was billed, and the stream's has worked. */
+static uint64_t launch_graph(const struct pair *p, CUgraphExec exec, uint64_t billed[3])
+{
+	uint64_t worked;
+
+	must_leave_both();
+	worked = worked_ns(0);
+	billed_since(billed, false);
+	for (int i = 0; i < 5; i++) {
+		OK(cuGraphLaunch(exec, p->stream[0]));
+		OK(cuCtxSynchronize());
+	}
+	must_leave_both();
+	billed_since(billed, true);
+	return worked_ns(0) - worked;
+}
+
+static void copies_in_graphs(void)
+{
+	struct pair p = two_gpus();
+	uint64_t billed[3], worked;
+
+	for (int captured = 0; captured < 2; captured++) {
+		CUgraphExec exec = graph_of(&p, captured, 0);
+		bool right = false;
+
+		for (int try = 0; try < 8 && !right; try++) {
+			worked = launch_graph(&p, exec, billed);
+			T_CHECK(worked > 4 * COPY_NS && !billed[2], "copied for %llu us",
+				(unsigned long long)worked / 1000);
+			right = true;
+			for (int i = 0; i < 2; i++)
+				right &=
+					billed[i] > worked * 9 / 10 && billed[i] < worked * 11 / 10 + 1000000;
+		}
+		T_CHECK(right, "%s: billed %llu and %llu us of %llu", captured ? "captured" : "by a node",
+			(unsigned long long)billed[0] / 1000, (unsigned long long)billed[1] / 1000,
+			(unsigned long long)worked / 1000);
+		OK(cuGraphExecDestroy(exec));
+	}
+}
+
+/* Kernels are the work of one GPU, whatever else is in their graph. */
+static void copies_in_graphs_with_kernels(void)
+{
+	struct pair p = two_gpus();
+	CUgraphExec exec;
+	uint64_t billed[3], worked;
+	bool right = false;
+
+	/* How fast copies are is learned from one. */
+	copy(&p, PEER_ASYNC, 1, 0, p.stream[0]);
+	OK(cuCtxSynchronize());
+	exec = graph_of(&p, true, 2);
+	for (int try = 0; try < 8 && !right; try++) {
+		worked = launch_graph(&p, exec, billed);
+		right = billed[0] > worked * 9 / 10 && billed[1] > 4 * COPY_NS && billed[1] < worked / 2;
+	}
+	T_CHECK(right, "billed %llu and %llu us of %llu", (unsigned long long)billed[0] / 1000,
+		(unsigned long long)billed[1] / 1000, (unsigned long long)worked / 1000);
+}
+
 static void limit(int device, const char *percent)
 {
 	struct gpuarb_change change = {HOST_ACCOUNT, "core", percent};
@@ -364,6 +455,8 @@ const struct host_case host_peers_cases[] = {
 	{"peers: copies each way, limited", copies_each_way, "90", 0},
 	{"peers: copies within one GPU", copies_within_one, "90", 0},
 	{"peers: copies behind kernels", copies_behind_kernels, "90", 0},
+	{"peers: copies in graphs", copies_in_graphs, "90", 0},
+	{"peers: copies in graphs with kernels", copies_in_graphs_with_kernels, "90", 0},
 	{"peers: copies under a limit of the first", copies_under_a_limit_of_the_first, NULL, 0},
 	{"peers: copies under a limit of the second", copies_under_a_limit_of_the_second, NULL, 0},
 	{"peers: takes turns with another", takes_turns_with_another, NULL, 0},

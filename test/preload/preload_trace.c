@@ -40,7 +40,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 	return result;
 }
 
-bool act_graph_has_memory(uint64_t exec)
+bool act_graph_is_seen(uint64_t exec)
 {
 	return exec != 0;
 }
