@@ -26,6 +26,11 @@ CHECK += check-checkpoint
 check-checkpoint: $(ALL) $(GPU_TEST)/gpu_work ## a program that is frozen by cuCheckpointProcess*, on the simulated GPU
 	@python3 test/preload/checkpoint.py $(BUILD)
 
+.PHONY: check-collectives
+CHECK += check-collectives
+check-collectives: $(ALL) ## jobs of 2 and 4 ranks that wait for each other, every policy, a rank killed, on the simulated GPUs
+	@python3 test/preload/collectives.py $(BUILD)
+
 .PHONY: check-gpu check-gpu-short
 check-gpu: $(ALL) $(GPU_BUILT) ## does gpuarb hold on this GPU? ten minutes, a page and a file to attach (GPU=0); without GPU= on the simulated one
 	@python3 test/gpu/check_gpu.py $(BUILD) $(if $(GPU),--gpu $(GPU))
