@@ -70,7 +70,7 @@ check-stress: ## the same for longer: make check-stress SECONDS=300
 	@$(MAKE) --no-print-directory check-stress-short STRESS_SECONDS=$(SECONDS) FUZZ_SECONDS=$(SECONDS)
 
 # Several processes, with Criterion.
-MULTI_TESTS := multi_process multi_files multi_directory
+MULTI_TESTS := multi_process multi_files multi_directory multi_locks
 CHECK       += check-multi
 CHECK_PACKAGES += libcriterion-dev
 

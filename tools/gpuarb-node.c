@@ -31,11 +31,11 @@ struct options {
 	bool list, replace, check;
 };
 
-/* Every client holds a lock on a byte of the state file, and the kernel knows it. */
-static bool in_use(const char *path)
+/* Every client holds a lock on a byte, and the kernel knows it. Read locks of those who may only look do not count. */
+static bool is_locked(const char *path)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool used = false;
 
 	if (fd < 0)
@@ -44,6 +44,24 @@ static bool in_use(const char *path)
 		used = true;
 	close(fd);
 	return used;
+}
+
+/* The files of a GPU, in the order in which they go: nobody joins a segment that has no name any more. */
+static const char *const places[] = {"%s/state/%s", "%s/state/.%s.locks", "%s/control/%s"};
+#define PLACES (sizeof(places) / sizeof(places[0]))
+
+static const char *place(size_t i, const char *dir, const char *gpu, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, places[i], dir, gpu);
+	return path;
+}
+
+/* Versions up to 2 locked bytes of the segment itself. */
+static bool in_use(const char *dir, const char *gpu)
+{
+	char path[PATH_MAX];
+
+	return is_locked(place(0, dir, gpu, path)) || is_locked(place(1, dir, gpu, path));
 }
 
 /* Whatever it is; a directory that is not empty is put aside. */
@@ -61,12 +79,11 @@ static void take_away(const char *dir, const char *path)
 /* What stands in a segment's place and is no file of its own, such as a FIFO or a link: before its rights are set. */
 static void remove_foreign(const char *dir, const char *gpu)
 {
-	const char *folders[] = {"state", "control"};
 	char path[PATH_MAX];
 	struct stat st;
 
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s/%s", dir, folders[i], gpu);
+	for (size_t i = 0; i < PLACES; i++) {
+		place(i, dir, gpu, path);
 		if (lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_nlink == 1))
 			continue;
 		take_away(dir, path);
@@ -83,14 +100,12 @@ static bool is_broken(int error)
 /* Segments of another version than ours go once the last of their clients has ended, broken ones at once. */
 static void make_way(const char *dir, const char *gpu, int error, const char *why)
 {
-	char state[PATH_MAX], control[PATH_MAX];
+	char path[PATH_MAX];
 
-	snprintf(state, sizeof(state), "%s/state/%s", dir, gpu);
-	snprintf(control, sizeof(control), "%s/control/%s", dir, gpu);
-	if (!is_broken(error) && in_use(state))
+	if (!is_broken(error) && in_use(dir, gpu))
 		die("%s; it is still in use", why);
-	take_away(dir, state);
-	take_away(dir, control);
+	for (size_t i = 0; i < PLACES; i++)
+		take_away(dir, place(i, dir, gpu, path));
 	if (is_broken(error))
 		printf("%s: removed segments that nobody could use\n", gpu);
 	else

@@ -95,9 +95,14 @@ struct node_group node_group_find(const char *dir, const struct gpuarb_config *c
 	return named(group.id);
 }
 
+static bool is_all(const struct stat *st, gid_t gid, mode_t mode)
+{
+	return st->st_uid == 0 && st->st_gid == gid && (st->st_mode & 07777) == mode;
+}
+
 /*
- * The owner, the group and the mode of what is there, where `fine` does not say that it is as somebody wanted it. By a
- * descriptor: what a user may still replace by another file is looked at and changed as one thing.
+ * The owner, the group and the mode of what is there, where `fine` does not say that it is as somebody wanted it (NULL: where
+ * they are others). By a descriptor: what a user may still replace by another file is looked at and changed as one thing.
  */
 static void own(const char *path, mode_t kind, gid_t gid, mode_t mode, bool (*fine)(const struct stat *))
 {
@@ -114,7 +119,8 @@ static void own(const char *path, mode_t kind, gid_t gid, mode_t mode, bool (*fi
 			kind == S_IFDIR ? "no directory" : "no file, or has another name as well");
 	snprintf(by_descriptor, sizeof(by_descriptor), "/proc/self/fd/%d", fd);
 	/* The mode last: a change of the owner takes bits away. */
-	if (!fine(&st) && (fchownat(fd, "", 0, gid, AT_EMPTY_PATH) != 0 || chmod(by_descriptor, mode) != 0))
+	if (!(fine ? fine(&st) : is_all(&st, gid, mode)) &&
+		(fchownat(fd, "", 0, gid, AT_EMPTY_PATH) != 0 || chmod(by_descriptor, mode) != 0))
 		die("cannot give %s to its group: %s", path, strerror(errno));
 	close(fd);
 }
@@ -162,11 +168,17 @@ void node_rights_segments(
 {
 	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
 	char path[PATH_MAX];
+	struct stat st;
 
 	if (group->id == NOBODYS)
 		return;
 	snprintf(path, sizeof(path), "%s/state/%s", dir, gpu);
 	own(path, S_IFREG, group->id, (mode_t)config->value[ARB_KEY_SEGMENT_MODE], is_shared);
+	/* Whatever root has made of the segment: who may write it may lock. */
+	if (lstat(path, &st) == 0) {
+		snprintf(path, sizeof(path), "%s/state/.%s.locks", dir, gpu);
+		own(path, S_IFREG, st.st_gid, gpuarb_control_lock_mode(st.st_mode), NULL);
+	}
 	snprintf(path, sizeof(path), "%s/control/%s", dir, gpu);
 	own(path, S_IFREG, control & 0020 ? group->id : 0, control, is_roots);
 }

@@ -4,7 +4,7 @@
  * below (SNAPSHOT_PUBLISH, ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE, CONTROL_PUBLISH, EVENT_PUBLISH) are
  * explained in shm/README.md.
  *
- * "Holder of byte i" is whoever has the kernel's OFD write lock on byte i of the state file: the client
+ * "Holder of byte i" is whoever has the kernel's OFD write lock on byte i of the file of the segment's locks: the client
  * that joined as slot i or, after its death, the one process that cleans up behind it.
  */
 #ifndef GPUARB_ABI_H
@@ -23,7 +23,7 @@ typedef struct {
 
 #define ARB_STATE_MAGIC   0x6174732d62726167ull /* "garb-sta" */
 #define ARB_CONTROL_MAGIC 0x7274632d62726167ull /* "garb-ctr" */
-#define ARB_ABI_VERSION   2u
+#define ARB_ABI_VERSION   3u
 
 #define ARB_LINE           64
 #define ARB_SLOTS_MIN      2u
@@ -54,7 +54,7 @@ typedef struct {
 #define ARB_HOME             2047u
 #define ARB_NONE             0xffffffffu
 
-/* Bytes of the state file that are locked: what each of them means. */
+/* Bytes of the file of the locks: what each of them means. */
 #define ARB_BYTE_SLOT(i)            ((uint64_t)(i))
 #define ARB_BYTE_EVICT(nslots, i)   ((uint64_t)(nslots) + (i))
 #define ARB_BYTE_DIRECTORY(nslots)  (2 * (uint64_t)(nslots))

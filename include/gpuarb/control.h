@@ -27,6 +27,9 @@ struct gpuarb_config; /* of gpuarb/config.h */
 
 /* Bytes of shared memory that the two segments of a GPU take. */
 GPUARB_API uint64_t gpuarb_control_bytes(unsigned slots);
+/* The rights of the file of a segment's locks (DIR/state/.GPU.locks), by those of the state segment: who may only read the
+ * one may not open the other. */
+GPUARB_API unsigned gpuarb_control_lock_mode(unsigned state);
 /* Makes the directories of the segments where they are missing, with modes that fit those of `config`. */
 GPUARB_API int gpuarb_control_directories(
 	const char *dir, const struct gpuarb_config *config, struct gpuarb_error *err);
@@ -215,6 +218,7 @@ struct gpuarb_view_admission {
 
 struct gpuarb_picture {
 	bool consistent; /* all of it belongs to one moment */
+	bool only_looks; /* the caller may not open the locks: the dead are told by their numbers, promises are not shown */
 	uint64_t now_ns;
 	char uuid[ARB_UUID_BYTES];
 	unsigned nslots, nrunning, nwaiting;

@@ -65,7 +65,7 @@ static void relist(struct node_sampler *s)
 
 	for (int i = 0; i < GPUS_MOST; i++) {
 		struct charge *c = &s->charges[i];
-		int fd = c->gpu[0] ? arb_file_open(&c->seg.file, O_RDONLY) : -1;
+		int fd = c->gpu[0] ? arb_segment_locks(&c->seg, O_RDONLY) : -1;
 
 		if (fd >= 0)
 			arb_os_close(fd);

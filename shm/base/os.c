@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -486,11 +487,44 @@ static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
 	arb_os_close(fd);
 }
 
+/* Of a process's stat file; 0: it cannot be read. */
+static uint64_t start_time(const char *path)
+{
+	char text[1024], *after;
+	unsigned long long start = 0;
+
+	/* The command in this file may hold anything, so count from its last parenthesis. */
+	if (read_text(path, text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
+		sscanf(after + 1,
+			" %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+			&start);
+	return start;
+}
+
+bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start)
+{
+	int saved = errno;
+	uint64_t found;
+	char path[32];
+	bool gone;
+
+	/* What a number means in another namespace nobody knows. */
+	if (arb_os_hooks || !pid || pid > INT32_MAX || inode_of("/proc/self/ns/pid") != pid_ns)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	gone = kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+	if (!gone && start) {
+		found = start_time(path);
+		gone = found && found != start;
+	}
+	errno = saved;
+	return gone;
+}
+
 void arb_os_identify(struct arb_os_identity *id)
 {
 	int saved = errno;
-	char text[16384], *after;
-	unsigned long long start = 0;
+	char text[16384];
 	ssize_t length;
 
 	memset(id, 0, sizeof(*id));
@@ -507,12 +541,7 @@ void arb_os_identify(struct arb_os_identity *id)
 	arb_command_name(text, length > 0 ? (size_t)length : 0, id->command, sizeof(id->command));
 	if (!id->command[0])
 		snprintf(id->command, sizeof(id->command), "%s", id->comm);
-	/* The command in this file may hold anything, so count from its last parenthesis. */
-	if (read_text("/proc/self/stat", text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
-		sscanf(after + 1,
-			" %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			&start);
-	id->start_time = start;
+	id->start_time = start_time("/proc/self/stat");
 	id->user = read_text("/proc/self/uid_map", text, sizeof(text)) > 0 ? arb_os_user(text, id->uid)
 									   : id->uid;
 	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0)

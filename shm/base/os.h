@@ -18,12 +18,14 @@
 struct arb_os_identity;
 struct arb_os_robust;
 
-/* What a file is: which one, how large. */
+/* What a file is: which one, how large, whose. */
 struct arb_os_file {
 	dev_t dev;
 	ino_t ino;
 	uint64_t size;
 	bool regular;
+	mode_t mode; /* the rights alone */
+	gid_t gid;
 };
 
 /* A word that is slept on together with others. */
@@ -57,6 +59,7 @@ struct arb_os_hooks {
 	void *(*fork_page)(int *error);
 	void (*unmap)(void *address, size_t size);
 	int (*stat)(int fd, struct arb_os_file *file);
+	int (*look)(const char *path, struct arb_os_file *file);
 	int (*read)(int fd, void *buffer, size_t size, uint64_t at);
 	void *(*map)(int fd, size_t size, bool writable, int *error);
 	int (*temporary)(const char *directory);
@@ -147,6 +150,8 @@ void arb_os_unlock(int fd, uint64_t byte);
 int arb_os_is_locked(int fd, uint64_t byte);
 
 int arb_os_stat(int fd, struct arb_os_file *file);
+/* The same of what a path leads to. */
+int arb_os_look(const char *path, struct arb_os_file *file);
 /* How much was read, or -errno. */
 int arb_os_read(int fd, void *buffer, size_t size, uint64_t at);
 /* Shared with whoever maps it too. NULL: *error says why. */
@@ -186,6 +191,8 @@ struct arb_os_identity {
 };
 
 void arb_os_identify(struct arb_os_identity *id);
+/* Is a process of the caller's own PID namespace gone, or its number another's by now? False also where nobody can tell. */
+bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start);
 
 /* The container's id out of text such as /proc/self/cgroup or mountinfo; true if there is one. */
 bool arb_os_container_id(const char *text, char *id, size_t size);

@@ -10,6 +10,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static void describe(const struct stat *st, struct arb_os_file *file)
+{
+	*file = (struct arb_os_file){.dev = st->st_dev,
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.regular = S_ISREG(st->st_mode),
+		.mode = st->st_mode & 07777,
+		.gid = st->st_gid};
+}
+
 int arb_os_stat(int fd, struct arb_os_file *file)
 {
 	struct stat st;
@@ -20,7 +30,22 @@ int arb_os_stat(int fd, struct arb_os_file *file)
 	if (fstat(fd, &st) != 0)
 		r = -errno;
 	else
-		*file = (struct arb_os_file){st.st_dev, st.st_ino, (uint64_t)st.st_size, S_ISREG(st.st_mode)};
+		describe(&st, file);
+	errno = saved;
+	return r;
+}
+
+int arb_os_look(const char *path, struct arb_os_file *file)
+{
+	struct stat st;
+	int saved = errno, r = 0;
+
+	if (arb_os_hooks && arb_os_hooks->look)
+		return arb_os_hooks->look(path, file);
+	if (stat(path, &st) != 0)
+		r = -errno;
+	else
+		describe(&st, file);
 	errno = saved;
 	return r;
 }

@@ -19,6 +19,11 @@ uint64_t gpuarb_control_bytes(unsigned slots)
 	       sizeof(struct arb_control);
 }
 
+unsigned gpuarb_control_lock_mode(unsigned state)
+{
+	return arb_segment_lock_mode(state);
+}
+
 bool gpuarb_control_exists(const char *dir, const char *gpu)
 {
 	return arb_segment_exists(gpuarb_control_dir(dir), gpu);

@@ -71,7 +71,7 @@ static void read_account(const struct gpuarb_client *c, uint64_t *used, struct a
 
 	if (a == ARB_NONE || arb_account_read(&c->seg, a, &acct) < 0)
 		return;
-	fd = arb_file_open(&c->seg.file, O_RDONLY);
+	fd = arb_segment_locks(&c->seg, O_RDONLY);
 	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1))
 		if (fd >= 0 && arb_os_is_locked(fd, ARB_BYTE_SLOT(i)) == 0)

@@ -21,6 +21,7 @@
 #include "shm/segment/segment.h"
 #include "shm/segment/silence.h"
 #include "shm/segment/settings.h"
+#include "shm/segment/slot.h"
 #include "shm/base/text.h"
 #include "shm/segment/wait.h"
 
@@ -35,6 +36,7 @@ struct gpuarb_view {
 	char gpu[ARB_UUID_BYTES];
 	struct arb_promises *promises;
 	uint64_t asked_ns;                 /* when the kernel was last asked who lives */
+	bool only_looks;                   /* and may not open the file of the locks */
 	uint32_t dead[ARB_SLOTS_MAX];      /* the generation that was dead then; 0: alive */
 	uint16_t place[2 * ARB_SLOTS_MAX]; /* in the picture's accounts[], by an account's index */
 };
@@ -308,9 +310,12 @@ static int still_there(const struct gpuarb_view *v)
 static void find_dead(struct gpuarb_view *v, struct gpuarb_picture *p)
 {
 	bool ask = !v->asked_ns || p->now_ns - v->asked_ns >= ASK_NS;
-	int fd = ask ? arb_file_open(&v->seg.file, O_RDONLY) : -1;
+	int fd = ask ? arb_segment_locks(&v->seg, O_RDONLY) : -1;
 
-	if (fd >= 0)
+	if (ask)
+		v->only_looks = fd == -EACCES;
+	p->only_looks = v->only_looks;
+	if (fd >= 0 || fd == -EACCES)
 		v->asked_ns = p->now_ns;
 	for (unsigned i = 0; i < p->nclients; i++) {
 		struct gpuarb_view_client *c = &p->clients[i];
@@ -319,6 +324,8 @@ static void find_dead(struct gpuarb_view *v, struct gpuarb_picture *p)
 		if (fd >= 0)
 			v->dead[c->slot] =
 				arb_os_is_locked(fd, ARB_BYTE_SLOT(c->slot)) == 0 ? c->generation : 0;
+		else if (fd == -EACCES)
+			v->dead[c->slot] = arb_slot_alive(&v->seg, c->slot) == 0 ? c->generation : 0;
 		c->dead = (v->dead[c->slot] && v->dead[c->slot] == c->generation) ||
 			  arb_load32(&v->seg.slots[c->slot].life) & FUTEX_OWNER_DIED;
 		if (!c->dead)

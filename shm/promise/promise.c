@@ -183,10 +183,10 @@ int gpuarb_promiser_room(
 /* A byte of our own, and an entry for it. */
 static int claim(struct gpuarb_promiser *p, int *fd, struct gpuarb_error *err)
 {
-	int r = arb_file_open(&p->seg.file, O_RDWR);
+	int r = arb_segment_locks(&p->seg, O_RDWR);
 
 	if (r < 0)
-		return arb_fail(err, r, "cannot open %s: %s", p->seg.file.path, strerror(-r));
+		return arb_fail(err, r, "cannot open %s: %s", p->seg.locks.path, strerror(-r));
 	for (uint32_t i = 0; i < p->seg.nslots; i++)
 		if (arb_os_lock(r, ARB_BYTE_PROMISE(p->seg.nslots, i)) == 0) {
 			p->entry = i;

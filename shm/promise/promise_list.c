@@ -153,17 +153,19 @@ int arb_promise_list(const struct arb_segment *seg, const struct arb_control *co
 	struct arb_promises *all)
 {
 	uint32_t high = arb_load32_acquire(&seg->header->accounts_high);
-	int fd = arb_file_open(&seg->file, O_RDONLY);
+	int fd = arb_segment_locks(seg, O_RDONLY);
 
 	all->n = 0;
-	if (fd < 0)
+	/* Who may only look is not told which of gpuarb-run's promises still hold. */
+	if (fd < 0 && (fd != -EACCES || seg->writable))
 		return fd;
-	for (uint32_t i = 0; i < seg->nslots; i++)
+	for (uint32_t i = 0; fd >= 0 && i < seg->nslots; i++)
 		/* Most have never been used: the name tells without a system call. */
 		if (arb_load64(&seg->promises[i].name[0]) &&
 			arb_os_is_locked(fd, ARB_BYTE_PROMISE(seg->nslots, i)) == 1)
 			add_entry(all, &seg->promises[i]);
-	arb_os_close(fd);
+	if (fd >= 0)
+		arb_os_close(fd);
 	if (high > seg->naccounts)
 		high = seg->naccounts;
 	for (uint32_t a = 0; a < high; a++)

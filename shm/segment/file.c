@@ -91,20 +91,25 @@ int arb_file_directories(
 /* Fills a new, still nameless or temporary file. */
 static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *err)
 {
+	struct arb_os_file st;
 	void *base;
-	int r = arb_os_allocate(fd, plan->size);
+	int r = plan->size ? arb_os_allocate(fd, plan->size) : 0;
 
 	if (r < 0)
 		return arb_fail(
 			err, r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(-r));
-	if (plan->gid != (gid_t)-1 && fchown(fd, (uid_t)-1, plan->gid) != 0)
+	/* Not where it is that group's already: in a user namespace nobody can name it. */
+	if (plan->gid != (gid_t)-1 && (arb_os_stat(fd, &st) < 0 || st.gid != plan->gid) &&
+		fchown(fd, (uid_t)-1, plan->gid) != 0)
 		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path,
 			(unsigned)plan->gid, strerror(errno));
-	base = arb_os_map(fd, plan->size, true, &r);
-	if (!base)
-		return arb_fail(err, r, "cannot map %s: %s", plan->path, strerror(-r));
-	plan->initialise(base, plan->argument);
-	arb_os_unmap(base, plan->size);
+	if (plan->size) {
+		base = arb_os_map(fd, plan->size, true, &r);
+		if (!base)
+			return arb_fail(err, r, "cannot map %s: %s", plan->path, strerror(-r));
+		plan->initialise(base, plan->argument);
+		arb_os_unmap(base, plan->size);
+	}
 	/* Last, and not through open(): the umask must not decide who may join. */
 	if ((r = arb_os_mode(fd, plan->mode)) < 0)
 		return arb_fail(err, r, "cannot set the mode of %s: %s", plan->path, strerror(-r));
@@ -183,6 +188,8 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 		file->size = (size_t)st.size;
 		file->dev = st.dev;
 		file->ino = st.ino;
+		file->mode = st.mode;
+		file->gid = st.gid;
 		file->base = arb_os_map(fd, file->size, writable, &r);
 		if (!file->base)
 			arb_fail(err, r, "cannot map %s: %s", file->path, strerror(-r));
@@ -211,12 +218,37 @@ int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, stru
 	return r;
 }
 
+int arb_file_find(struct arb_file *file, struct arb_file_plan *plan, struct gpuarb_error *err)
+{
+	struct arb_os_file st = {0};
+	int r, fd = arb_os_open(file->path, O_RDWR);
+
+	if (fd == -ENOENT && plan) {
+		r = arb_file_create(plan, err);
+		if (r < 0 && r != -EEXIST)
+			return r;
+		fd = arb_os_open(file->path, O_RDWR);
+	}
+	if (fd < 0)
+		return fail_at(err, fd, "open", file->path);
+	r = arb_os_stat(fd, &st);
+	if (r < 0)
+		arb_fail(err, r, "cannot look at %s: %s", file->path, strerror(-r));
+	else if (!st.regular)
+		r = arb_fail(err, -EINVAL, "%s is not a regular file", file->path);
+	file->dev = st.dev;
+	file->ino = st.ino;
+	arb_os_close(fd);
+	return r;
+}
+
 int arb_file_open(const struct arb_file *file, int flags)
 {
 	struct arb_os_file st;
 	int fd = arb_os_open(file->path, flags);
 
-	if (fd >= 0 && (arb_os_stat(fd, &st) < 0 || st.ino != file->ino || st.dev != file->dev)) {
+	if (fd >= 0 &&
+		(arb_os_stat(fd, &st) < 0 || (file->ino && (st.ino != file->ino || st.dev != file->dev)))) {
 		arb_os_close(fd);
 		fd = -ESTALE;
 	}

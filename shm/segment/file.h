@@ -7,7 +7,7 @@
 struct arb_file_plan {
 	const char *directory;
 	const char *path;
-	size_t size;
+	size_t size; /* 0: empty, and nothing to initialise */
 	mode_t mode;
 	gid_t gid;
 	void (*initialise)(void *base, const void *argument);
@@ -25,6 +25,8 @@ int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);
 int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
 	struct gpuarb_error *err);
+/* The same of a file that is opened for its locks alone; made by `plan` where it is missing, unless that is NULL. */
+int arb_file_find(struct arb_file *file, struct arb_file_plan *plan, struct gpuarb_error *err);
 /* No file at all, but memory of this process. */
 int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err);
 void arb_file_unmap(struct arb_file *file);

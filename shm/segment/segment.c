@@ -304,6 +304,44 @@ static void divide(struct arb_segment *seg, bool writable)
 					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
 }
 
+/* Beside the segment, under a name that no GPU has, so that whoever sees the one sees the other. */
+static int locks_path(char *path, size_t size, const char *dir, const char *gpu, struct gpuarb_error *err)
+{
+	if ((size_t)snprintf(path, size, "%s/state/.%s.locks", dir, gpu) >= size)
+		return arb_fail(
+			err, -ENAMETOOLONG, "the path of the segment directory is too long: %.80s...", dir);
+	return 0;
+}
+
+/*
+ * Whoever may lock finds it, or makes it: it is missing where a creator died before it, or somebody removed it. Its
+ * rights follow from the segment's, whoever makes it.
+ */
+static int find_locks(struct arb_segment *seg, const char *dir, struct gpuarb_error *err)
+{
+	char directory[PATH_MAX];
+	struct arb_file_plan plan = {.directory = directory,
+		.path = seg->locks.path,
+		.mode = arb_segment_lock_mode(seg->file.mode),
+		.gid = seg->file.gid};
+
+	snprintf(directory, sizeof(directory), "%s/state", dir);
+	return arb_file_find(&seg->locks, &plan, err);
+}
+
+int arb_segment_locks(const struct arb_segment *seg, int flags)
+{
+	struct arb_os_file st;
+	int fd = arb_file_open(&seg->locks, flags);
+
+	if (fd >= 0 && (arb_os_look(seg->file.path, &st) < 0 || st.ino != seg->file.ino ||
+			       st.dev != seg->file.dev)) {
+		arb_os_close(fd);
+		fd = -ESTALE;
+	}
+	return fd;
+}
+
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err)
 {
@@ -313,6 +351,8 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 
 	memset(seg, 0, sizeof(*seg));
 	r = path_of(seg->file.path, sizeof(seg->file.path), dir, "state", gpu, err);
+	if (r == 0)
+		r = locks_path(seg->locks.path, sizeof(seg->locks.path), dir, gpu, err);
 	if (r < 0)
 		return r;
 	if (create) {
@@ -329,6 +369,11 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 		state_check, create ? &plan : NULL, err);
 	if (r < 0)
 		return r;
+	r = writable ? find_locks(seg, dir, err) : 0;
+	if (r < 0) {
+		arb_file_unmap(&seg->file);
+		return r;
+	}
 	divide(seg, writable);
 	return 0;
 }

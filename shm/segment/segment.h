@@ -1,4 +1,7 @@
-/* The two files of a GPU: made complete or not at all, checked before they are believed, never overwritten.
+/*
+ * The files of a GPU: made complete or not at all, checked before they are believed, never overwritten. Beside the state
+ * segment lies an empty file whose bytes are locked. Only those may open it who may write the segment, so that who may
+ * only look holds no lock.
  */
 #ifndef ARB_SEGMENT_H
 #define ARB_SEGMENT_H
@@ -24,6 +27,8 @@ struct arb_file {
 	size_t size;
 	dev_t dev;
 	ino_t ino;
+	mode_t mode; /* its rights and its group when it was opened */
+	gid_t gid;
 	uint32_t guard; /* of fault.h; 0: none */
 	char path[PATH_MAX];
 };
@@ -44,9 +49,10 @@ struct arb_segment {
 	uint32_t nwords; /* of bitmaps over nslots */
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
-	bool alone;           /* memory of this process: no file, no locks, one client */
-	bool stranded;        /* its path leads there no more: nobody can be asked after */
-	struct arb_file file; /* last: its path is long, and rarely looked at */
+	bool alone;            /* memory of this process: no file, no locks, one client */
+	bool stranded;         /* its path leads there no more: nobody can be asked after */
+	struct arb_file file;  /* last: its path is long, and rarely looked at */
+	struct arb_file locks; /* never mapped but to hold a lock; ino 0: whichever the path leads to */
 };
 
 struct arb_control_map {
@@ -72,8 +78,16 @@ void arb_control_map_close(struct arb_control_map *map);
 int arb_control_map_alone(struct arb_control_map *map, const char *gpu, const struct arb_control_copy *first,
 	struct gpuarb_error *err);
 
-/* Opens the file anew, for locks: a descriptor, or -ESTALE if the path no longer leads to this file. */
+/* Opens the file anew: a descriptor, or -ESTALE if the path no longer leads to this file. */
 int arb_file_open(const struct arb_file *file, int flags);
+/* Opens the file of the state segment's locks anew: a descriptor, or -ESTALE if one of the two was removed or replaced.
+ * -EACCES for those who may only look. */
+int arb_segment_locks(const struct arb_segment *seg, int flags);
+/* What becomes of the rights of a state segment in the file of its locks: who may not write may not open it. */
+static inline mode_t arb_segment_lock_mode(mode_t state)
+{
+	return (state & 0222) | (state & 0222) << 1;
+}
 
 /* Bytes of a state segment with these numbers. */
 size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents);

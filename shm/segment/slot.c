@@ -23,7 +23,7 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 		return 0;
 	if (seg->stranded)
 		return -EBUSY;
-	fd = arb_file_open(&seg->file, O_RDWR);
+	fd = arb_segment_locks(seg, O_RDWR);
 	if (fd < 0)
 		return fd;
 	r = arb_os_lock(fd, byte);
@@ -101,7 +101,11 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 	/* Its locks cannot be asked about any more: the slot counts as living. */
 	if (seg->stranded)
 		return 1;
-	fd = arb_file_open(&seg->file, O_RDONLY);
+	fd = arb_segment_locks(seg, O_RDONLY);
+	/* Who may only look goes by what the owner has said of itself. */
+	if (fd == -EACCES && !seg->writable)
+		return !arb_os_gone(arb_load32(&seg->slots[i].pid), arb_load64(&seg->slots[i].pid_ns),
+			arb_load64(&seg->slots[i].start_time));
 	if (fd < 0)
 		return fd;
 	r = arb_os_is_locked(fd, ARB_BYTE_SLOT(i));
@@ -186,7 +190,7 @@ static int claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept
 		*page = NULL;
 		return 0;
 	}
-	fd = arb_file_open(&seg->file, O_RDWR);
+	fd = arb_segment_locks(seg, O_RDWR);
 	if (fd < 0)
 		return fd;
 	i = claim_with(seg, fd);
@@ -244,7 +248,7 @@ int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page)
 		return -ENOTSUP;
 	if (!arb_slot_try_hold_forks())
 		return -EAGAIN;
-	fd = r = arb_file_open(&seg->file, O_RDWR);
+	fd = r = arb_segment_locks(seg, O_RDWR);
 	if (fd >= 0) {
 		r = arb_os_lock(fd, byte);
 		if (r < 0)

@@ -35,7 +35,8 @@ int arb_slot_lock_wait(
 int arb_slot_directory(const struct arb_segment *seg, struct arb_lock *lock);
 void arb_slot_unlock(struct arb_lock *lock);
 
-/* 1: its owner lives, 0: nobody holds the byte, or -errno: cannot tell. */
+/* 1: its owner lives, 0: nobody holds the byte, or -errno: cannot tell. Who may only look, and so not open the locks, is
+ * told by the process's number where it means something to the caller; else 1. */
 int arb_slot_alive(const struct arb_segment *seg, uint32_t i);
 
 /*

@@ -93,16 +93,23 @@ else
 	echo "rights: what who is not in the group is told was not tried, mount namespaces are forbidden here"
 fi
 
-# Everybody may look: segment_mode = 0664. (Of a segment that is there already, chmod does it.)
-chmod 664 "$GPUARB_DIR/state/$gpu"
+# Everybody may look: segment_mode = 0664. (Of a segment that is there already, chmod does it, and gpuarb-node gives the
+# same rights to the file of its locks: who may only look may not open that one.)
+locks="$GPUARB_DIR/state/.$gpu.locks"
+rights() {
+	chmod "$1" "$GPUARB_DIR/state/$gpu" && "$shm/gpuarb-node" --gpu "$gpu" >/dev/null
+	[ "$(stat -c '%a %u:%g' "$locks" 2>&1)" = "$2 0:$members" ] || say "with a segment of mode $1 its locks are $(stat -c '%a %u:%g' "$locks" 2>&1)"
+}
+rights 664 660
 may stranger look
+stranger cat "$locks" 2>/dev/null && say "who may only look may open the locks"
 may_not stranger join "$no_join"
 may_not stranger clean 'Permission denied'
 # Everybody may join: 0666.
-chmod 666 "$GPUARB_DIR/state/$gpu"
+rights 666 666
 may stranger join
 may_not stranger set_it "$no_set"
-chmod 660 "$GPUARB_DIR/state/$gpu"
+rights 660 660
 
 # Administrators who are not root: control_mode = 0664 and a group of theirs.
 chgrp $admins "$GPUARB_DIR/control/$gpu" && chmod 664 "$GPUARB_DIR/control/$gpu"
@@ -113,11 +120,12 @@ chmod 644 "$GPUARB_DIR/control/$gpu"
 # A member makes the segment of a GPU that has none; it is the group's. Nobody removes another's.
 member "$shm/gpuarb-node" --gpu $own >/dev/null 2>&1
 [ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)" = "660 61001:$members" ] || say "a member's segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)"
-setter rm -f "$GPUARB_DIR/state/$own" 2>/dev/null
-[ -e "$GPUARB_DIR/state/$own" ] || say "a member has removed another's segment"
+[ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/.$own.locks" 2>&1)" = "660 61001:$members" ] || say "the locks of a member's segment are $(stat -c '%a %u:%g' "$GPUARB_DIR/state/.$own.locks" 2>&1)"
+setter rm -f "$GPUARB_DIR/state/$own" "$GPUARB_DIR/state/.$own.locks" 2>/dev/null
+[ -e "$GPUARB_DIR/state/$own" ] && [ -e "$GPUARB_DIR/state/.$own.locks" ] || say "a member has removed another's segment"
 stranger touch "$GPUARB_DIR/state/GPU-mine" 2>/dev/null && say "a stranger makes files in the state directory"
 member touch "$GPUARB_DIR/control/GPU-mine" 2>/dev/null && say "a member makes files in the control directory"
-rm -f "$GPUARB_DIR/state/$own"
+rm -f "$GPUARB_DIR/state/$own" "$GPUARB_DIR/state/.$own.locks"
 
 # A container: root, but the control directory is mounted read-only.
 container() {

@@ -24,7 +24,7 @@ load() { # VERSION'S-DIRECTORY LIMIT ARGUMENT...
 	shift 2
 	LD_LIBRARY_PATH="$old/sim" GPUARB_CORE_LIMIT=$limit LD_PRELOAD="$from/libgpuarb-preload.so" "$old/simload" --kernel-us=50 "$@"
 }
-other="has layout version 2, this gpuarb has version 1000"
+other="has layout version 3, this gpuarb has version 1000"
 
 # A client of this version runs; what is installed is replaced by the next one.
 # Not by the function: the process itself has to be killed below.
@@ -97,7 +97,7 @@ GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>"$shm/err" || 
 [ ! -s "$shm/err" ] || say "a program of the next version on its own segment is told: $(cat "$shm/err")"
 
 # And the other way round: an old library in a container meets the next version's segment.
-other="has layout version 1000, this gpuarb has version 2"
+other="has layout version 1000, this gpuarb has version 3"
 cp "$GPUARB_DIR/state/$gpu" "$shm/state"
 refuses "gpuarb-set of the old version" "$old/gpuarb-set" --gpu $gpu --account newer core=90
 refuses "gpuarb-watchdog of the old version" "$old/gpuarb-watchdog" --once

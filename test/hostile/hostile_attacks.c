@@ -23,6 +23,12 @@ static struct arb_slot *slot(struct target *t)
 	return &t->seg.slots[t->slot];
 }
 
+static const char *locks_of(const struct target *t, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/state/.%s.locks", t->dir, strrchr(t->state, '/') + 1);
+	return path;
+}
+
 static void add(arb_u64 *word, uint64_t by)
 {
 	arb_store64(word, arb_load64(word) + by);
@@ -308,14 +314,14 @@ static void not_attached(struct target *t)
 }
 
 /* Locks, with whatever rights it has. */
-static void lock(struct target *t, uint64_t first, uint64_t length)
+static void lock_in(const char *path, uint64_t first, uint64_t length)
 {
-	int fd = open(t->state, O_RDWR), reads = fd < 0;
+	int fd = open(path, O_RDWR), reads = fd < 0;
 	struct flock l = {
 		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = (off_t)length};
 
 	if (reads) {
-		fd = open(t->state, O_RDONLY);
+		fd = open(path, O_RDONLY);
 		l.l_type = F_RDLCK;
 	}
 	/* One byte after the other: those that are taken stay with who has them. */
@@ -324,6 +330,15 @@ static void lock(struct target *t, uint64_t first, uint64_t length)
 		l.l_start = (off_t)(first + i);
 		fcntl(fd, F_OFD_SETLK, &l);
 	}
+}
+
+/* The segment itself, and the file of its locks. */
+static void lock(struct target *t, uint64_t first, uint64_t length)
+{
+	char path[PATH_MAX];
+
+	lock_in(t->state, first, length);
+	lock_in(locks_of(t, path), first, length);
 }
 
 static void lock_all(struct target *t)

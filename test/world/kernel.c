@@ -216,7 +216,17 @@ static int k_stat(int fd, struct arb_os_file *file)
 {
 	struct description *d = of(fd);
 
-	*file = (struct arb_os_file){1, d->file->inode, d->file->size, true};
+	*file = (struct arb_os_file){1, d->file->inode, d->file->size, true, 0660, (gid_t)-1};
+	return 0;
+}
+
+static int k_look(const char *path, struct arb_os_file *file)
+{
+	struct file *f = find(path);
+
+	if (!f)
+		return -ENOENT;
+	*file = (struct arb_os_file){1, f->inode, f->size, true, 0660, (gid_t)-1};
 	return 0;
 }
 
@@ -416,6 +426,7 @@ static const struct arb_os_hooks hooks = {
 	.stat = k_stat,
 	.read = k_read,
 	.map = k_map,
+	.look = k_look,
 	.temporary = k_temporary,
 	.allocate = k_allocate,
 	.mode = k_mode,
