@@ -283,6 +283,8 @@ struct arb_slot {
 	arb_u64 pid_ns;     /* inode of the PID namespace */
 	arb_u32 pid;        /* in that namespace: names somebody only together with it */
 	arb_u32 uid;
+	arb_u64 owner; /* whose it is (arb_owner_of), stored under the directory byte; 0: nobody's yet. A wrong one
+			* costs an owner a slot, or gives it one more than slots_per_user */
 	arb_u64 command[ARB_COMMAND_WORDS]; /* "python train.py": see shm/base/command.h */
 	arb_u64 container[ARB_NAME_WORDS];  /* id out of the cgroup path; empty outside a container */
 	arb_u64 counter[ARB_COUNTERS];      /* enum arb_counter; a stale value is an old count */
@@ -355,6 +357,7 @@ enum arb_event_kind {
 	ARB_EVENT_WINDOW, /* a: new length in ns; b: the old one */
 	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
 	ARB_EVENT_CORRUPT,    /* somebody found garbage; a: which check */
+	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
 	ARB_EVENT_COUNT
 };
 
@@ -403,7 +406,8 @@ struct arb_promise {
 	arb_u32 uid;
 	arb_u32 request_pct; /* 0..100 */
 	arb_u32 pad0;
-	arb_u64 pad[2];
+	arb_u64 owner; /* as in a slot */
+	arb_u64 pad;
 	arb_u64 name[ARB_NAME_WORDS]; /* of the account */
 } __attribute__((aligned(ARB_LINE)));
 

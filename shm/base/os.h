@@ -25,6 +25,7 @@ struct arb_os_file {
 	uint64_t size;
 	bool regular;
 	mode_t mode; /* the rights alone */
+	uid_t uid;
 	gid_t gid;
 };
 

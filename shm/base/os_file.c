@@ -17,6 +17,7 @@ static void describe(const struct stat *st, struct arb_os_file *file)
 		.size = (uint64_t)st->st_size,
 		.regular = S_ISREG(st->st_mode),
 		.mode = st->st_mode & 07777,
+		.uid = st->st_uid,
 		.gid = st->st_gid};
 }
 

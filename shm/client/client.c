@@ -234,6 +234,7 @@ int arb_client_join(struct gpuarb_client *c)
 	c->active_window = 0;
 	c->mem_held = 0;
 	c->passing = c->settled = 0;
+	c->denied.code = 0;
 	/* Looked at first: where another process holds the directory, the caller comes again soon, without the rest. */
 	if (!c->seg.stranded) {
 		r = arb_slot_directory(&c->seg, &directory);

@@ -110,7 +110,9 @@ struct gpuarb_client {
 	uint64_t own_window, own_cap;    /* of a guest: the window, and how far its usage may go in it */
 	bool closed;                     /* on_error, as it was opened */
 	struct gpuarb_error turned_away; /* code 0: it was not */
-	struct gpuarb_error denied;      /* why its quota could not be promised, after -EDQUOT */
+	struct gpuarb_error
+		denied; /* why its quota could not be promised, after -EDQUOT; or that its owner has
+					  * slots enough, after -EUSERS */
 
 	unsigned core_pct; /* what this client asks for; 0: nothing */
 	uint64_t mem_bytes;

@@ -132,7 +132,7 @@ static const char *why_not_joined(int r)
 
 static void say_not_joined(const struct gpuarb_client *c, int r, struct gpuarb_error *err)
 {
-	if (r == -EDQUOT)
+	if (r == -EDQUOT || (r == -EUSERS && c->denied.code == r))
 		arb_fail(err, r, "%s", c->denied.text);
 	else if (r == -EPERM && c->turned_away.code)
 		arb_fail(err, r, "%s", c->turned_away.text);

@@ -2,6 +2,7 @@
 #include "shm/client/owner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "shm/base/members.h"
 #include "shm/client/client_state.h"
 #include "shm/policy/policy.h"
+#include "shm/segment/events.h"
 #include "shm/segment/slot.h"
 
 #define IN_CONTAINER (1ull << 63)
@@ -40,6 +42,75 @@ static uint64_t owner_of_client(const struct gpuarb_client *c, const struct arb_
 	if (!granted || strcmp(granted, c->name) != 0)
 		return arb_owner_of(id);
 	return owner_by_place(granted + (strncmp(granted, "pod-", 4) == 0 ? 4 : 0));
+}
+
+uint32_t arb_owner_bound(const struct arb_segment *seg, const struct arb_os_identity *id, int user_slots)
+{
+	uint32_t quarter = seg->nslots / 4;
+
+	if (seg->alone || user_slots == 0)
+		return UINT32_MAX;
+	if (!(arb_owner_of(id) & IN_CONTAINER) && (id->user == 0 || id->uid == seg->file.uid))
+		return UINT32_MAX;
+	return user_slots > 0 ? (uint32_t)user_slots : quarter ? quarter : 1;
+}
+
+void arb_owner_describe(const struct arb_os_identity *id, char *text, size_t size)
+{
+	if (id->pod[0])
+		snprintf(text, size, "this pod has");
+	else if (id->container[0])
+		snprintf(text, size, "this container has");
+	else
+		snprintf(text, size, "user %u has", id->user);
+}
+
+/* Slots of this owner; with a descriptor of the locks, of those alone that live. */
+static uint32_t count_slots(const struct gpuarb_client *c, uint64_t owner, int fd)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->seg.nslots; i++) {
+		const struct arb_slot *s = &c->seg.slots[i];
+
+		n += i != c->me.slot && arb_load64(&s->owner) == owner &&
+		     arb_load32(&s->state) != ARB_SLOT_FREE &&
+		     (fd < 0 || arb_os_is_locked(fd, ARB_BYTE_SLOT(i)) != 0);
+	}
+	return n;
+}
+
+/*
+ * The directory is held, so that of two that come at once the second sees the first. Who has passed is marked, and
+ * counts from then on.
+ */
+static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
+{
+	uint64_t owner = arb_owner_of(id);
+	uint32_t bound = arb_owner_bound(&c->seg, id, c->rules.user_slots), n;
+	char who[64];
+	int fd;
+
+	n = bound == UINT32_MAX ? 0 : count_slots(c, owner, -1);
+	if (n >= bound && (fd = arb_segment_locks(&c->seg, O_RDONLY)) >= 0) {
+		n = count_slots(c, owner, fd);
+		arb_os_close(fd);
+	}
+	if (n < bound) {
+		arb_store64(&arb_client_slot(c)->owner, owner);
+		return 0;
+	}
+	arb_events_put(&c->seg, &(struct arb_event_copy){.kind = ARB_EVENT_CROWDED,
+					.slot = c->me.slot,
+					.account = ARB_NONE,
+					.a = n,
+					.b = bound,
+					.c = id->user,
+					.times = 1});
+	arb_owner_describe(id, who, sizeof(who));
+	return arb_fail(&c->denied, -EUSERS,
+		"%s %u of the %u slots of %s already, and may have %u (slots_per_user in arbiter.conf)", who,
+		n, c->seg.nslots, c->seg.file.path, bound);
 }
 
 /* An engine's short id; where there is none, whoever shares the PID namespace is together. */
@@ -109,7 +180,9 @@ static int attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 
 	if (r < 0)
 		return r;
-	r = find_account(c, id);
+	r = take_slot(c, id);
+	if (r == 0)
+		r = find_account(c, id);
 	if (r == 0) {
 		/* Said before it is done, so that whoever cleans up knows where to look. */
 		arb_store32(&arb_client_slot(c)->account, c->account);

@@ -17,7 +17,16 @@ struct gpuarb_client;
 /* The owner as one number; never 0. */
 uint64_t arb_owner_of(const struct arb_os_identity *id);
 
-/* By one that joins: to its account, or to one of its own. -EPERM: it is somebody else's, and on_error is closed. */
+/*
+ * How many slots, or promises, this owner may have of the segment: slots_per_user. UINT32_MAX: any number. Root of the
+ * machine and whose the segment is are not bound; they could remove it as well.
+ */
+uint32_t arb_owner_bound(const struct arb_segment *seg, const struct arb_os_identity *id, int user_slots);
+/* "user 1001 has", "this container has": who it is that has so many. */
+void arb_owner_describe(const struct arb_os_identity *id, char *text, size_t size);
+
+/* By one that joins: to its account, or to one of its own. -EUSERS: its owner has as many slots
+ * as it may have, and c->denied says so. -EPERM: it is somebody else's, and on_error is closed. */
 int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id);
 
 /* Has a guest anything left of the limit that it asked for itself? */

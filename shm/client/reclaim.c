@@ -218,6 +218,7 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 	}
 	arb_admission_forget(seg, slot);
 	arb_store64(&s->wait_since_ns, 0);
+	arb_store64(&s->owner, 0);
 	arb_store32(&s->account, ARB_NONE);
 	watched = arb_load32(&s->life) != 0;
 	arb_store32(&s->life, 0);

@@ -16,6 +16,7 @@
 #include "shm/client/client_state.h"
 #include "shm/client/control_segment.h"
 #include "shm/base/error.h"
+#include "shm/client/owner.h"
 #include "shm/base/os.h"
 #include "shm/promise/promise_bytes.h"
 #include "shm/client/reclaim.h"
@@ -180,13 +181,43 @@ int gpuarb_promiser_room(
 	return look(p, &asked, room);
 }
 
+/* As with slots: nobody takes all of them. */
+static int within_bound(const struct gpuarb_promiser *p, int fd, struct gpuarb_error *err)
+{
+	int64_t user_slots = p->value[ARB_KEY_SLOTS_PER_USER];
+	struct arb_os_identity id;
+	uint32_t bound, n = 0;
+	uint64_t owner;
+	char who[64];
+
+	arb_os_identify(&id);
+	bound = arb_owner_bound(&p->seg, &id, (int)user_slots);
+	if (bound == UINT32_MAX)
+		return 0;
+	owner = arb_owner_of(&id);
+	for (uint32_t i = 0; i < p->seg.nslots; i++)
+		n += arb_load64(&p->seg.promises[i].owner) == owner &&
+		     arb_os_is_locked(fd, ARB_BYTE_PROMISE(p->seg.nslots, i)) == 1;
+	if (n < bound)
+		return 0;
+	arb_owner_describe(&id, who, sizeof(who));
+	return arb_fail(err, -EUSERS,
+		"%s %u of the %u promises of %s already, and may have %u (slots_per_user in arbiter.conf)",
+		who, n, p->seg.nslots, p->seg.file.path, bound);
+}
+
 /* A byte of our own, and an entry for it. */
 static int claim(struct gpuarb_promiser *p, int *fd, struct gpuarb_error *err)
 {
-	int r = arb_segment_locks(&p->seg, O_RDWR);
+	int bound, r = arb_segment_locks(&p->seg, O_RDWR);
 
 	if (r < 0)
 		return arb_fail(err, r, "cannot open %s: %s", p->seg.locks.path, strerror(-r));
+	bound = within_bound(p, r, err);
+	if (bound < 0) {
+		arb_os_close(r);
+		return bound;
+	}
 	for (uint32_t i = 0; i < p->seg.nslots; i++)
 		if (arb_os_lock(r, ARB_BYTE_PROMISE(p->seg.nslots, i)) == 0) {
 			p->entry = i;
@@ -201,6 +232,7 @@ static int claim(struct gpuarb_promiser *p, int *fd, struct gpuarb_error *err)
 static void fill(struct gpuarb_promiser *p, const struct gpuarb_promise *promise, bool waits)
 {
 	struct arb_promise *e = &p->seg.promises[p->entry];
+	struct arb_os_identity id;
 
 	/* Without a name first: it is nobody's while it is written. */
 	arb_text_store(e->name, ARB_NAME_WORDS, "");
@@ -211,6 +243,8 @@ static void fill(struct gpuarb_promiser *p, const struct gpuarb_promise *promise
 	arb_store32(&e->request_pct, promise->request_pct);
 	arb_store32(&e->pid, (uint32_t)getpid());
 	arb_store32(&e->uid, (uint32_t)getuid());
+	arb_os_identify(&id);
+	arb_store64(&e->owner, arb_owner_of(&id));
 	arb_store64(&e->ticket, arb_load64(&p->seg.header->ticket) + 1);
 	arb_store64(&p->seg.header->ticket, arb_load64(&e->ticket));
 	arb_store32(&e->waits, waits);

@@ -132,7 +132,8 @@ const char *arb_events_name(enum arb_event_kind kind)
 		[ARB_EVENT_AUTO] = "auto",
 		[ARB_EVENT_WINDOW] = "window",
 		[ARB_EVENT_ALTERNATES] = "alternates",
-		[ARB_EVENT_CORRUPT] = "corrupt"};
+		[ARB_EVENT_CORRUPT] = "corrupt",
+		[ARB_EVENT_CROWDED] = "crowded"};
 
 	return kind < ARB_EVENT_COUNT && names[kind] ? names[kind] : "unknown";
 }

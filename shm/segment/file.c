@@ -189,6 +189,7 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 		file->dev = st.dev;
 		file->ino = st.ino;
 		file->mode = st.mode;
+		file->uid = st.uid;
 		file->gid = st.gid;
 		file->base = arb_os_map(fd, file->size, writable, &r);
 		if (!file->base)

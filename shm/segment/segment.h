@@ -27,7 +27,8 @@ struct arb_file {
 	size_t size;
 	dev_t dev;
 	ino_t ino;
-	mode_t mode; /* its rights and its group when it was opened */
+	mode_t mode; /* its rights and whose it was when it was opened */
+	uid_t uid;
 	gid_t gid;
 	uint32_t guard; /* of fault.h; 0: none */
 	char path[PATH_MAX];

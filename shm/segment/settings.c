@@ -190,6 +190,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 				   ? (uint64_t)value[ARB_KEY_SAMPLE_INTERVAL_MS] * 1000000u
 				   : 0,
 		.tail_pct = (int)value[ARB_KEY_TAIL_BILLING],
+		.user_slots = (int)value[ARB_KEY_SLOTS_PER_USER],
 		.memory = memory_rules(value),
 		.usage = {.sample_ns = (uint64_t)value[ARB_KEY_USAGE_SAMPLE_MS] * 1000000u,
 			.ttl_ns = (uint64_t)value[ARB_KEY_CACHE_TTL_MS] * 1000000u,

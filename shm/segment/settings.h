@@ -27,6 +27,7 @@ struct arb_rules {
 	uint64_t slice_ticks;
 	uint64_t look_ns; /* sample_interval_ms; 0: as often as it matters */
 	int tail_pct;     /* tail_billing; -1: as measured */
+	int user_slots;   /* slots_per_user; -1: a quarter, 0: no bound */
 	struct arb_memory_rules memory;
 	struct arb_usage_rules usage;
 };

@@ -301,6 +301,7 @@ void arb_slot_fill(
 	arb_text_store(s->unknown, ARB_UNKNOWN_WORDS, "");
 	arb_store32(&s->pid, id->pid);
 	arb_store32(&s->uid, id->uid);
+	arb_store64(&s->owner, 0);
 	arb_store64(&s->pid_ns, id->pid_ns);
 	arb_store64(&s->start_time, id->start_time);
 	arb_text_store(s->command, ARB_COMMAND_WORDS, id->command);

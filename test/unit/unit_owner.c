@@ -7,6 +7,7 @@
 #include "shm/base/members.h"
 #include "shm/base/groups.h"
 #include "shm/client/owner.h"
+#include "shm/segment/events.h"
 
 #define ID_A "1111111111111111"
 #define ID_B "2222222222222222"
@@ -279,4 +280,71 @@ Test(owner, members_are_a_user_or_a_group_or_a_container)
 	arb_members_parse(text, &value);
 	cr_assert(arb_members_has(value, &user));
 	cr_assert_not(arb_members_has(-1, &user));
+}
+
+static int try_open(uint32_t user, struct gpuarb_client **c, struct gpuarb_error *err)
+{
+	struct gpuarb_options o = t_options(&u_dir, "crowd");
+
+	person.uid = person.user = user;
+	*err = (struct gpuarb_error){0};
+	return gpuarb_client_open(&o, c, err);
+}
+
+static unsigned crowded(const struct arb_segment *seg)
+{
+	struct arb_event_copy e;
+	uint64_t first, end;
+	unsigned n = 0;
+
+	for (arb_events_range(seg, &first, &end); first < end; first++)
+		n += arb_events_read(seg, first, &e) == 0 && e.kind == ARB_EVENT_CROWDED;
+	return n;
+}
+
+Test(owner, a_user_has_a_quarter_of_the_slots_and_others_find_room)
+{
+	struct gpuarb_client *crowd[ARB_SLOTS_DEFAULT / 4], *other, *refused;
+	const unsigned most = ARB_SLOTS_DEFAULT / 4;
+	struct gpuarb_error err;
+
+	for (unsigned i = 0; i < most; i++)
+		cr_assert_eq(try_open(61001, &crowd[i], &err), 0, "%s", err.text);
+	cr_assert_eq(try_open(61001, &refused, &err), -EUSERS);
+	cr_assert(strstr(err.text, "user 61001 has 64 of the 256 slots") && strstr(err.text, "may have 64") &&
+			  strstr(err.text, "slots_per_user"),
+		"%s", err.text);
+	cr_assert_eq(crowded(&crowd[0]->seg), 1);
+	cr_assert_eq(try_open(61002, &other, &err), 0, "%s", err.text);
+	cr_assert_eq(
+		arb_load64(&other->seg.slots[other->me.slot + 1].owner), 0, "a refused one leaves nothing");
+	/* A dead one's place is free before anybody has cleaned up. */
+	u_die(crowd[0]);
+	cr_assert_eq(try_open(61001, &crowd[0], &err), 0, "%s", err.text);
+	/* A slot that says it is this user's counts only while somebody holds its byte. */
+	gpuarb_client_close(crowd[1]);
+	arb_store64(&other->seg.slots[200].owner, 61002);
+	arb_store32(&other->seg.slots[200].state, ARB_SLOT_LIVE);
+	cr_assert_eq(try_open(61001, &crowd[1], &err), 0, "%s", err.text);
+	arb_store32(&other->seg.slots[200].state, ARB_SLOT_FREE);
+	for (unsigned i = 0; i < most; i++)
+		gpuarb_client_close(crowd[i]);
+	gpuarb_client_close(other);
+}
+
+Test(owner, how_many_slots_one_may_have)
+{
+	struct arb_segment seg = {.nslots = 8, .file = {.uid = 500}};
+	struct arb_os_identity root = {.user = 0}, user = {.user = 1001, .uid = 1001}, makes = {.uid = 500},
+			       inside = {.container = ID_A};
+
+	makes.user = 500;
+	cr_assert_eq(arb_owner_bound(&seg, &user, -1), 2, "a quarter");
+	cr_assert_eq(arb_owner_bound(&seg, &inside, -1), 2, "root of a container is not root");
+	cr_assert_eq(arb_owner_bound(&seg, &user, 5), 5);
+	cr_assert_eq(arb_owner_bound(&seg, &user, 0), UINT32_MAX);
+	cr_assert_eq(arb_owner_bound(&seg, &root, 1), UINT32_MAX);
+	cr_assert_eq(arb_owner_bound(&seg, &makes, 1), UINT32_MAX, "whose the segment is");
+	seg.nslots = 2;
+	cr_assert_eq(arb_owner_bound(&seg, &user, -1), 1, "never none");
 }

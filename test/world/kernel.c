@@ -216,7 +216,7 @@ static int k_stat(int fd, struct arb_os_file *file)
 {
 	struct description *d = of(fd);
 
-	*file = (struct arb_os_file){1, d->file->inode, d->file->size, true, 0660, (gid_t)-1};
+	*file = (struct arb_os_file){1, d->file->inode, d->file->size, true, 0660, 0, (gid_t)-1};
 	return 0;
 }
 
@@ -226,7 +226,7 @@ static int k_look(const char *path, struct arb_os_file *file)
 
 	if (!f)
 		return -ENOENT;
-	*file = (struct arb_os_file){1, f->inode, f->size, true, 0660, (gid_t)-1};
+	*file = (struct arb_os_file){1, f->inode, f->size, true, 0660, 0, (gid_t)-1};
 	return 0;
 }
 

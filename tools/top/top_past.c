@@ -57,6 +57,7 @@ static enum family family_of(const struct gpuarb_event *e)
 	case ARB_EVENT_AUTO:
 	case ARB_EVENT_ALTERNATES:
 	case ARB_EVENT_CORRUPT:
+	case ARB_EVENT_CROWDED:
 		return SAME;
 	default:
 		return ALONE;

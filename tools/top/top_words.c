@@ -212,6 +212,11 @@ static void words(const struct top_gpu *g, const struct gpuarb_event *e, char *t
 	case ARB_EVENT_CORRUPT:
 		snprintf(to, size, "found garbage in the segment (check %u) and repaired it", (unsigned)e->a);
 		break;
+	case ARB_EVENT_CROWDED:
+		snprintf(to, size,
+			"refused a slot to a process of user %llu: that user, or its container, has %llu, and may have %llu (slots_per_user)",
+			(unsigned long long)e->c, (unsigned long long)e->a, (unsigned long long)e->b);
+		break;
 	default:
 		snprintf(to, size, "%s (%llu, %llu)", e->name ? e->name : "something",
 			(unsigned long long)e->a, (unsigned long long)e->b);
@@ -238,6 +243,7 @@ const char *top_words_subject(const struct top_event *event, char *to, size_t si
 	case ARB_EVENT_AUTO:
 	case ARB_EVENT_WINDOW:
 	case ARB_EVENT_ALTERNATES:
+	case ARB_EVENT_CROWDED:
 		return "the GPU";
 	default:
 		return "?";
