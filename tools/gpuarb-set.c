@@ -64,7 +64,7 @@ struct work {
 	char accounts[SET_TARGETS_MOST][ARB_NAME_BYTES];
 	size_t count;
 	struct gpuarb_change *changes, *before;
-	char (*values)[64]; /* of `before` */
+	char (*values)[ARB_MEMBERS_BYTES]; /* of `before` */
 };
 
 static struct set_who who_of(const struct options *o)

@@ -12,7 +12,7 @@
 
 static unsigned show_set(const struct gpuarb_config *config, const char *account)
 {
-	char text[64], name[ARB_NAME_BYTES];
+	char text[64], members[ARB_MEMBERS_BYTES], name[ARB_NAME_BYTES];
 	unsigned shown = 0;
 
 	for (size_t i = 0; i < config->nlimits; i++) {
@@ -35,8 +35,8 @@ static unsigned show_set(const struct gpuarb_config *config, const char *account
 		if (limit->set & ARB_LIMIT_WEIGHT)
 			printf(" weight=%lld", (long long)limit->weight);
 		if (limit->set & ARB_LIMIT_MEMBERS) {
-			gpuarb_config_format(ARB_KEY_MEMBERS, limit->members, text, sizeof(text));
-			printf(" members=%s", text);
+			gpuarb_config_members_format(limit->members, members);
+			printf(" members=%s", members);
 		}
 		printf("\n");
 	}

@@ -41,6 +41,8 @@ typedef struct {
 #define ARB_CLASS_WORDS    4   /* a class's name: 31 bytes and a NUL */
 #define ARB_CLASS_BYTES    (8 * ARB_CLASS_WORDS)
 #define ARB_UUID_BYTES     64
+#define ARB_MEMBERS        8u  /* who else may join an account */
+#define ARB_MEMBERS_BYTES  160 /* all of them as text */
 
 /* Time inside the segment is counted in ticks of 1/16 ns (36 years in 64 bits), and a weight of one is
  * 256: so the remainder of V's division, which waits in T, is 16 ns for each client that runs. */
@@ -485,8 +487,9 @@ struct arb_limit {
 	arb_u64 set;         /* ARB_LIMIT_* */
 	arb_u64 request_pct; /* valid if ARB_LIMIT_REQUEST is in set */
 	arb_u64 weight;      /* valid if ARB_LIMIT_WEIGHT is in set */
-	arb_u64 members; /* valid if ARB_LIMIT_MEMBERS is in set: who else may join (shm/base/members.h) */
-	arb_u64 pad;
+	arb_u64 members
+		[ARB_MEMBERS]; /* valid if ARB_LIMIT_MEMBERS is in set: who else may join (shm/base/members.h); -1: nobody */
+	arb_u64 pad[2];
 } __attribute__((aligned(ARB_LINE)));
 
 /* A class of tasks. Without a name the place is free; an index means the same class as long as it exists. */

@@ -51,10 +51,11 @@ GPUARB_API extern const struct gpuarb_key gpuarb_keys[ARB_KEY_COUNT];
 struct gpuarb_config_limit {
 	char name[ARB_NAME_BYTES];
 	uint32_t set; /* ARB_LIMIT_* */
-	int64_t core_pct, mem_bytes, priority, request_pct, weight, members;
+	int64_t core_pct, mem_bytes, priority, request_pct, weight;
+	int64_t members[ARB_MEMBERS]; /* -1: nobody */
 };
 
-/* The ARB_LIMIT_* of an account's setting, and where its value stands. */
+/* The ARB_LIMIT_* of an account's setting, and where its value stands; of members that is the first of ARB_MEMBERS. */
 GPUARB_API uint32_t gpuarb_config_flag(enum arb_key key);
 GPUARB_API int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key);
 
@@ -80,6 +81,12 @@ GPUARB_API int gpuarb_config_parse(
 	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
 /* The other way round, as gpuarb_config_parse accepts it. */
 GPUARB_API void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
+
+/* The setting `members` is a list: gpuarb_config_parse tells whether it is good and the first of it, this the whole. False: a
+ * bad one. */
+GPUARB_API bool gpuarb_config_members(const char *text, int64_t members[ARB_MEMBERS]);
+/* As gpuarb_config_members accepts it; text: ARB_MEMBERS_BYTES. */
+GPUARB_API void gpuarb_config_members_format(const int64_t members[ARB_MEMBERS], char *text);
 
 /* What a value may be, in words. */
 GPUARB_API void gpuarb_config_allowed(enum arb_key key, char *text, size_t size);

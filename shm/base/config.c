@@ -176,7 +176,9 @@ void gpuarb_config_allowed(enum arb_key key, char *text, size_t size)
 		snprintf(text, size, "the name or number of a group");
 		break;
 	case ARB_KIND_MEMBERS:
-		snprintf(text, size, "a user's number, @ and a group, or 12 digits of a container's id");
+		snprintf(text, size,
+			"a list of at most %u, each a user's number, @ and a group, or 12 digits of a container's id",
+			ARB_MEMBERS);
 		break;
 	case ARB_KIND_MODE:
 		snprintf(text, size, "an octal mode from %s to %s", least, most);
@@ -193,7 +195,7 @@ int gpuarb_config_parse(
 	const struct gpuarb_key *k = &gpuarb_keys[key];
 	const char *rest = "";
 	char allowed[160];
-	int64_t v = 0;
+	int64_t v = 0, members[ARB_MEMBERS];
 	bool ok = false;
 
 	switch (k->kind) {
@@ -230,7 +232,8 @@ int gpuarb_config_parse(
 		ok = parse_group(text, &v);
 		break;
 	case ARB_KIND_MEMBERS:
-		ok = arb_members_parse(text, &v);
+		ok = gpuarb_config_members(text, members);
+		v = members[0];
 		break;
 	}
 	if (ok && !*rest && (k->kind == ARB_KIND_CHOICE || (v >= k->least && v <= k->most))) {
@@ -358,7 +361,7 @@ int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key
 	case ARB_KEY_REQUEST:
 		return &limit->request_pct;
 	case ARB_KEY_MEMBERS:
-		return &limit->members;
+		return limit->members;
 	default:
 		return &limit->weight;
 	}
@@ -381,8 +384,8 @@ static struct gpuarb_config_limit *limit_of(struct gpuarb_config *config, const 
 	return grown;
 }
 
-static int account_value(
-	struct parse *p, const char *where, const char *account, enum arb_key key, int64_t value)
+static int account_value(struct parse *p, const char *where, const char *account, enum arb_key key,
+	const char *text, int64_t value)
 {
 	struct gpuarb_config_limit *limit;
 	int r = gpuarb_config_account(account, where, p->err);
@@ -395,6 +398,8 @@ static int account_value(
 	if (p->config->nlimits > ARB_CONTROL_LIMITS)
 		return arb_fail(p->err, -ENOSPC, "%s: more than %u accounts", where, ARB_CONTROL_LIMITS);
 	*gpuarb_config_value(limit, key) = value;
+	if (key == ARB_KEY_MEMBERS)
+		gpuarb_config_members(text, limit->members);
 	limit->set |= gpuarb_config_flag(key);
 	return 0;
 }
@@ -454,7 +459,7 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 				"%s: %s is not a setting of an account; core, mem, priority, request, weight and members are",
 				where, name);
 		else
-			p->result = account_value(p, where, section + 8, key, value);
+			p->result = account_value(p, where, section + 8, key, text, value);
 	} else if (*section && strcmp(section, "gpu") != 0) {
 		p->result = arb_fail(p->err, -EINVAL,
 			"%s: there is no section [%.60s]; there are [gpu], [account NAME] and [class NAME]",

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpuarb/config.h"
+
 #include "shm/base/groups.h"
 
 /* Which kind the number is of; below it the user, the group, or the first digits of the container's id. */
@@ -13,6 +15,7 @@
 #define USER       0
 #define GROUP      1
 #define CONTAINER  2
+#define SEPARATORS ", \t"
 #define DIGITS     12 /* as engines shorten an id */
 
 static int64_t member(int kind, uint64_t number)
@@ -74,7 +77,41 @@ void arb_members_format(int64_t value, char *text, size_t size)
 		snprintf(text, size, "%0*llx", DIGITS, number);
 }
 
-bool arb_members_has(int64_t value, const struct arb_os_identity *id)
+bool gpuarb_config_members(const char *text, int64_t members[ARB_MEMBERS])
+{
+	char one[80];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < ARB_MEMBERS; i++)
+		members[i] = -1;
+	while (*(text += strspn(text, SEPARATORS))) {
+		size_t length = strcspn(text, SEPARATORS);
+
+		if (n == ARB_MEMBERS || length >= sizeof(one))
+			return false;
+		memcpy(one, text, length);
+		one[length] = '\0';
+		if (!arb_members_parse(one, &members[n++]))
+			return false;
+		text += length;
+	}
+	return true;
+}
+
+void gpuarb_config_members_format(const int64_t members[ARB_MEMBERS], char *text)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (unsigned i = 0; i < ARB_MEMBERS && members[i] >= 0; i++) {
+		if (at)
+			text[at++] = ',';
+		arb_members_format(members[i], text + at, ARB_MEMBERS_BYTES - at);
+		at += strlen(text + at);
+	}
+}
+
+static bool is_it(int64_t value, const struct arb_os_identity *id)
 {
 	uint64_t number = (uint64_t)value & ((1ull << KIND_SHIFT) - 1), container;
 
@@ -89,5 +126,13 @@ bool arb_members_has(int64_t value, const struct arb_os_identity *id)
 	case CONTAINER:
 		return container_number(id->container, &container) && container == number;
 	}
+	return false;
+}
+
+bool arb_members_has(const int64_t members[ARB_MEMBERS], const struct arb_os_identity *id)
+{
+	for (unsigned i = 0; i < ARB_MEMBERS; i++)
+		if (is_it(members[i], id))
+			return true;
 	return false;
 }

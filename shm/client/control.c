@@ -101,7 +101,7 @@ static int apply_class(
 static int apply(struct arb_control_copy *draft, const struct gpuarb_change *change, struct gpuarb_error *err)
 {
 	enum arb_key key = gpuarb_config_find(change->key);
-	int64_t value = 0;
+	int64_t value[ARB_MEMBERS] = {0};
 	int r;
 
 	if (key == ARB_KEY_COUNT)
@@ -118,17 +118,19 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 		return r;
 	if (change->value) {
 		r = gpuarb_config_parse(
-			key, change->value, change->account ? change->account : "GPU", &value, err);
+			key, change->value, change->account ? change->account : "GPU", &value[0], err);
 		if (r < 0)
 			return r;
+		if (key == ARB_KEY_MEMBERS)
+			gpuarb_config_members(change->value, value);
 	} else {
-		value = gpuarb_keys[key].initial;
+		value[0] = gpuarb_keys[key].initial;
 	}
 	if (!change->account) {
-		arb_store64(&draft->value[key], (uint64_t)value);
+		arb_store64(&draft->value[key], (uint64_t)value[0]);
 		return 0;
 	}
-	r = arb_settings_set_limit(draft, change->account, key, change->value ? &value : NULL);
+	r = arb_settings_set_limit(draft, change->account, key, change->value ? value : NULL);
 	if (r == -ENOSPC)
 		return arb_fail(
 			err, r, "no room for limits of another account; there are %u", ARB_CONTROL_LIMITS);
@@ -279,7 +281,8 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 	enum arb_key key = gpuarb_config_find(name);
 	struct arb_control_map map;
 	int64_t value[ARB_KEY_COUNT];
-	struct gpuarb_config_limit limit;
+	struct gpuarb_config_limit limit = {.set = 0};
+	char members[ARB_MEMBERS_BYTES];
 	uint64_t epoch;
 	int r;
 
@@ -302,8 +305,12 @@ int gpuarb_control_get(const char *dir, const char *gpu, const char *account, co
 		value[key] = *gpuarb_config_value(&limit, key);
 	}
 	arb_control_map_close(&map);
-	if (r == 0)
+	if (r == 0 && key == ARB_KEY_MEMBERS) {
+		gpuarb_config_members_format(limit.members, members);
+		snprintf(text, size, "%s", members);
+	} else if (r == 0) {
 		gpuarb_config_format(key, value[key], text, size);
+	}
 	return r;
 }
 

@@ -67,9 +67,10 @@ uint64_t arb_control_fingerprint(void)
 	/* The settings themselves are part of it: their meaning goes by their place in keys.def. */
 	static const uint64_t layout[] = {ARB_ABI_VERSION, ARB_KEYS_MAX, ARB_CONTROL_LIMITS,
 		sizeof(struct arb_limit), AT(arb_limit, core_pct), AT(arb_limit, set),
-		AT(arb_limit, request_pct), sizeof(struct arb_control_copy), AT(arb_control_copy, limit),
-		sizeof(struct arb_control), AT(arb_control, head), AT(arb_control, copy), ARB_CLASSES,
-		sizeof(struct arb_class), AT(arb_class, priority), AT(arb_control_copy, classes)};
+		AT(arb_limit, request_pct), AT(arb_limit, members), sizeof(struct arb_control_copy),
+		AT(arb_control_copy, limit), sizeof(struct arb_control), AT(arb_control, head),
+		AT(arb_control, copy), ARB_CLASSES, sizeof(struct arb_class), AT(arb_class, priority),
+		AT(arb_control_copy, classes)};
 	static const char names[] =
 #define KEY(id, name, ...) name " "
 #include "gpuarb/keys.def"

@@ -75,7 +75,8 @@ static void copy_limit(const struct arb_limit *from, struct gpuarb_config_limit 
 	to->priority = (int64_t)arb_load64(&from->priority);
 	to->request_pct = (int64_t)arb_load64(&from->request_pct);
 	to->weight = (int64_t)arb_load64(&from->weight);
-	to->members = (int64_t)arb_load64(&from->members);
+	for (unsigned i = 0; i < ARB_MEMBERS; i++)
+		to->members[i] = (int64_t)arb_load64(&from->members[i]);
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		int64_t value;
 
@@ -311,12 +312,13 @@ int arb_settings_set_limit(
 		arb_text_store(limit->name, ARB_NAME_WORDS, name);
 		arb_store64(&draft->nlimits, n + 1);
 	}
-	if (value)
+	for (unsigned i = 0; value && key == ARB_KEY_MEMBERS && i < ARB_MEMBERS; i++)
+		arb_store64(&limit->members[i], (uint64_t)value[i]);
+	if (value && key != ARB_KEY_MEMBERS)
 		arb_store64(key == ARB_KEY_CORE       ? &limit->core_pct
 			    : key == ARB_KEY_MEM      ? &limit->mem_bytes
 			    : key == ARB_KEY_PRIORITY ? &limit->priority
 			    : key == ARB_KEY_REQUEST  ? &limit->request_pct
-			    : key == ARB_KEY_MEMBERS  ? &limit->members
 						      : &limit->weight,
 			(uint64_t)*value);
 	set = arb_load64(&limit->set);

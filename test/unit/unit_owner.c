@@ -261,7 +261,7 @@ Test(owner, members_are_a_user_or_a_group_or_a_container)
 	struct arb_os_identity user = {.user = 1001, .uid = 1001},
 			       inside = {.uid = 1001, .container = "0123456789abcdef"};
 	char text[64];
-	int64_t value;
+	int64_t value, list[ARB_MEMBERS];
 
 	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		cr_assert(arb_members_parse(good[i], &value), "%s", good[i]);
@@ -270,16 +270,66 @@ Test(owner, members_are_a_user_or_a_group_or_a_container)
 	}
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		cr_assert_not(arb_members_parse(bad[i], &value), "%s", bad[i]);
-	arb_members_parse("1001", &value);
-	cr_assert(arb_members_has(value, &user));
-	cr_assert_not(arb_members_has(value, &inside), "a number means nothing in a container");
-	arb_members_parse("0123456789ab", &value);
-	cr_assert(arb_members_has(value, &inside));
-	cr_assert_not(arb_members_has(value, &user));
+	gpuarb_config_members("1001", list);
+	cr_assert(arb_members_has(list, &user));
+	cr_assert_not(arb_members_has(list, &inside), "a number means nothing in a container");
+	gpuarb_config_members("0123456789ab", list);
+	cr_assert(arb_members_has(list, &inside));
+	cr_assert_not(arb_members_has(list, &user));
 	snprintf(text, sizeof(text), "@%u", (unsigned)getegid());
-	arb_members_parse(text, &value);
-	cr_assert(arb_members_has(value, &user));
-	cr_assert_not(arb_members_has(-1, &user));
+	gpuarb_config_members(text, list);
+	cr_assert(arb_members_has(list, &user));
+	gpuarb_config_members("", list);
+	cr_assert_not(arb_members_has(list, &user));
+}
+
+Test(owner, members_are_a_list)
+{
+	struct arb_os_identity user = {.user = 1001, .uid = 1001}, root = {.user = 0},
+			       inside = {.uid = 1001, .container = "0123456789abcdef"};
+	struct gpuarb_error err = {0};
+	char text[ARB_MEMBERS_BYTES];
+	int64_t list[ARB_MEMBERS], value;
+
+	cr_assert(gpuarb_config_members(" 1002,1001 , @44\t0123456789ab,", list));
+	cr_assert(arb_members_has(list, &user));
+	cr_assert(arb_members_has(list, &inside));
+	cr_assert_not(arb_members_has(list, &root), "what is not used of the list is nobody");
+	gpuarb_config_members_format(list, text);
+	cr_assert_str_eq(text, "1002,1001,@44,0123456789ab");
+	cr_assert(gpuarb_config_members("1,2,3,4,5,6,7,8", list));
+	cr_assert_not(gpuarb_config_members("1,2,3,4,5,6,7,8,9", list));
+	cr_assert_not(gpuarb_config_members("1001, alice", list));
+	cr_assert_eq(gpuarb_config_parse(ARB_KEY_MEMBERS, "1001, alice", "here", &value, &err), -EINVAL);
+	cr_assert(strstr(err.text, "a list of at most 8"), "%s", err.text);
+	/* The longest of each fit, and are what they were. */
+	cr_assert(gpuarb_config_members("4294967294 @4294967294 0123456789ab 1123456789ab 2123456789ab "
+					"3123456789ab 4123456789ab 5123456789ab",
+		list));
+	gpuarb_config_members_format(list, text);
+	cr_assert_eq(gpuarb_config_members(text, list), true);
+	cr_assert(strstr(text, ",5123456789ab"), "%s", text);
+}
+
+Test(owner, each_on_the_list_is_a_guest)
+{
+	struct gpuarb_client *a = client(1, "mine", 30), *b, *c, *d;
+	char name[ARB_NAME_BYTES], text[ARB_MEMBERS_BYTES];
+	struct gpuarb_error err = {0};
+
+	u_limit("mine", "members", "2, 3");
+	cr_assert_eq(gpuarb_control_get(u_dir.path, T_GPU, "mine", "members", text, sizeof(text), &err), 0);
+	cr_assert_str_eq(text, "2,3");
+	b = client(2, "mine", 0);
+	c = client(3, "mine", 0);
+	d = client(4, "mine", 0);
+	cr_assert_null(gpuarb_client_turned_away(b, name, sizeof(name)));
+	cr_assert_null(gpuarb_client_turned_away(c, name, sizeof(name)));
+	cr_assert(gpuarb_client_turned_away(d, name, sizeof(name)));
+	gpuarb_client_close(d);
+	gpuarb_client_close(c);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
 }
 
 static int try_open(uint32_t user, struct gpuarb_client **c, struct gpuarb_error *err)

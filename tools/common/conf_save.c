@@ -110,7 +110,7 @@ static bool holds(const struct gpuarb_config *config, const struct gpuarb_change
 {
 	enum arb_key key = gpuarb_config_find(change->key);
 	struct gpuarb_error err;
-	int64_t value;
+	int64_t value, members[ARB_MEMBERS];
 
 	if (!change->value || gpuarb_config_parse(key, change->value, "", &value, &err) < 0)
 		return true;
@@ -119,8 +119,12 @@ static bool holds(const struct gpuarb_config *config, const struct gpuarb_change
 	for (size_t i = 0; i < config->nlimits; i++) {
 		struct gpuarb_config_limit *l = &config->limits[i];
 
-		if (strcmp(l->name, change->account) == 0)
-			return value == *gpuarb_config_value(l, key);
+		if (strcmp(l->name, change->account) != 0)
+			continue;
+		if (key == ARB_KEY_MEMBERS)
+			return gpuarb_config_members(change->value, members) &&
+			       memcmp(members, l->members, sizeof(members)) == 0;
+		return value == *gpuarb_config_value(l, key);
 	}
 	return false;
 }
