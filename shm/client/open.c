@@ -340,6 +340,11 @@ static void give_both(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->adm);
 }
 
+static bool differ(const struct arb_file *a, const struct arb_file *b)
+{
+	return a->ino != b->ino || a->dev != b->dev;
+}
+
 /* Somebody else may have been faster with all of it, or with joining. */
 static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, struct gpuarb_error *err)
 {
@@ -351,7 +356,7 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 	take_both(c);
 	moved = fresh->seg.alone
 			? !c->seg.alone
-			: fresh->seg.file.ino != c->seg.file.ino || fresh->seg.file.dev != c->seg.file.dev;
+			: differ(&fresh->seg.file, &c->seg.file) || differ(&fresh->seg.locks, &c->seg.locks);
 	if (moved)
 		move_to(c, fresh);
 	arb_slot_let_fork();

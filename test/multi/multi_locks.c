@@ -16,6 +16,7 @@
 
 #include "gpuarb/control.h"
 #include "shm/client/client_state.h"
+#include "shm/segment/slot.h"
 
 #define STRANGER 61003
 
@@ -163,6 +164,11 @@ Test(locks, a_client_whose_locks_were_removed_joins_anew)
 	next = must_open(&dir, "b");
 	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "%s", err.text);
 	cr_assert_neq(c->me.slot, next->me.slot);
+	cr_assert_eq(c->seg.locks.ino, next->seg.locks.ino);
+	cr_assert_eq(arb_slot_alive(&next->seg, c->me.slot), 1);
+	cr_assert_eq(arb_slot_alive(&c->seg, next->me.slot), 1);
+	cr_assert_eq(
+		gpuarb_control_reap(dir.path, T_GPU, NULL, NULL, NULL), 1, "what it was before has died");
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	gpuarb_client_close(c);
 	gpuarb_client_close(next);
