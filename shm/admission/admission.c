@@ -29,11 +29,12 @@
 
 void arb_admission_settle_classes(struct gpuarb_client *c)
 {
-	arb_admission_have_default(c->classes);
-	c->highest = 0;
+	arb_admission_have_default(c->admission.classes);
+	c->admission.highest = 0;
 	for (uint32_t i = 0; i < ARB_CLASSES; i++)
-		if (c->classes[i].name[0] && c->classes[i].priority > c->highest)
-			c->highest = c->classes[i].priority;
+		if (c->admission.classes[i].name[0] &&
+			c->admission.classes[i].priority > c->admission.highest)
+			c->admission.highest = c->admission.classes[i].priority;
 }
 
 /* Joined, and by the settings of now. A class that is taken away while a task waits goes on as it was. */
@@ -46,17 +47,17 @@ static int prepare_now(struct arb_task *t)
 	arb_lock_take(&c->guard->lock);
 	r = arb_client_ensure(c);
 	if (r == 0) {
-		while (i < ARB_CLASSES && strcmp(c->classes[i].name, t->name) != 0)
+		while (i < ARB_CLASSES && strcmp(c->admission.classes[i].name, t->name) != 0)
 			i++;
 		if (i < ARB_CLASSES) {
-			t->rules = c->classes[i];
+			t->rules = c->admission.classes[i];
 			t->me.want = (i + 1) | t->rules.priority << ARB_WANT_PRIORITY_SHIFT |
 				     (t->rules.pass ? ARB_WANT_PASS : 0) | (t->me.want & ARB_WANT_BLOCKED);
 		} else if (!t->me.want) {
 			r = -ENOENT;
 		}
 		t->usage = c->rules.usage;
-		t->highest = c->highest;
+		t->highest = c->admission.highest;
 		t->grace_ns = c->rules.grace_ns;
 		t->win_ms = c->rules.win_ms;
 	}
@@ -92,19 +93,21 @@ static int do_without_sample(struct arb_task *t)
 	struct arb_snap snap;
 	int busy = ARB_DECIDE_UNKNOWN;
 
-	if (t->now_ns - c->kicked_ns >= KICK_NS) {
-		c->kicked_ns = t->now_ns;
+	if (t->now_ns - c->patrol.kicked_ns >= KICK_NS) {
+		c->patrol.kicked_ns = t->now_ns;
 		arb_os_wake(&c->seg.header->adm_wake);
 	}
 	if (arb_running_read(&c->seg, &snap) == 0) {
 		arb_silence_advance(&c->seg, &snap, t->now_ns, t->win_ms);
-		if (snap.t - c->looked.at > 2 * t->usage.sample_ns * ARB_TICKS_PER_NS)
-			c->looked.at = 0;
-		busy = arb_admission_idle(&snap) ? 0
-						 : arb_usage_busy(&snap, &c->looked, BUSY_LEAST_NS, false);
+		if (snap.t - c->patrol.looked.at > 2 * t->usage.sample_ns * ARB_TICKS_PER_NS)
+			c->patrol.looked.at = 0;
+		busy = arb_admission_idle(&snap)
+			       ? 0
+			       : arb_usage_busy(&snap, &c->patrol.looked, BUSY_LEAST_NS, false);
 		/* As long as a sample would be old. */
-		if (!c->looked.at || snap.t - c->looked.at > t->usage.sample_ns * ARB_TICKS_PER_NS)
-			c->looked = (struct arb_busy){snap.busy, snap.t};
+		if (!c->patrol.looked.at ||
+			snap.t - c->patrol.looked.at > t->usage.sample_ns * ARB_TICKS_PER_NS)
+			c->patrol.looked = (struct arb_busy){snap.busy, snap.t};
 	}
 	return busy;
 }
@@ -152,14 +155,14 @@ static int ask_set(struct arb_task *t)
 	int r = 0;
 
 	arb_lock_take(&c->guard->lock);
-	c->leasing = true;
+	c->admission.leasing = true;
 	if (c->move.admit && !c->running && (r = arb_client_roll(c, 0, &snap, &acct)) == 0) {
-		c->outstanding = 0;
+		c->quota.outstanding = 0;
 		r = (int)arb_turn_admit(c, &snap, t->now_ns);
 		if (r != ARB_REASON_QUOTA && !t->rules.skip)
 			r = 0;
 	}
-	c->leasing = false;
+	c->admission.leasing = false;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -171,7 +174,7 @@ static int enter_set(struct arb_task *t)
 	uint32_t reason;
 	int r;
 
-	r = c->tracked ? ask_set(t) : arb_client_enter_now(c);
+	r = c->admission.tracked ? ask_set(t) : arb_client_enter_now(c);
 	t->queued_inside = r == -EAGAIN;
 	/* Garbage, and somebody is in the directory where it would be repaired: in a moment. */
 	if (r == -EBUSY)
@@ -205,8 +208,8 @@ static int attempt(struct arb_task *t)
 	}
 	c->guard->leases++;
 	/* While it holds the lease its launches wait by this class, where they wait. */
-	if (arb_want_priority(t->me.want) > arb_load32(&c->class_priority)) {
-		arb_store32(&c->class_priority, arb_want_priority(t->me.want));
+	if (arb_want_priority(t->me.want) > arb_load32(&c->admission.class_priority)) {
+		arb_store32(&c->admission.class_priority, arb_want_priority(t->me.want));
 		arb_client_show_priority(c);
 	}
 	if (arb_above_matters(c))
@@ -285,7 +288,8 @@ static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *leas
 	arb_store64(&s->adm_refused, arb_load64(&s->adm_refused) + 1);
 	lease->reason = arb_admission_reason(reason);
 	arb_lock_take(&c->guard->lock);
-	arb_events_repeat(&c->seg, result == GPUARB_SKIP ? &c->skipped : &c->timeouts, &event);
+	arb_events_repeat(
+		&c->seg, result == GPUARB_SKIP ? &c->admission.skipped : &c->admission.timeouts, &event);
 	arb_lock_give(&c->guard->lock);
 	return result;
 }
@@ -413,7 +417,7 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 		lease->birth == c->guard->counted && c->guard->leases) {
 		arb_store32(&arb_client_slot(c)->adm_leases, --c->guard->leases);
 		if (!c->guard->leases) {
-			if (!c->tracked)
+			if (!c->admission.tracked)
 				r = arb_client_leave_now(c);
 			/* The thread that looks after the leases will. */
 			if (r == -EBUSY)
@@ -459,7 +463,7 @@ void arb_admission_cancel(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->adm);
 	/* Where launches wait in the queue of the set, that is none of our business. */
-	if (c->tracked)
+	if (c->admission.tracked)
 		arb_os_wake(&arb_client_slot(c)->wake);
 	else
 		gpuarb_client_cancel(c);

@@ -29,7 +29,7 @@ int gpuarb_client_acquire_for(struct gpuarb_client *client, char *const *program
 	int r;
 
 	/* The program's own work is seen by its preload; the lease itself uses nothing. */
-	client->tracked = true;
+	client->admission.tracked = true;
 	r = arb_admission_acquire(client, request, lease);
 	if (r == GPUARB_OK)
 		name_slot(arb_client_slot(client), program);

@@ -20,7 +20,7 @@ void arb_queue_show(struct gpuarb_client *c)
 	const struct arb_waiter *first = c->guard->waiters;
 	arb_u64 *word = &c->seg.header->adm_waiting[c->me.slot / 64];
 	uint64_t bit = 1ull << (c->me.slot % 64);
-	unsigned priority = c->guard->leases ? arb_load32(&c->class_priority) : 0;
+	unsigned priority = c->guard->leases ? arb_load32(&c->admission.class_priority) : 0;
 
 	arb_store32(&c->guard->says_waits, first != NULL);
 	/* Between two segments no slot is ours: whoever waits on shows itself when it has joined. */
@@ -40,7 +40,7 @@ void arb_queue_show(struct gpuarb_client *c)
 	} else {
 		arb_bit_clear(word, bit);
 	}
-	arb_store32(&c->class_priority, priority);
+	arb_store32(&c->admission.class_priority, priority);
 	arb_client_show_priority(c);
 	arb_store32(&s->flags, (arb_load32(&s->flags) & ~ARB_SLOT_CLASSED) | (first ? ARB_SLOT_CLASSED : 0));
 }
@@ -211,20 +211,20 @@ static void look_at_holders(struct gpuarb_client *c)
 	struct arb_snap snap;
 
 	for (int n = 0; n < 4; n++) {
-		c->patrolled = arb_admission_next(&c->seg, c->seg.header->adm_leased, c->patrolled + 1);
-		if (c->patrolled == ARB_NONE)
+		c->patrol.slot = arb_admission_next(&c->seg, c->seg.header->adm_leased, c->patrol.slot + 1);
+		if (c->patrol.slot == ARB_NONE)
 			break;
-		arb_reclaim_look(&c->seg, c->me.slot, c->patrolled, false, &c->rules);
+		arb_reclaim_look(&c->seg, c->me.slot, c->patrol.slot, false, &c->rules);
 	}
 	/* One that died in the running set keeps the busy clock going, which may be all that is known of the
 	 * pressure. */
 	if (arb_running_read(&c->seg, &snap) < 0)
 		return;
 	for (int n = 0; n < 4; n++) {
-		c->patrolled_set = arb_bits_next(snap.running, snap.words, c->patrolled_set + 1);
-		if (c->patrolled_set == ARB_NONE)
+		c->patrol.set_slot = arb_bits_next(snap.running, snap.words, c->patrol.set_slot + 1);
+		if (c->patrol.set_slot == ARB_NONE)
 			break;
-		arb_reclaim_look(&c->seg, c->me.slot, c->patrolled_set, true, &c->rules);
+		arb_reclaim_look(&c->seg, c->me.slot, c->patrol.set_slot, true, &c->rules);
 	}
 }
 

@@ -63,7 +63,7 @@ int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked, str
 	if (!*client) {
 		r = nknown < ARB_SHARED_GPUS ? gpuarb_client_open(options, client, err) : -EMFILE;
 		if (r == 0) {
-			(*client)->tracked = tracked;
+			(*client)->admission.tracked = tracked;
 			/* It fits: the segment has this name. */
 			strncpy(known[nknown].gpu, gpu, sizeof(known[0].gpu) - 1);
 			known[nknown].client = *client;
@@ -128,7 +128,8 @@ bool arb_shared_due(struct gpuarb_client *c, uint64_t *next_ns)
 	*next_ns = IDLE_NS;
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
-		due = arb_sampler_due(&c->sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), next_ns);
+		due = arb_sampler_due(
+			&c->admission.sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), next_ns);
 	arb_lock_give(&c->guard->lock);
 	return due;
 }
@@ -139,8 +140,8 @@ bool arb_shared_put(struct gpuarb_client *c, int hundredths)
 
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
-		done = arb_sampler_put(
-			&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, hundredths, arb_os_now_ns());
+		done = arb_sampler_put(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
+			hundredths, arb_os_now_ns());
 	arb_lock_give(&c->guard->lock);
 	return done;
 }
@@ -149,7 +150,7 @@ bool arb_shared_put(struct gpuarb_client *c, int hundredths)
 static void move_on(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
-	arb_sampler_stop(&c->sampler);
+	arb_sampler_stop(&c->admission.sampler);
 	arb_lock_give(&c->guard->lock);
 	gpuarb_client_rejoin(c, false, NULL);
 }
@@ -160,7 +161,7 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 	int r;
 
 	*next_ns = IDLE_NS;
-	if (c->tracked || arb_word_load(&parted))
+	if (c->admission.tracked || arb_word_load(&parted))
 		return;
 	/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
 	r = gpuarb_client_tick(c);
@@ -193,7 +194,7 @@ void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
 
 	/* The preload's own thread watches for its clients; and who is about to end is not watched any more. */
 	for (uint32_t i = 0; i < all && !arb_word_load(&parted); i++)
-		if (!known[i].client->tracked)
+		if (!known[i].client->admission.tracked)
 			clients[n++] = known[i].client;
 	arb_lock_take(&c->guard->adm);
 	word = &c->seg.header->adm_wake;

@@ -26,7 +26,7 @@ static bool in_request(struct gpuarb_client *c)
 	struct arb_snap snap;
 	uint64_t used;
 
-	if (!c->request_ppm || arb_running_read(&c->seg, &snap) < 0 ||
+	if (!c->quota.request_ppm || arb_running_read(&c->seg, &snap) < 0 ||
 		arb_account_read(&c->seg, c->account, &acct) < 0)
 		return false;
 	arb_running_advance(&snap, arb_os_now_ns() * ARB_TICKS_PER_NS, c->rules.win_ms);
@@ -34,7 +34,7 @@ static bool in_request(struct gpuarb_client *c)
 	if (acct.window < snap.win_number)
 		return true;
 	used = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false) - acct.start;
-	return used < arb_policy_grant(c->request_ppm, snap.win_ticks);
+	return used < arb_policy_grant(c->quota.request_ppm, snap.win_ticks);
 }
 
 uint32_t arb_above_level(struct gpuarb_client *c)
@@ -78,7 +78,7 @@ bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, ui
 	if (!level || level & ARB_LEVEL_IN_REQUEST)
 		return false;
 	/* Classes decide about leases. Of one without the preload they are all that is known. */
-	if (c->leasing || (!c->tracked && arb_load32(&c->guard->says_holds)))
+	if (c->admission.leasing || (!c->admission.tracked && arb_load32(&c->guard->says_holds)))
 		return false;
 	if (snap->top > level)
 		for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;

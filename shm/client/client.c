@@ -59,12 +59,12 @@ static void show_share(struct gpuarb_client *c, const struct arb_asked *force)
 
 	if (force->request_pct || force->weight != ARB_SHARE_WEIGHT)
 		arb_client_ranks(c);
-	c->request_ppm = force->request_pct * (ARB_PPM / 100);
-	c->share_weight = force->weight;
-	if (!arb_above_matters(c) || (arb_load32(&acct->request_ppm) == c->request_ppm &&
+	c->quota.request_ppm = force->request_pct * (ARB_PPM / 100);
+	c->quota.weight = force->weight;
+	if (!arb_above_matters(c) || (arb_load32(&acct->request_ppm) == c->quota.request_ppm &&
 					     arb_load32(&acct->weight) == force->weight))
 		return;
-	arb_store32(&acct->request_ppm, c->request_ppm);
+	arb_store32(&acct->request_ppm, c->quota.request_ppm);
 	arb_store32(&acct->weight, force->weight);
 	arb_add32_full(&c->seg.header->epoch, 1);
 }
@@ -73,29 +73,30 @@ static void show_share(struct gpuarb_client *c, const struct arb_asked *force)
 static void read_limits(struct gpuarb_client *c)
 {
 	struct arb_account *acct = &c->seg.accounts[c->account];
-	uint32_t old = c->terms.limit_ppm, shown = arb_load32(&acct->limit_ppm);
+	uint32_t old = c->quota.terms.limit_ppm, shown = arb_load32(&acct->limit_ppm);
 	uint64_t shown_mem = arb_load64(&acct->mem_limit);
 	struct gpuarb_config_limit set = {.set = 0};
 	struct arb_asked force = arb_account_asked(&c->seg, c->account);
 
 	if (c->have_control)
-		arb_settings_limit(c->control.control, c->name, &set);
+		arb_settings_limit(c->control.control, c->opened.name, &set);
 	arb_asked_settle(&force, &set);
-	c->terms.limit_ppm = force.ppm;
-	c->mem_limit = force.mem;
-	arb_store32(&c->base_priority, set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->priority);
+	c->quota.terms.limit_ppm = force.ppm;
+	c->mem.limit = force.mem;
+	arb_store32(&c->admission.base_priority,
+		set.set & ARB_LIMIT_PRIORITY ? (uint32_t)set.priority : c->asked.priority);
 	arb_client_show_priority(c);
-	arb_store32(&acct->limit_ppm, c->terms.limit_ppm);
-	arb_store64(&acct->mem_limit, c->mem_limit);
+	arb_store32(&acct->limit_ppm, c->quota.terms.limit_ppm);
+	arb_store64(&acct->mem_limit, c->mem.limit);
 	show_share(c, &force);
 	/* The first member that finds a change says so, for all of them. */
-	if (shown && shown != c->terms.limit_ppm && (old || has_members(c)))
-		arb_events_write(
-			&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, shown, c->terms.limit_ppm);
-	if (shown_mem != c->mem_limit && (old || has_members(c)))
+	if (shown && shown != c->quota.terms.limit_ppm && (old || has_members(c)))
+		arb_events_write(&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, shown,
+			c->quota.terms.limit_ppm);
+	if (shown_mem != c->mem.limit && (old || has_members(c)))
 		arb_events_write(&c->seg, ARB_EVENT_MEM_LIMIT_CHANGED, c->me.slot, c->account, shown_mem,
-			c->mem_limit);
-	if (old && old != c->terms.limit_ppm)
+			c->mem.limit);
+	if (old && old != c->quota.terms.limit_ppm)
 		arb_add32_full(&c->seg.header->epoch, 1);
 }
 
@@ -107,8 +108,8 @@ void arb_client_follow_account(struct gpuarb_client *c)
 {
 	const struct arb_account *acct = &c->seg.accounts[c->account];
 
-	if (__builtin_expect(arb_load32(&acct->limit_ppm) != c->terms.limit_ppm ||
-				     arb_load64(&acct->mem_limit) != c->mem_limit,
+	if (__builtin_expect(arb_load32(&acct->limit_ppm) != c->quota.terms.limit_ppm ||
+				     arb_load64(&acct->mem_limit) != c->mem.limit,
 		    0))
 		read_limits(c);
 }
@@ -120,12 +121,12 @@ static void read_settings(struct gpuarb_client *c)
 
 		if (arb_settings_read(c->control.control, value, &c->control_epoch) == 0)
 			arb_settings_rules(value, &c->rules);
-		arb_settings_classes(c->control.control, c->classes);
+		arb_settings_classes(c->control.control, c->admission.classes);
 	}
 	arb_admission_settle_classes(c);
 	arb_client_know_memory(c);
-	c->terms.carryover_pct = c->rules.carryover_pct;
-	c->terms.wall = c->rules.wall;
+	c->quota.terms.carryover_pct = c->rules.carryover_pct;
+	c->quota.terms.wall = c->rules.wall;
 	c->move.win_ms = c->rules.win_ms;
 	c->move.reserve_ns = c->rules.reserve_ns;
 	c->move.argument = c;
@@ -172,16 +173,17 @@ int arb_client_roll(
 				? arb_account_sum(&c->seg, snap->win_number, ARB_NONE)
 				: 0);
 		c->policy = arb_policy_in_force(c->rules.policy, c->rules.alternation,
-			arb_alternates(&c->seg, move->now / ARB_TICKS_PER_NS), c->quota_sum);
-		c->turns = arb_policy_takes_turns(c->policy, c->quota_sum);
-		c->move.choose = c->turns ? arb_turn_choose : NULL;
+			arb_alternates(&c->seg, move->now / ARB_TICKS_PER_NS), c->quota.sum);
+		c->turn.taken = arb_policy_takes_turns(c->policy, c->quota.sum);
+		c->move.choose = c->turn.taken ? arb_turn_choose : NULL;
 		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
-		c->move.lends = c->shares && !c->turns;
+		c->move.lends = c->quota.shares && !c->turn.taken;
 		/* Nobody to ask where there is no limit, there are no turns, and nobody is above another. */
-		c->move.admit = c->turns || c->terms.limit_ppm < ARB_PPM || c->guest || arb_above_matters(c)
+		c->move.admit = c->turn.taken || c->quota.terms.limit_ppm < ARB_PPM || c->standing.guest ||
+						arb_above_matters(c)
 					? arb_turn_admit
 					: NULL;
-		r = arb_account_roll(&c->me, c->account, snap, &c->terms, move->now, acct);
+		r = arb_account_roll(&c->me, c->account, snap, &c->quota.terms, move->now, acct);
 		if (r == -EBADMSG) {
 			struct arb_lock directory;
 
@@ -198,9 +200,9 @@ int arb_client_roll(
 		if (r < 0)
 			return r;
 		if (acct->window == snap->win_number) {
-			if (c->window != snap->win_number)
+			if (c->quota.window != snap->win_number)
 				arb_check_debug(&c->seg);
-			c->window = snap->win_number;
+			c->quota.window = snap->win_number;
 			return 0;
 		}
 		/* Another member is ahead of us: look again. */
@@ -212,10 +214,10 @@ int arb_client_roll(
 static int ask_limits(struct gpuarb_client *c)
 {
 	/* What a guest asks for binds itself alone: the segment does not know of it. */
-	if (c->guest)
+	if (c->standing.guest)
 		return arb_client_promise(c, 0, 0);
-	arb_store32(&arb_client_slot(c)->asked_ppm, c->core_pct * (ARB_PPM / 100));
-	return arb_client_promise(c, c->mem_bytes, c->request_pct);
+	arb_store32(&arb_client_slot(c)->asked_ppm, c->asked.core_pct * (ARB_PPM / 100));
+	return arb_client_promise(c, c->asked.mem_bytes, c->asked.request_pct);
 }
 
 int arb_client_join(struct gpuarb_client *c)
@@ -229,12 +231,12 @@ int arb_client_join(struct gpuarb_client *c)
 
 	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
 	c->lock_page = NULL;
-	c->sampler.page = NULL;
-	arb_store32(&c->class_priority, 0);
-	c->active_window = 0;
-	c->mem_held = 0;
-	c->passing = c->settled = 0;
-	c->denied.code = 0;
+	c->admission.sampler.page = NULL;
+	arb_store32(&c->admission.class_priority, 0);
+	c->quota.active_window = 0;
+	c->mem.held = 0;
+	c->mem.passing = c->mem.settled = 0;
+	c->standing.denied.code = 0;
 	/* Looked at first: where another process holds the directory, the caller comes again soon, without the rest. */
 	if (!c->seg.stranded) {
 		r = arb_slot_directory(&c->seg, &directory);
@@ -257,13 +259,13 @@ int arb_client_join(struct gpuarb_client *c)
 	}
 	if (r == 0) {
 		arb_os_identify(&id);
-		if (c->own_account)
+		if (c->opened.own_account)
 			arb_client_own_name(c, &id);
-		arb_slot_fill(&c->seg, c->me.slot, &id, c->priority);
+		arb_slot_fill(&c->seg, c->me.slot, &id, c->asked.priority);
 		r = arb_client_attach(c, &id);
 	}
 	if (r == 0) {
-		c->terms.limit_ppm = 0;
+		c->quota.terms.limit_ppm = 0;
 		arb_client_members(c);
 		r = ask_limits(c);
 	}
@@ -278,18 +280,19 @@ int arb_client_join(struct gpuarb_client *c)
 		return r;
 	}
 	if (c->guard->carried && arb_account_mem(&c->me, c->account, (int64_t)c->guard->carried, 0) == 0)
-		c->mem_held = c->guard->carried;
+		c->mem.held = c->guard->carried;
 	c->guard->carried = 0;
 	arb_slot_show(&c->seg, c->me.slot);
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
-	c->kept = false;
-	c->scrubbed = ARB_NONE;
-	c->throttled_since = c->waiting_since = 0;
-	c->turn_from = 0;
-	c->turn_noted = false;
-	c->mem_refused = c->mem_driver = c->skipped = c->timeouts = (struct arb_repeat){0};
-	if (c->unbiased)
+	c->turn.kept = false;
+	c->patrol.scrubbed = ARB_NONE;
+	c->wait.throttled_since = c->wait.since = 0;
+	c->turn.from = 0;
+	c->turn.noted = false;
+	c->mem.refused = c->mem.by_driver = c->admission.skipped = c->admission.timeouts =
+		(struct arb_repeat){0};
+	if (c->opened.unbiased)
 		arb_store32(&c->guard->lock.revoked, 1);
 	else
 		arb_lock_bias(&c->guard->lock);
@@ -303,10 +306,10 @@ int arb_client_join(struct gpuarb_client *c)
 
 void arb_client_note_rest(struct gpuarb_client *c, bool now)
 {
-	arb_events_rest(&c->seg, &c->mem_refused, now);
-	arb_events_rest(&c->seg, &c->mem_driver, now);
-	arb_events_rest(&c->seg, &c->skipped, now);
-	arb_events_rest(&c->seg, &c->timeouts, now);
+	arb_events_rest(&c->seg, &c->mem.refused, now);
+	arb_events_rest(&c->seg, &c->mem.by_driver, now);
+	arb_events_rest(&c->seg, &c->admission.skipped, now);
+	arb_events_rest(&c->seg, &c->admission.timeouts, now);
 }
 
 int arb_client_refresh(struct gpuarb_client *c)
@@ -347,19 +350,19 @@ int gpuarb_client_set_limits(
 	if (core_pct > 100 || priority > 100)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
-	before = c->mem_bytes;
+	before = c->asked.mem_bytes;
 	if (core_pct)
-		c->core_pct = core_pct;
+		c->asked.core_pct = core_pct;
 	if (mem_bytes)
-		c->mem_bytes = mem_bytes == GPUARB_MEM_UNLIMITED ? 0 : mem_bytes;
+		c->asked.mem_bytes = mem_bytes == GPUARB_MEM_UNLIMITED ? 0 : mem_bytes;
 	if (priority)
-		c->priority = priority;
+		c->asked.priority = priority;
 	do
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	/* What it had been promised stays. */
 	if (r == -EDQUOT || r == -EBUSY)
-		c->mem_bytes = before;
+		c->asked.mem_bytes = before;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -373,16 +376,16 @@ int gpuarb_client_set_share(struct gpuarb_client *c, unsigned request_pct, unsig
 	if (request_pct > 100 || weight > ARB_SHARE_WEIGHT_MOST)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
-	before = c->request_pct;
-	c->request_pct = request_pct;
+	before = c->asked.request_pct;
+	c->asked.request_pct = request_pct;
 	if (weight)
-		c->weight = weight;
+		c->asked.weight = weight;
 	do
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
 	/* What it had been promised stays. */
 	if (r == -EDQUOT || r == -EBUSY)
-		c->request_pct = before;
+		c->asked.request_pct = before;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -422,7 +425,7 @@ static void tell_levels(struct gpuarb_client *c, const struct arb_snap *snap, ui
 
 	status->gated = true;
 	status->in_request = c->move.level & ARB_LEVEL_IN_REQUEST;
-	status->below = !c->turns && arb_above_me(c, snap, now_ns);
+	status->below = !c->turn.taken && arb_above_me(c, snap, now_ns);
 	seen = arb_above_present(c, now_ns);
 	status->above_present = seen.priority;
 	status->request_present = seen.request;
@@ -473,15 +476,15 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
 		status->others = arb_bits_count(snap.running, snap.words) - status->running;
 		/* Where memory decides, only while somebody waits for it. */
-		status->turns = c->turns && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
+		status->turns = c->turn.taken && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
 		status->turn_left_ns = arb_turn_left_ns(c, &snap, now);
 		status->look_ns = c->rules.look_ns;
 		status->tail_pct = c->rules.tail_pct;
 		status->reason = status->running ? ARB_REASON_NONE : arb_load32(&s->reason);
-		status->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
+		status->core_pct = c->quota.terms.limit_ppm / (ARB_PPM / 100);
 		status->quota_ppm = acct.quota_ppm;
-		status->shares = c->shares;
-		status->request_pct = c->request_ppm / (ARB_PPM / 100);
+		status->shares = c->quota.shares;
+		status->request_pct = c->quota.request_ppm / (ARB_PPM / 100);
 		if (__builtin_expect(arb_above_matters(c), 0))
 			tell_levels(c, &snap, now, status);
 		status->window_ns = snap.win_ticks / ARB_TICKS_PER_NS;
@@ -492,12 +495,11 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 		else
 			status->debt_ns = (usage - acct.cap) / ARB_TICKS_PER_NS;
 		status->total_ns = usage / ARB_TICKS_PER_NS;
-		status->throttled_ns =
-			arb_load64(&s->throttled_ns) + (c->throttled_since ? now - c->throttled_since : 0);
-		status->waited_ns =
-			arb_load64(&s->waited_ns) + (c->waiting_since ? now - c->waiting_since : 0);
+		status->throttled_ns = arb_load64(&s->throttled_ns) +
+				       (c->wait.throttled_since ? now - c->wait.throttled_since : 0);
+		status->waited_ns = arb_load64(&s->waited_ns) + (c->wait.since ? now - c->wait.since : 0);
 		status->mem_used = acct.mem_used;
-		status->mem_limit = c->mem_limit;
+		status->mem_limit = c->mem.limit;
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;
@@ -534,8 +536,8 @@ static void set_flag(struct gpuarb_client *c, uint32_t flag, bool on)
 void gpuarb_client_outlasts(struct gpuarb_client *c, bool outlasts)
 {
 	arb_lock_take(&c->guard->lock);
-	if (arb_load32(&c->guard->joined) && c->outlasts != outlasts) {
-		c->outlasts = outlasts;
+	if (arb_load32(&c->guard->joined) && c->turn.outlasts != outlasts) {
+		c->turn.outlasts = outlasts;
 		set_flag(c, ARB_SLOT_OUTLASTS, outlasts);
 	}
 	arb_lock_give(&c->guard->lock);

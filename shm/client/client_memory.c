@@ -24,7 +24,7 @@ int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
 	if (!bytes || bytes > ARB_PHYSICAL_MOST)
 		return -EINVAL;
 	arb_lock_take(&c->guard->lock);
-	c->physical = bytes;
+	c->mem.physical = bytes;
 	do {
 		r = arb_client_ensure(c);
 		if (r == 0)
@@ -41,17 +41,17 @@ void arb_client_know_memory(struct gpuarb_client *c)
 	struct arb_memory_rules *m = &c->rules.memory;
 	arb_u64 *hint = &c->seg.header->mem_physical;
 
-	if (c->physical && arb_load64(hint) != c->physical)
-		arb_store64(hint, c->physical);
+	if (c->mem.physical && arb_load64(hint) != c->mem.physical)
+		arb_store64(hint, c->mem.physical);
 	if (!m->physical)
-		m->physical = c->physical ? c->physical : arb_load64(hint);
+		m->physical = c->mem.physical ? c->mem.physical : arb_load64(hint);
 	if (m->physical > ARB_PHYSICAL_MOST)
 		m->physical = 0;
-	c->mem_most = arb_memory_most(m);
-	if (c->guest && c->mem_bytes && (!c->mem_most || c->mem_bytes < c->mem_most))
-		c->mem_most = c->mem_bytes;
-	arb_store32(&c->oversubscribes, m->oversubscribe);
-	arb_store32(&c->memory_turns, c->rules.policy == ARB_POLICY_MEMORY);
+	c->mem.most = arb_memory_most(m);
+	if (c->standing.guest && c->asked.mem_bytes && (!c->mem.most || c->asked.mem_bytes < c->mem.most))
+		c->mem.most = c->asked.mem_bytes;
+	arb_store32(&c->mem.oversubscribes, m->oversubscribe);
+	arb_store32(&c->mem.turns, c->rules.policy == ARB_POLICY_MEMORY);
 }
 
 void arb_client_memory_freed(struct gpuarb_client *c)
@@ -69,14 +69,14 @@ void arb_client_memory_freed(struct gpuarb_client *c)
 
 bool gpuarb_client_used_due(const struct gpuarb_client *c)
 {
-	return arb_load32(&c->memory_turns) && arb_os_now_ns() - arb_load64(&c->used_ns) >= USED_EVERY_NS;
+	return arb_load32(&c->mem.turns) && arb_os_now_ns() - arb_load64(&c->mem.used_ns) >= USED_EVERY_NS;
 }
 
 void gpuarb_client_set_used(struct gpuarb_client *c, uint64_t bytes)
 {
 	uint64_t now = arb_os_now_ns();
 
-	arb_store64(&c->used_ns, now);
+	arb_store64(&c->mem.used_ns, now);
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
 		arb_foreign_bound(&c->seg, bytes, c->rules.memory.per_client, now);
@@ -100,15 +100,15 @@ bool gpuarb_client_turn_began(struct gpuarb_client *c)
 	bool fresh;
 
 	arb_lock_take(&c->guard->lock);
-	fresh = c->turn_fresh;
-	c->turn_fresh = false;
+	fresh = c->turn.fresh;
+	c->turn.fresh = false;
 	arb_lock_give(&c->guard->lock);
 	return fresh;
 }
 
 bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 {
-	return arb_load32(&c->oversubscribes);
+	return arb_load32(&c->mem.oversubscribes);
 }
 
 /* What the dead held stays counted until somebody cares: that is whoever is refused because of it. False:
@@ -129,8 +129,9 @@ static bool reclaim_members(struct gpuarb_client *c)
 /* The lock is held. Absolute: whatever garbage was there is gone. */
 static void say_passing(struct gpuarb_client *c, int calls)
 {
-	c->passing += (uint32_t)calls;
-	arb_store64_release(&arb_client_slot(c)->mem_passing, (uint64_t)c->settled << 32 | c->passing);
+	c->mem.passing += (uint32_t)calls;
+	arb_store64_release(
+		&arb_client_slot(c)->mem_passing, (uint64_t)c->mem.settled << 32 | c->mem.passing);
 }
 
 /* Calls of other members: whether any is under way, and how many have settled so far. */
@@ -178,17 +179,17 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t li
  */
 static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone, bool *dead)
 {
-	bool own = c->passing > 0;
+	bool own = c->mem.passing > 0;
 	/* 0 is no quota. */
-	uint64_t limit = c->mem_limit ? c->mem_limit + gone : 0;
+	uint64_t limit = c->mem.limit ? c->mem.limit + gone : 0;
 	struct others before, after;
 	int r;
 
 	*dead = false;
-	c->refusal = ARB_REFUSAL_SINGLE;
-	if (c->mem_most && (c->mem_held >= c->mem_most || bytes > c->mem_most - c->mem_held))
-		return own && bytes <= c->mem_most ? -EAGAIN : -ENOMEM;
-	c->refusal = ARB_REFUSAL_QUOTA;
+	c->mem.refusal = ARB_REFUSAL_SINGLE;
+	if (c->mem.most && (c->mem.held >= c->mem.most || bytes > c->mem.most - c->mem.held))
+		return own && bytes <= c->mem.most ? -EAGAIN : -ENOMEM;
+	c->mem.refusal = ARB_REFUSAL_QUOTA;
 	r = count(c, bytes, most, limit);
 	if (r == -ENOMEM) {
 		*dead = !reclaim_members(c);
@@ -204,7 +205,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 			r = -EBUSY;
 	}
 	if (r == 0)
-		c->mem_held += bytes;
+		c->mem.held += bytes;
 	return r;
 }
 
@@ -216,7 +217,7 @@ int gpuarb_client_mem_try_beside(struct gpuarb_client *c, uint64_t bytes, bool m
 
 	if (bytes > INT64_MAX) {
 		arb_lock_take(&c->guard->lock);
-		c->refusal = ARB_REFUSAL_SIZE;
+		c->mem.refusal = ARB_REFUSAL_SIZE;
 		arb_lock_give(&c->guard->lock);
 		return -ENOMEM;
 	}
@@ -251,7 +252,7 @@ unsigned gpuarb_client_members(struct gpuarb_client *c, struct gpuarb_member *li
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined) && arb_account_read(&c->seg, c->account, &acct) == 0) {
 		here = arb_load64(&arb_client_slot(c)->pid_ns);
-		left = acct.mem_used > c->mem_held ? acct.mem_used - c->mem_held : 0;
+		left = acct.mem_used > c->mem.held ? acct.mem_used - c->mem.held : 0;
 		for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0);
 			n < most && i != ARB_NONE && i < c->seg.nslots;
 			i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
@@ -275,8 +276,8 @@ void gpuarb_client_mem_settled(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
 	/* It may have begun before this process joined again. */
-	if (arb_load32(&c->guard->joined) && c->passing) {
-		c->settled++;
+	if (arb_load32(&c->guard->joined) && c->mem.passing) {
+		c->mem.settled++;
 		say_passing(c, -1);
 		arb_account_mem(&c->me, c->account, 0, 0);
 	}
@@ -295,7 +296,7 @@ int gpuarb_client_mem_reserve(struct gpuarb_client *c, uint64_t bytes)
 
 int gpuarb_client_mem_release(struct gpuarb_client *c, uint64_t bytes)
 {
-	uint64_t *held = &c->mem_held;
+	uint64_t *held = &c->mem.held;
 	int r = 0;
 
 	if (bytes > INT64_MAX)
@@ -331,7 +332,7 @@ int gpuarb_client_mem_read(struct gpuarb_client *c, uint64_t *used, uint64_t *li
 	}
 	if (r >= 0) {
 		*used = acct.mem_used;
-		*limit = c->mem_limit;
+		*limit = c->mem.limit;
 	}
 	arb_lock_give(&c->guard->lock);
 	return r < 0 ? r : 0;
@@ -368,10 +369,10 @@ int gpuarb_client_memory(struct gpuarb_client *c, struct gpuarb_client_memory *m
 	if (r < 0)
 		return r;
 	arb_lock_take(&c->guard->lock);
-	most = c->mem_most;
+	most = c->mem.most;
 	*memory = (struct gpuarb_client_memory){.used = used,
 		.quota = quota,
-		.mine = c->mem_held,
+		.mine = c->mem.held,
 		.physical = c->rules.memory.physical,
 		.context = c->rules.memory.context,
 		.context_measured = c->rules.memory.context_measured && !c->rules.memory.oversubscribe,

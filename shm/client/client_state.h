@@ -46,53 +46,53 @@ struct arb_guard {
 
 struct arb_follow;
 
-struct gpuarb_client {
-	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
-	struct arb_guard *guard;
-	struct arb_actor me;
-	uint32_t account;
-	uint32_t epoch;
-	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
-	uint64_t control_epoch;
-	uint64_t window;        /* that the account has been rolled to, as far as we know */
+/* What its account may use, as far as this client knows. */
+struct arb_client_quota {
+	uint64_t window;        /* that the account has been rolled to */
 	uint64_t active_window; /* in which the account was marked active last */
-	struct arb_move move;   /* the next transition's, mostly the same every time */
-	bool have_control;
-	bool running;
-	enum arb_policy policy; /* in force: that of the rules, or turns where the GPU alternates */
-	bool turns;
-	bool outlasts; /* its work outlasts its turn: ARB_SLOT_OUTLASTS */
-	arb_u32 cancels;
 	struct arb_terms terms;
-	uint64_t quota_sum;
-	bool shares;                        /* the quota is one by requests and weights */
-	uint32_t request_ppm, share_weight; /* of the account, in force */
+	uint64_t sum; /* of the limits of all active accounts, ppm */
 	uint64_t outstanding;
-	uint64_t throttled_since;
-	uint64_t waiting_since;
-	uint64_t wait_from;  /* the same through several waits, one right behind the other; ns */
-	uint64_t wait_left;  /* when the last of them was given up */
-	bool turn_fresh;     /* a turn at the GPU's memory has begun, and nobody has asked yet */
-	uint64_t turn_began; /* ticks; when the set was entered */
-	uint64_t turn_from;  /* ns; when its turn at the GPU's memory began; 0: it has none */
-	bool turn_noted;     /* there is an event of that, and none of its end yet */
-	uint64_t checked_ns;
-	bool kept;          /* it has left, and its place was kept */
+	uint32_t request_ppm, weight; /* of the account, in force */
+	bool shares;                  /* the quota is one by requests and weights */
+};
+
+/* Its turn at the GPU, where the policy gives turns, and at the GPU's memory. */
+struct arb_client_turn {
+	bool taken;         /* clients take turns: the policy in force says so */
+	bool outlasts;      /* its work outlasts its turn: ARB_SLOT_OUTLASTS */
+	bool fresh;         /* a turn at the GPU's memory has begun, and nobody has asked yet */
+	bool noted;         /* there is an event of that turn, and none of its end yet */
+	bool kept;          /* the client has left, and its place was kept */
 	uint64_t kept_busy; /* the busy clock then */
-	uint32_t scrubbed;  /* the slot that was looked at last; ARB_NONE: begin again */
-	uint64_t mem_limit;
-	uint64_t mem_held;         /* counted for this process, by its own books */
-	uint32_t passing, settled; /* its calls that may need less than they reserved, by its own books */
-	enum arb_refusal refusal;  /* of the last reservation that was refused */
-	struct arb_repeat mem_refused, mem_driver; /* events that a program can repeat at will; under lock */
-	uint64_t mem_most; /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
+	uint64_t began;     /* ticks; when the set was entered */
+	uint64_t from;      /* ns; when its turn at the GPU's memory began; 0: it has none */
+};
+
+/* Waiting for quota or for a place; times in ns. */
+struct arb_client_wait {
+	arb_u32 cancels;
+	uint64_t throttled_since;
+	uint64_t since;
+	uint64_t from; /* `since` of the first of several waits, one right behind the other */
+	uint64_t left; /* when the last of them was given up */
+};
+
+struct arb_client_memory {
+	uint64_t limit;
+	uint64_t held;                        /* counted for this process, by its own books */
+	uint32_t passing, settled;            /* its calls that may need less than they reserved */
+	enum arb_refusal refusal;             /* of the last reservation that was refused */
+	struct arb_repeat refused, by_driver; /* events that a program can repeat at will; under lock */
+	uint64_t most;     /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
-	arb_u32 memory_turns;   /* the same: the policy is memory */
+	arb_u32 turns;          /* the policy is memory, for those who ask without the lock */
 	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
-	struct arb_rules rules;
+};
 
-	/* Admission; the last three under guard->adm. */
+/* Leases; what is not under guard->lock is under guard->adm or read without a lock. */
+struct arb_client_admission {
 	struct gpuarb_class_rules classes[ARB_CLASSES];
 	unsigned highest; /* priority that no class is above */
 	struct arb_sampler sampler;
@@ -101,37 +101,75 @@ struct gpuarb_client {
 	arb_u32 class_priority; /* of whoever waits or holds a lease; 0: nobody */
 	arb_u32 base_priority;  /* the account's */
 	struct arb_repeat skipped, timeouts; /* under guard->lock */
+};
+
+/* Looking after the segment and its other clients. */
+struct arb_client_patrol {
+	uint64_t checked_ns;
+	uint32_t scrubbed; /* the slot that was scrubbed last; ARB_NONE: begin again */
 	struct arb_busy looked;
 	uint64_t kicked_ns;
-	uint32_t patrolled, patrolled_set; /* slots looked at last; ARB_NONE: from the first on */
+	uint32_t slot,
+		set_slot; /* looked at last, of all slots and of the set's; ARB_NONE: from the first on */
+};
 
-	/* An account that is somebody else's. */
+/* An account that is somebody else's, and what was refused. */
+struct arb_client_standing {
 	bool guest;                      /* it is one there: its limits are its own */
-	uint64_t own_window, own_cap;    /* of a guest: the window, and how far its usage may go in it */
-	bool closed;                     /* on_error, as it was opened */
+	uint64_t window, cap;            /* of a guest: the window, and how far its usage may go in it */
 	struct gpuarb_error turned_away; /* code 0: it was not */
-	struct gpuarb_error
-		denied; /* why its quota could not be promised, after -EDQUOT; or that its owner has
-					  * slots enough, after -EUSERS */
+	/* Why its quota could not be promised, after -EDQUOT; or how many slots its owner has, after -EUSERS. */
+	struct gpuarb_error denied;
+};
 
-	unsigned core_pct; /* what this client asks for; 0: nothing */
+/* What this client asks for; 0: nothing. */
+struct arb_client_asked {
+	unsigned core_pct, request_pct, weight, priority;
 	uint64_t mem_bytes;
-	unsigned priority;
-	unsigned request_pct, weight; /* the same; 0: nothing */
-	struct arb_follow *follow;    /* NULL: there is no limits file */
+};
+
+/* As it was opened, should it have to open again. */
+struct arb_client_opened {
+	bool closed;               /* on_error */
+	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
 	bool by_container; /* its name is that of the container */
 	bool unbiased;
-	bool ignore_env; /* as it was opened, should it have to open again */
+	bool ignore_env;
 	char *conf;
 	char name[ARB_NAME_BYTES];
+	char gpu[ARB_UUID_BYTES];
+	char dir[PATH_MAX];
+};
+
+struct gpuarb_client {
+	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
+	struct arb_guard *guard;
+	struct arb_actor me;
+	uint32_t account;
+	uint32_t epoch;
+	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
+	uint64_t control_epoch;
+	struct arb_move move; /* the next transition's, mostly the same every time */
+	bool have_control;
+	bool running;
+	enum arb_policy policy; /* in force: that of the rules, or turns where the GPU alternates */
+	struct arb_client_quota quota;
+	struct arb_client_turn turn;
+	struct arb_client_wait wait;
+	struct arb_client_patrol patrol;
+	struct arb_client_memory mem;
+	struct arb_rules rules;
+
+	struct arb_client_admission admission;
+	struct arb_client_standing standing;
+	struct arb_client_asked asked;
+	struct arb_client_opened opened;
 
 	void *lock_page; /* as long as it is mapped, the slot is ours */
 	int *lock_fd;    /* where the descriptor is wanted too; NULL: it is not */
 	struct arb_segment seg;
 	struct arb_control_map control;
-	char gpu[ARB_UUID_BYTES];
-	char dir[PATH_MAX];
 };
 
 /*
@@ -202,7 +240,7 @@ void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns);
 
 static inline void arb_client_follow(struct gpuarb_client *c)
 {
-	if (__builtin_expect(c->follow != NULL, 0))
+	if (__builtin_expect(c->opened.follow != NULL, 0))
 		arb_client_follow_look(c, arb_os_now_ns());
 }
 
@@ -264,8 +302,8 @@ static inline void arb_client_ranks(struct gpuarb_client *c)
 /* A task's class stands above the account's priority. */
 static inline void arb_client_show_priority(struct gpuarb_client *c)
 {
-	uint32_t of_class = arb_load32(&c->class_priority);
-	uint32_t priority = of_class ? of_class : arb_load32(&c->base_priority);
+	uint32_t of_class = arb_load32(&c->admission.class_priority);
+	uint32_t priority = of_class ? of_class : arb_load32(&c->admission.base_priority);
 
 	arb_store32(&arb_client_slot(c)->priority, priority);
 	if (priority != ARB_PRIORITY)
@@ -282,7 +320,7 @@ static inline struct arb_move *arb_client_move(struct gpuarb_client *c, uint64_t
 		at_ns = now;
 	c->move.now = now * ARB_TICKS_PER_NS;
 	c->move.at = at_ns * ARB_TICKS_PER_NS;
-	c->move.window = c->window;
+	c->move.window = c->quota.window;
 	return &c->move;
 }
 

@@ -88,17 +88,17 @@ int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpu
 			err, -ENAMETOOLONG, "limits file '%.60s...': %s", path, strerror(ENAMETOOLONG));
 	}
 	snprintf(f->file.path, sizeof(f->file.path), "%s", path);
-	f->core_pct = c->core_pct;
-	f->mem_bytes = c->mem_bytes;
-	f->most = !c->ignore_env && arb_granted();
-	f->request_pct = c->request_pct;
-	f->weight = c->weight;
-	c->follow = f;
+	f->core_pct = c->asked.core_pct;
+	f->mem_bytes = c->asked.mem_bytes;
+	f->most = !c->opened.ignore_env && arb_granted();
+	f->request_pct = c->asked.request_pct;
+	f->weight = c->asked.weight;
+	c->opened.follow = f;
 	look(f);
-	c->core_pct = core_of(f);
-	c->mem_bytes = mem_of(f);
-	c->request_pct = request_of(f);
-	c->weight = weight_of(f);
+	c->asked.core_pct = core_of(f);
+	c->asked.mem_bytes = mem_of(f);
+	c->asked.request_pct = request_of(f);
+	c->asked.weight = weight_of(f);
 	arb_store64(&f->next_ns, arb_os_now_ns() + LOOK_NS);
 	return 0;
 }
@@ -106,18 +106,19 @@ int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpu
 /* What is no longer asked for is taken back; where nothing ever was, other members of the account decide. */
 static int apply(struct gpuarb_client *c)
 {
-	unsigned core = core_of(c->follow);
-	uint64_t mem = mem_of(c->follow);
-	unsigned request = request_of(c->follow), weight = weight_of(c->follow);
+	unsigned core = core_of(c->opened.follow);
+	uint64_t mem = mem_of(c->opened.follow);
+	unsigned request = request_of(c->opened.follow), weight = weight_of(c->opened.follow);
 	bool share;
 	int r = 0, shared = 0;
 
 	arb_lock_take(&c->guard->lock);
-	share = request != c->request_pct ||
-		(weight ? weight : ARB_SHARE_WEIGHT) != (c->weight ? c->weight : ARB_SHARE_WEIGHT);
-	if (!core && c->core_pct)
+	share = request != c->asked.request_pct ||
+		(weight ? weight : ARB_SHARE_WEIGHT) !=
+			(c->asked.weight ? c->asked.weight : ARB_SHARE_WEIGHT);
+	if (!core && c->asked.core_pct)
 		core = 100;
-	if (!mem && c->mem_bytes)
+	if (!mem && c->asked.mem_bytes)
 		mem = GPUARB_MEM_UNLIMITED;
 	arb_lock_give(&c->guard->lock);
 	if (share)
@@ -130,12 +131,13 @@ static int apply(struct gpuarb_client *c)
 /* Said once for each quota that is asked for. */
 static void say_denied(struct gpuarb_client *c)
 {
-	struct arb_follow *f = c->follow;
+	struct arb_follow *f = c->opened.follow;
 
 	if (f->denied == mem_of(f) && f->denied_request == request_of(f))
 		return;
 	arb_lock_take(&c->guard->lock);
-	arb_fail(&f->unsaid, -EDQUOT, "%.380s: what it has stays until there is room", c->denied.text);
+	arb_fail(&f->unsaid, -EDQUOT, "%.380s: what it has stays until there is room",
+		c->standing.denied.text);
 	arb_lock_give(&c->guard->lock);
 }
 
@@ -152,7 +154,7 @@ static void end(struct gpuarb_client *c)
 
 static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
 {
-	struct arb_follow *f = c->follow;
+	struct arb_follow *f = c->opened.follow;
 	int r;
 
 	arb_store64(&f->next_ns, now_ns + LOOK_NS);
@@ -173,7 +175,7 @@ static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
 
 void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns)
 {
-	if (now_ns < arb_load64(&c->follow->next_ns) || !begin(c))
+	if (now_ns < arb_load64(&c->opened.follow->next_ns) || !begin(c))
 		return;
 	look_and_apply(c, now_ns);
 	end(c);
@@ -185,24 +187,24 @@ int gpuarb_client_follow(struct gpuarb_client *c, uint64_t *next_ns, struct gpua
 	int r = 0;
 
 	if (next_ns)
-		*next_ns = c->follow ? LOOK_NS : 0;
-	if (!c->follow || !begin(c))
+		*next_ns = c->opened.follow ? LOOK_NS : 0;
+	if (!c->opened.follow || !begin(c))
 		return 0;
 	now = arb_os_now_ns();
-	if (now >= arb_load64(&c->follow->next_ns))
+	if (now >= arb_load64(&c->opened.follow->next_ns))
 		r = look_and_apply(c, now);
-	next = arb_load64(&c->follow->next_ns);
+	next = arb_load64(&c->opened.follow->next_ns);
 	if (next_ns)
 		*next_ns = next > now ? next - now : 1;
-	if (c->follow->unsaid.code) {
-		r = c->follow->unsaid.code;
+	if (c->opened.follow->unsaid.code) {
+		r = c->opened.follow->unsaid.code;
 		if (err)
-			*err = c->follow->unsaid;
+			*err = c->opened.follow->unsaid;
 		if (r == -EDQUOT) {
-			c->follow->denied = mem_of(c->follow);
-			c->follow->denied_request = request_of(c->follow);
+			c->opened.follow->denied = mem_of(c->opened.follow);
+			c->opened.follow->denied_request = request_of(c->opened.follow);
 		}
-		c->follow->unsaid.code = 0;
+		c->opened.follow->unsaid.code = 0;
 	}
 	end(c);
 	return r;

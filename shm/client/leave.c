@@ -29,7 +29,7 @@ static void leave_for_good(struct gpuarb_client *c)
 	int r;
 
 	arb_client_note_rest(c, true);
-	arb_sampler_stop(&c->sampler);
+	arb_sampler_stop(&c->admission.sampler);
 	arb_store64(&c->guard->birth, 0);
 	arb_store32(&c->guard->joined, 0);
 	c->guard->promised = 0;
@@ -76,8 +76,8 @@ void gpuarb_client_close(struct gpuarb_client *c)
 	}
 	arb_control_map_close(&c->control);
 	arb_segment_close(&c->seg);
-	free(c->follow);
-	free(c->conf);
+	free(c->opened.follow);
+	free(c->opened.conf);
 	free(c);
 }
 

@@ -36,12 +36,12 @@ static struct gpuarb_config_limit read_settings(struct gpuarb_client *c, const s
 	if (c->have_control) {
 		if (arb_settings_read(c->control.control, value, &c->control_epoch) == 0)
 			arb_settings_rules(value, &c->rules);
-		if (arb_settings_limit(c->control.control, c->name, &set) < 0)
+		if (arb_settings_limit(c->control.control, c->opened.name, &set) < 0)
 			set.set = 0;
 		return set;
 	}
 	for (size_t i = 0; i < config->nlimits; i++)
-		if (!strcmp(config->limits[i].name, c->name))
+		if (!strcmp(config->limits[i].name, c->opened.name))
 			set = config->limits[i];
 	return set;
 }
@@ -53,7 +53,7 @@ static uint32_t find_account(const struct gpuarb_client *c)
 	if (high > c->seg.naccounts)
 		high = c->seg.naccounts;
 	for (uint32_t a = 0; a < high; a++)
-		if (arb_text_equals(c->seg.accounts[a].name, ARB_NAME_WORDS, c->name))
+		if (arb_text_equals(c->seg.accounts[a].name, ARB_NAME_WORDS, c->opened.name))
 			return a;
 	return ARB_NONE;
 }
@@ -93,7 +93,7 @@ static void know_memory(struct gpuarb_client *c, uint64_t physical)
 		m->physical = physical;
 	if (m->physical > ARB_PHYSICAL_MOST)
 		m->physical = 0;
-	c->mem_most = arb_memory_most(m);
+	c->mem.most = arb_memory_most(m);
 }
 
 static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *config, uint64_t physical,
@@ -106,8 +106,8 @@ static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *con
 	know_memory(c, physical);
 	read_account(c, &used, &asked);
 	/* The strictest of those who ask, of which this program would be one. */
-	if (c->mem_bytes && (!asked.mem || c->mem_bytes < asked.mem))
-		asked.mem = c->mem_bytes;
+	if (c->asked.mem_bytes && (!asked.mem || c->asked.mem_bytes < asked.mem))
+		asked.mem = c->asked.mem_bytes;
 	*memory = (struct gpuarb_client_memory){.used = used,
 		.quota = set.set & ARB_LIMIT_MEM ? (uint64_t)set.mem_bytes : asked.mem,
 		.physical = c->rules.memory.physical,
@@ -115,7 +115,7 @@ static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *con
 		.context_measured = c->rules.memory.context_measured && !c->rules.memory.oversubscribe,
 		.oversubscribe = c->rules.memory.oversubscribe,
 		.prefetch = c->rules.memory.prefetch};
-	arb_client_tell_memory(memory, c->mem_most);
+	arb_client_tell_memory(memory, c->mem.most);
 }
 
 int gpuarb_client_look(
@@ -131,7 +131,7 @@ int gpuarb_client_look(
 	loaded = gpuarb_config_load(&config, options->conf, options->ignore_env, NULL);
 	r = arb_client_describe(c, options, &config, NULL);
 	if (r == 0) {
-		if (c->own_account) {
+		if (c->opened.own_account) {
 			arb_os_identify(&id);
 			arb_client_own_name(c, &id);
 		}

@@ -38,7 +38,7 @@ void arb_client_find_control(struct gpuarb_client *c)
 			return;
 	}
 	/* Removed and not made anew: what was set last goes on. */
-	if (arb_control_map_open(&found, c->dir, c->gpu, false, NULL, NULL, NULL) < 0)
+	if (arb_control_map_open(&found, c->opened.dir, c->opened.gpu, false, NULL, NULL, NULL) < 0)
 		return;
 	/* A forked child finds the one or the other. If it is being made just now: at the next look. */
 	if (!arb_slot_try_hold_forks()) {
@@ -62,9 +62,10 @@ static int open_control(struct gpuarb_client *c, const struct arb_create *create
 		return arb_fail(err, -ENOMEM, "out of memory");
 	arb_settings_first(first, config);
 	if (create)
-		r = arb_control_map_open(&c->control, c->dir, c->gpu, false, create, first, err);
+		r = arb_control_map_open(
+			&c->control, c->opened.dir, c->opened.gpu, false, create, first, err);
 	else
-		r = arb_control_map_alone(&c->control, c->gpu, first, err);
+		r = arb_control_map_alone(&c->control, c->opened.gpu, first, err);
 	free(first);
 	return r;
 }
@@ -74,7 +75,7 @@ static int find_control(struct gpuarb_client *c, const struct gpuarb_config *con
 {
 	struct arb_create create = {
 		0, (mode_t)config->value[ARB_KEY_CONTROL_MODE], (gid_t)config->value[ARB_KEY_GROUP]};
-	int r = arb_control_map_open(&c->control, c->dir, c->gpu, false, NULL, NULL, err);
+	int r = arb_control_map_open(&c->control, c->opened.dir, c->opened.gpu, false, NULL, NULL, err);
 
 	if (r == -ENOENT)
 		r = open_control(c, &create, config, err);
@@ -94,8 +95,8 @@ static int open_segments(struct gpuarb_client *c, const char *dir, const char *g
 	if (r < 0)
 		return r;
 	/* Both fit: they are parts of the path that was just opened. */
-	snprintf(c->dir, sizeof(c->dir), "%s", dir);
-	snprintf(c->gpu, sizeof(c->gpu), "%s", gpu);
+	snprintf(c->opened.dir, sizeof(c->opened.dir), "%s", dir);
+	snprintf(c->opened.gpu, sizeof(c->opened.gpu), "%s", gpu);
 	return find_control(c, config, err);
 }
 
@@ -106,7 +107,7 @@ static int open_alone(struct gpuarb_client *c, const char *gpu, const struct gpu
 
 	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL, "this cannot be a GPU's name: '%.80s'", gpu ? gpu : "");
-	snprintf(c->gpu, sizeof(c->gpu), "%s", gpu);
+	snprintf(c->opened.gpu, sizeof(c->opened.gpu), "%s", gpu);
 	r = arb_segment_alone(&c->seg, gpu, err);
 	if (r == 0)
 		r = open_control(c, NULL, config, err);
@@ -132,10 +133,10 @@ static const char *why_not_joined(int r)
 
 static void say_not_joined(const struct gpuarb_client *c, int r, struct gpuarb_error *err)
 {
-	if (r == -EDQUOT || (r == -EUSERS && c->denied.code == r))
-		arb_fail(err, r, "%s", c->denied.text);
-	else if (r == -EPERM && c->turned_away.code)
-		arb_fail(err, r, "%s", c->turned_away.text);
+	if (r == -EDQUOT || (r == -EUSERS && c->standing.denied.code == r))
+		arb_fail(err, r, "%s", c->standing.denied.text);
+	else if (r == -EPERM && c->standing.turned_away.code)
+		arb_fail(err, r, "%s", c->standing.turned_away.text);
 	else
 		arb_fail(err, r, "cannot join %s: %s",
 			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
@@ -160,9 +161,9 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 
 	if (!account && !o->ignore_env)
 		account = arb_granted_getenv("GPUARB_ACCOUNT");
-	c->by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
-	c->own_account = !account || !*account || c->by_container;
-	if (!c->own_account &&
+	c->opened.by_container = account && strcmp(account, ARB_BY_CONTAINER) == 0;
+	c->opened.own_account = !account || !*account || c->opened.by_container;
+	if (!c->opened.own_account &&
 		gpuarb_config_account(account, account == o->account ? "account" : "GPUARB_ACCOUNT", err) < 0)
 		return -EINVAL;
 	if (o->core_pct > 100 || o->priority > 100)
@@ -174,27 +175,27 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	if (arb_os_clock_init() < 0)
 		return arb_fail(err, -ENOTSUP,
 			"this time namespace's clock cannot be compared with that of other clients");
-	if (!c->own_account)
-		snprintf(c->name, sizeof(c->name), "%s", account);
-	c->core_pct = o->core_pct && !granted       ? o->core_pct
-		      : config->given[ARB_KEY_CORE] ? (unsigned)config->value[ARB_KEY_CORE]
-						    : 0;
-	c->mem_bytes = o->mem_bytes && !granted ? o->mem_bytes : (uint64_t)config->value[ARB_KEY_MEM];
-	c->priority = o->priority && !granted ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
-	c->request_pct =
+	if (!c->opened.own_account)
+		snprintf(c->opened.name, sizeof(c->opened.name), "%s", account);
+	c->asked.core_pct = o->core_pct && !granted       ? o->core_pct
+			    : config->given[ARB_KEY_CORE] ? (unsigned)config->value[ARB_KEY_CORE]
+							  : 0;
+	c->asked.mem_bytes = o->mem_bytes && !granted ? o->mem_bytes : (uint64_t)config->value[ARB_KEY_MEM];
+	c->asked.priority = o->priority && !granted ? o->priority : (unsigned)config->value[ARB_KEY_PRIORITY];
+	c->asked.request_pct =
 		o->request_pct && !granted ? o->request_pct : (unsigned)config->value[ARB_KEY_REQUEST];
-	c->weight = o->weight && !granted           ? o->weight
-		    : config->given[ARB_KEY_WEIGHT] ? (unsigned)config->value[ARB_KEY_WEIGHT]
-						    : 0;
-	c->physical = o->physical <= ARB_PHYSICAL_MOST ? o->physical : 0;
-	c->ignore_env = o->ignore_env;
-	c->closed = config->value[ARB_KEY_ON_ERROR] == 1;
-	c->unbiased = o->threads;
+	c->asked.weight = o->weight && !granted           ? o->weight
+			  : config->given[ARB_KEY_WEIGHT] ? (unsigned)config->value[ARB_KEY_WEIGHT]
+							  : 0;
+	c->mem.physical = o->physical <= ARB_PHYSICAL_MOST ? o->physical : 0;
+	c->opened.ignore_env = o->ignore_env;
+	c->opened.closed = config->value[ARB_KEY_ON_ERROR] == 1;
+	c->opened.unbiased = o->threads;
 	c->lock_fd = o->lock_fd;
 	arb_settings_rules(config->value, &c->rules);
 	for (uint32_t i = 0; i < config->nclasses; i++)
-		c->classes[i + 1] = config->classes[i];
-	if (o->conf && !(c->conf = strdup(o->conf)))
+		c->admission.classes[i + 1] = config->classes[i];
+	if (o->conf && !(c->opened.conf = strdup(o->conf)))
 		return arb_fail(err, -ENOMEM, "out of memory");
 	if (!limits && !o->ignore_env)
 		limits = arb_granted_getenv("GPUARB_LIMITS_FILE");
@@ -204,13 +205,13 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 /* Has it a limit, by its own asking or by arbiter.conf, or may it get one? */
 static bool limited(const struct gpuarb_client *c, const struct gpuarb_config *config)
 {
-	if ((c->core_pct && c->core_pct < 100) || c->mem_bytes || c->follow)
+	if ((c->asked.core_pct && c->asked.core_pct < 100) || c->asked.mem_bytes || c->opened.follow)
 		return true;
 	for (size_t i = 0; i < config->nlimits; i++) {
 		const struct gpuarb_config_limit *l = &config->limits[i];
 
-		if (!strcmp(l->name, c->name) && (((l->set & ARB_LIMIT_CORE) && l->core_pct < 100) ||
-							 ((l->set & ARB_LIMIT_MEM) && l->mem_bytes)))
+		if (!strcmp(l->name, c->opened.name) && (((l->set & ARB_LIMIT_CORE) && l->core_pct < 100) ||
+								((l->set & ARB_LIMIT_MEM) && l->mem_bytes)))
 			return true;
 	}
 	return false;
@@ -312,14 +313,14 @@ static void move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
 	/* What memory we hold is counted in the new one, as soon as we have joined; our leases end with the
 	 * old one. */
 	if (arb_load32(&c->guard->joined))
-		c->guard->carried = c->mem_held;
+		c->guard->carried = c->mem.held;
 	arb_store64(&c->guard->birth, 0);
 	arb_store32(&c->guard->joined, 0);
 	c->seg = fresh->seg;
 	c->control = fresh->control;
 	c->have_control = fresh->have_control;
 	c->control_epoch = ~0ull;
-	c->window = 0;
+	c->quota.window = 0;
 	/* Clients that are still in the old segment see us die. */
 	arb_os_unmap(c->lock_page, 0);
 	c->lock_page = NULL;
@@ -379,10 +380,10 @@ static bool keep_limits(struct gpuarb_client *c, const struct gpuarb_config *con
 
 	arb_lock_take(&c->guard->lock);
 	if (!c->seg.alone) {
-		if (c->terms.limit_ppm && c->terms.limit_ppm < ARB_PPM)
-			c->core_pct = c->terms.limit_ppm / (ARB_PPM / 100);
-		if (c->mem_limit)
-			c->mem_bytes = c->mem_limit;
+		if (c->quota.terms.limit_ppm && c->quota.terms.limit_ppm < ARB_PPM)
+			c->asked.core_pct = c->quota.terms.limit_ppm / (ARB_PPM / 100);
+		if (c->mem.limit)
+			c->asked.mem_bytes = c->mem.limit;
 	}
 	keep = c->seg.alone || limited(c, config);
 	arb_lock_give(&c->guard->lock);
@@ -393,7 +394,7 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 {
 	struct gpuarb_client *fresh;
 	struct gpuarb_config config;
-	int r = gpuarb_config_load(&config, c->conf, c->ignore_env, err);
+	int r = gpuarb_config_load(&config, c->opened.conf, c->opened.ignore_env, err);
 
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
@@ -404,9 +405,9 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	if (!fresh)
 		r = arb_fail(err, -ENOMEM, "out of memory");
 	else if (!alone)
-		r = open_segments(fresh, c->dir, c->gpu, &config, err);
+		r = open_segments(fresh, c->opened.dir, c->opened.gpu, &config, err);
 	else if (keep_limits(c, &config))
-		r = open_alone(fresh, c->gpu, &config, err);
+		r = open_alone(fresh, c->opened.gpu, &config, err);
 	else
 		r = arb_fail(err, -ENOENT, "there is no limit to keep");
 	if (r == 0)
@@ -421,7 +422,7 @@ int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
 	struct gpuarb_config config;
 	int r;
 
-	gpuarb_config_load(&config, c->conf, c->ignore_env, NULL);
+	gpuarb_config_load(&config, c->opened.conf, c->opened.ignore_env, NULL);
 	if (closed(&config, err))
 		return -ECONNREFUSED;
 	gpuarb_config_free(&config);

@@ -37,9 +37,10 @@ uint64_t arb_owner_of(const struct arb_os_identity *id)
  * name it. A pod has the same owner by its name as by its files. */
 static uint64_t owner_of_client(const struct gpuarb_client *c, const struct arb_os_identity *id)
 {
-	const char *granted = !c->ignore_env && arb_granted() ? arb_granted_getenv("GPUARB_ACCOUNT") : NULL;
+	const char *granted =
+		!c->opened.ignore_env && arb_granted() ? arb_granted_getenv("GPUARB_ACCOUNT") : NULL;
 
-	if (!granted || strcmp(granted, c->name) != 0)
+	if (!granted || strcmp(granted, c->opened.name) != 0)
 		return arb_owner_of(id);
 	return owner_by_place(granted + (strncmp(granted, "pod-", 4) == 0 ? 4 : 0));
 }
@@ -108,7 +109,7 @@ static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
 					.c = id->user,
 					.times = 1});
 	arb_owner_describe(id, who, sizeof(who));
-	return arb_fail(&c->denied, -EUSERS,
+	return arb_fail(&c->standing.denied, -EUSERS,
 		"%s %u of the %u slots of %s already, and may have %u (slots_per_user in arbiter.conf)", who,
 		n, c->seg.nslots, c->seg.file.path, bound);
 }
@@ -124,12 +125,13 @@ void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_N
 
 void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
-	if (c->by_container)
-		arb_client_container_name(id, c->name);
+	if (c->opened.by_container)
+		arb_client_container_name(id, c->opened.name);
 	else
-		snprintf(c->name, sizeof(c->name), "%s.%u.%llu.%llu", id->comm[0] ? id->comm : "process",
-			id->pid, (unsigned long long)id->pid_ns, (unsigned long long)id->start_time);
-	for (char *p = c->name; *p; p++)
+		snprintf(c->opened.name, sizeof(c->opened.name), "%s.%u.%llu.%llu",
+			id->comm[0] ? id->comm : "process", id->pid, (unsigned long long)id->pid_ns,
+			(unsigned long long)id->start_time);
+	for (char *p = c->opened.name; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
 			*p = '_';
 }
@@ -142,10 +144,10 @@ static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpu
 
 	arb_asked_settle(&force, set);
 	core = force.ppm / (ARB_PPM / 100);
-	if (core && core < 100 && (!c->core_pct || core < c->core_pct))
-		c->core_pct = core;
-	if (force.mem && (!c->mem_bytes || force.mem < c->mem_bytes))
-		c->mem_bytes = force.mem;
+	if (core && core < 100 && (!c->asked.core_pct || core < c->asked.core_pct))
+		c->asked.core_pct = core;
+	if (force.mem && (!c->asked.mem_bytes || force.mem < c->asked.mem_bytes))
+		c->asked.mem_bytes = force.mem;
 }
 
 /* The directory is held. -EPERM: the account is somebody else's. */
@@ -156,18 +158,18 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 
 	if (arb_running_read(&c->seg, &snap) < 0)
 		snap.win_number = 0;
-	c->guest = false;
-	c->own_window = 0;
-	c->account = arb_account_find(&c->seg, c->name, snap.win_number, c->rules.carryover_pct);
+	c->standing.guest = false;
+	c->standing.window = 0;
+	c->account = arb_account_find(&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
 	if (arb_account_claim(
 		    &c->seg, c->account, owner_of_client(c, id), snap.win_number, c->rules.carryover_pct))
 		return 0;
 	if (c->have_control)
-		arb_settings_limit(c->control.control, c->name, &set);
-	c->guest = set.set & ARB_LIMIT_MEMBERS && arb_members_has(set.members, id);
-	if (c->guest)
+		arb_settings_limit(c->control.control, c->opened.name, &set);
+	c->standing.guest = set.set & ARB_LIMIT_MEMBERS && arb_members_has(set.members, id);
+	if (c->standing.guest)
 		return 0;
 	bound_by(c, c->account, &set);
 	return -EPERM;
@@ -208,55 +210,56 @@ int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 	char wanted[ARB_NAME_BYTES], owner[64];
 	int r = attach(c, id);
 
-	if (c->guest)
+	if (c->standing.guest)
 		arb_client_know_memory(c);
 	if (r != -EPERM)
 		return r;
 	describe_owner(arb_load64(&c->seg.accounts[c->account].owner), owner, sizeof(owner));
-	snprintf(wanted, sizeof(wanted), "%s", c->name);
-	arb_fail(&c->turned_away, -EPERM,
+	snprintf(wanted, sizeof(wanted), "%s", c->opened.name);
+	arb_fail(&c->standing.turned_away, -EPERM,
 		"the account '%s' belongs to %s, and its entry does not name this process (gpuarb-set --account %s members=...)",
 		wanted, owner, wanted);
-	if (c->closed)
+	if (c->opened.closed)
 		return r;
 	/* With who it is in the name; if even that one is taken by somebody else, with the process. */
 	if (id->container[0])
-		snprintf(c->name, sizeof(c->name), "%.40s.%.12s", wanted, id->container);
+		snprintf(c->opened.name, sizeof(c->opened.name), "%.40s.%.12s", wanted, id->container);
 	else
-		snprintf(c->name, sizeof(c->name), "%.40s.user%u", wanted, id->user);
+		snprintf(c->opened.name, sizeof(c->opened.name), "%.40s.user%u", wanted, id->user);
 	r = attach(c, id);
 	if (r == -EPERM) {
-		c->by_container = false;
+		c->opened.by_container = false;
 		arb_client_own_name(c, id);
 		r = attach(c, id);
 	}
 	if (r < 0)
-		snprintf(c->name, sizeof(c->name), "%s", wanted);
+		snprintf(c->opened.name, sizeof(c->opened.name), "%s", wanted);
 	return r;
 }
 
 const char *gpuarb_client_turned_away(struct gpuarb_client *c, char *name, size_t size)
 {
-	if (!c->turned_away.code)
+	if (!c->standing.turned_away.code)
 		return NULL;
 	arb_lock_take(&c->guard->lock);
-	snprintf(name, size, "%s", c->name);
+	snprintf(name, size, "%s", c->opened.name);
 	arb_lock_give(&c->guard->lock);
-	return c->turned_away.text;
+	return c->standing.turned_away.text;
 }
 
 bool arb_guest_has_quota(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
 {
-	uint64_t usage, grant, windows = snap->win_number - c->own_window;
+	uint64_t usage, grant, windows = snap->win_number - c->standing.window;
 
-	if (!c->core_pct || c->core_pct >= 100)
+	if (!c->asked.core_pct || c->asked.core_pct >= 100)
 		return true;
 	usage = arb_running_usage_at(&c->seg, snap, c->me.slot, snap->win_v);
-	grant = arb_policy_grant(c->core_pct * (ARB_PPM / 100), snap->win_ticks);
-	if (!c->own_window || snap->win_number < c->own_window)
-		c->own_cap = usage + grant;
+	grant = arb_policy_grant(c->asked.core_pct * (ARB_PPM / 100), snap->win_ticks);
+	if (!c->standing.window || snap->win_number < c->standing.window)
+		c->standing.cap = usage + grant;
 	else if (windows)
-		c->own_cap = arb_policy_next_cap(usage, c->own_cap, grant, c->rules.carryover_pct, windows);
-	c->own_window = snap->win_number;
-	return arb_policy_below(arb_running_usage(&c->seg, snap, c->me.slot), outstanding, c->own_cap);
+		c->standing.cap =
+			arb_policy_next_cap(usage, c->standing.cap, grant, c->rules.carryover_pct, windows);
+	c->standing.window = snap->win_number;
+	return arb_policy_below(arb_running_usage(&c->seg, snap, c->me.slot), outstanding, c->standing.cap);
 }

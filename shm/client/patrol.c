@@ -60,11 +60,12 @@ void arb_client_scrub(struct gpuarb_client *c)
 	for (uint32_t w = 0; w < c->seg.nwords; w++)
 		taken[w] = arb_load64(&c->seg.header->taken[w]);
 	for (int n = 0; n < 16; n++) {
-		c->scrubbed = arb_bits_next(taken, c->seg.nwords, c->scrubbed + 1);
-		if (c->scrubbed == ARB_NONE)
+		c->patrol.scrubbed = arb_bits_next(taken, c->seg.nwords, c->patrol.scrubbed + 1);
+		if (c->patrol.scrubbed == ARB_NONE)
 			return; /* round: from the first on at the next time */
-		if (arb_reclaim_look(&c->seg, c->me.slot, c->scrubbed, false, &c->rules) == -EBUSY) {
-			c->scrubbed--; /* somebody holds the directory: the same one at the next time */
+		if (arb_reclaim_look(&c->seg, c->me.slot, c->patrol.scrubbed, false, &c->rules) == -EBUSY) {
+			c->patrol
+				.scrubbed--; /* somebody holds the directory: the same one at the next time */
 			return;
 		}
 	}

@@ -19,10 +19,10 @@ static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
 	struct arb_share all[ACCOUNTS_MOST];
 	unsigned n;
 
-	all[0] = (struct arb_share){c->request_ppm, c->terms.limit_ppm, c->share_weight, 0};
+	all[0] = (struct arb_share){c->quota.request_ppm, c->quota.terms.limit_ppm, c->quota.weight, 0};
 	n = 1 + arb_account_shares(&c->seg, window, c->account, all + 1, ACCOUNTS_MOST - 1);
-	c->shares = arb_share_in_force(all, n);
-	if (!c->shares)
+	c->quota.shares = arb_share_in_force(all, n);
+	if (!c->quota.shares)
 		return 0;
 	arb_share_fill(all, n);
 	return all[0].quota_ppm;
@@ -30,31 +30,32 @@ static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
 
 void arb_quota_find(struct gpuarb_client *c, uint64_t window)
 {
-	c->quota_sum = arb_account_sum(&c->seg, window, c->account) +
-		       (c->terms.limit_ppm < ARB_PPM ? c->terms.limit_ppm : 0);
-	c->terms.quota_ppm = arb_policy_scale(c->terms.limit_ppm, c->quota_sum);
-	c->shares = false;
+	c->quota.sum = arb_account_sum(&c->seg, window, c->account) +
+		       (c->quota.terms.limit_ppm < ARB_PPM ? c->quota.terms.limit_ppm : 0);
+	c->quota.terms.quota_ppm = arb_policy_scale(c->quota.terms.limit_ppm, c->quota.sum);
+	c->quota.shares = false;
 	if (__builtin_expect(arb_above_matters(c), 0)) {
 		uint32_t quota = by_shares(c, window);
 
-		if (c->shares)
-			c->terms.quota_ppm = quota;
+		if (c->quota.shares)
+			c->quota.terms.quota_ppm = quota;
 	}
 }
 
 bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
 {
-	struct arb_wanting who = {c->account, c->shares, c->move.level, c->move.now / ARB_TICKS_PER_NS, 0};
-	bool unlimited = c->terms.limit_ppm >= ARB_PPM, alone = true;
+	struct arb_wanting who = {
+		c->account, c->quota.shares, c->move.level, c->move.now / ARB_TICKS_PER_NS, 0};
+	bool unlimited = c->quota.terms.limit_ppm >= ARB_PPM, alone = true;
 	/* Accounts that share by weight are short only for moments, at the end of a window: debt is not
 	 * forgiven then. */
-	struct arb_extension more = {0, outstanding + EXTEND_TICKS, unlimited, c->shares};
+	struct arb_extension more = {0, outstanding + EXTEND_TICKS, unlimited, c->quota.shares};
 	struct arb_account_snap acct;
 	uint64_t usage;
 
-	if (__builtin_expect(c->guest, 0) && !arb_guest_has_quota(c, snap, outstanding))
+	if (__builtin_expect(c->standing.guest, 0) && !arb_guest_has_quota(c, snap, outstanding))
 		return false;
-	if (unlimited && c->terms.quota_ppm >= ARB_PPM)
+	if (unlimited && c->quota.terms.quota_ppm >= ARB_PPM)
 		return true;
 	if (arb_account_read(&c->seg, c->account, &acct) < 0)
 		return true; /* repaired at the next roll; until then nobody is punished for it */
@@ -62,7 +63,7 @@ bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64
 	if (arb_policy_below(usage, outstanding, acct.cap))
 		return true;
 	more.usage = usage;
-	if (c->shares)
+	if (c->quota.shares)
 		who.debt = arb_account_debt(&acct, usage);
 	if ((unlimited || arb_policy_below(usage, outstanding, acct.hard)) &&
 		!arb_account_others_short(&c->seg, snap, &who))

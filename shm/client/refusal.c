@@ -75,7 +75,7 @@ static void describe(
 	what->bound = event->b;
 	what->used = event->c;
 	what->others = held_by_others(c);
-	memcpy(what->account, c->name, sizeof(what->account));
+	memcpy(what->account, c->opened.name, sizeof(what->account));
 	if (arb_account_read(&c->seg, c->account, &acct) == 0)
 		find_holders(c, &acct, what);
 }
@@ -89,9 +89,9 @@ static bool refused(struct gpuarb_client *c, struct arb_repeat *repeat, struct a
 		return false;
 	event->slot = c->me.slot;
 	event->account = c->account;
-	event->b = event->why == ARB_REFUSAL_SINGLE ? c->mem_most : c->mem_limit;
+	event->b = event->why == ARB_REFUSAL_SINGLE ? c->mem.most : c->mem.limit;
 	if (event->why == ARB_REFUSAL_SINGLE)
-		event->c = c->mem_held;
+		event->c = c->mem.held;
 	else if (arb_account_read(&c->seg, c->account, &acct) == 0)
 		event->c = acct.mem_used;
 	arb_events_repeat(&c->seg, repeat, event);
@@ -106,8 +106,8 @@ bool gpuarb_client_mem_refused(struct gpuarb_client *c, uint64_t bytes, struct g
 	bool done;
 
 	arb_lock_take(&c->guard->lock);
-	event.why = c->refusal;
-	done = refused(c, &c->mem_refused, &event, what);
+	event.why = c->mem.refusal;
+	done = refused(c, &c->mem.refused, &event, what);
 	arb_lock_give(&c->guard->lock);
 	return done;
 }
@@ -118,7 +118,7 @@ bool gpuarb_client_mem_driver_refused(struct gpuarb_client *c, uint64_t bytes, s
 	bool done;
 
 	arb_lock_take(&c->guard->lock);
-	done = refused(c, &c->mem_driver, &event, what);
+	done = refused(c, &c->mem.by_driver, &event, what);
 	arb_lock_give(&c->guard->lock);
 	return done;
 }

@@ -15,7 +15,7 @@ int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 	if (r < 0)
 		return r;
 	arb_lock_take(&c->guard->lock);
-	snprintf(name, sizeof(name), "%s", c->name);
+	snprintf(name, sizeof(name), "%s", c->opened.name);
 	arb_lock_give(&c->guard->lock);
 	if (status.core_pct >= 100)
 		snprintf(core, sizeof(core), "all of the GPU's time");

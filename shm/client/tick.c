@@ -30,9 +30,9 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 	*untidy = !arb_queue_bits_agree(c);
 	arb_client_leave_as_hung(c);
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
-	arb_sampler_tick(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
-	if (now - c->checked_ns >= STALE_CHECK_NS) {
-		c->checked_ns = now;
+	arb_sampler_tick(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
+	if (now - c->patrol.checked_ns >= STALE_CHECK_NS) {
+		c->patrol.checked_ns = now;
 		arb_client_note_rest(c, false);
 		arb_client_find_control(c);
 		arb_client_scrub(c);
@@ -54,7 +54,7 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 
 			if (leveled < 0)
 				return leveled;
-			above = !c->turns && arb_above_me(c, &snap, now);
+			above = !c->turn.taken && arb_above_me(c, &snap, now);
 		}
 		if (r >= 0)
 			r = !arb_quota_left(c, &snap, 0)            ? -EDQUOT

@@ -58,11 +58,11 @@ static bool must_roll(int r)
 /* Others must add up anew when a limited account comes to life. */
 static inline void mark_active(struct gpuarb_client *c)
 {
-	if (__builtin_expect(c->active_window == c->window, 1))
+	if (__builtin_expect(c->quota.active_window == c->quota.window, 1))
 		return;
-	c->active_window = c->window;
-	if (arb_account_active(&c->seg, c->account, c->window) &&
-		(c->terms.limit_ppm < ARB_PPM || arb_above_matters(c)))
+	c->quota.active_window = c->quota.window;
+	if (arb_account_active(&c->seg, c->account, c->quota.window) &&
+		(c->quota.terms.limit_ppm < ARB_PPM || arb_above_matters(c)))
 		arb_add32_full(&c->seg.header->epoch, 1);
 }
 
@@ -85,13 +85,13 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 {
 	struct gpuarb_client *c = argument;
 	struct arb_policy_case facts = {.policy = c->policy,
-		.quota_sum_ppm = c->quota_sum,
+		.quota_sum_ppm = c->quota.sum,
 		.running = arb_alternates_in_the_way(&c->seg, snap)};
 
-	if (!arb_quota_left(c, snap, c->outstanding))
+	if (!arb_quota_left(c, snap, c->quota.outstanding))
 		return ARB_REASON_QUOTA;
 	/* Where one runs at a time, whoever is above goes first in the queue. */
-	if (__builtin_expect(c->move.level && (!c->turns || c->rules.policy == ARB_POLICY_MEMORY), 0) &&
+	if (__builtin_expect(c->move.level && (!c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY), 0) &&
 		arb_above_me(c, snap, now_ns))
 		return ARB_REASON_ABOVE;
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
@@ -119,19 +119,19 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 	struct arb_slot *s = arb_client_slot(c);
 	uint64_t now = c->move.now / ARB_TICKS_PER_NS;
 
-	if (c->throttled_since && reason != ARB_REASON_QUOTA) {
-		arb_store64(&s->throttled_ns, arb_load64(&s->throttled_ns) + now - c->throttled_since);
-		arb_events_write(
-			&c->seg, ARB_EVENT_RESUMED, c->me.slot, c->account, now - c->throttled_since, reason);
-		c->throttled_since = 0;
+	if (c->wait.throttled_since && reason != ARB_REASON_QUOTA) {
+		arb_store64(&s->throttled_ns, arb_load64(&s->throttled_ns) + now - c->wait.throttled_since);
+		arb_events_write(&c->seg, ARB_EVENT_RESUMED, c->me.slot, c->account,
+			now - c->wait.throttled_since, reason);
+		c->wait.throttled_since = 0;
 	}
-	if (c->waiting_since && reason != ARB_REASON_QUEUE && reason != ARB_REASON_MEMORY) {
-		arb_store64(&s->waited_ns, arb_load64(&s->waited_ns) + now - c->waiting_since);
+	if (c->wait.since && reason != ARB_REASON_QUEUE && reason != ARB_REASON_MEMORY) {
+		arb_store64(&s->waited_ns, arb_load64(&s->waited_ns) + now - c->wait.since);
 		arb_store64(&s->wait_since_ns, 0);
-		c->waiting_since = 0;
+		c->wait.since = 0;
 	}
-	if (reason == ARB_REASON_QUOTA && !c->throttled_since) {
-		c->throttled_since = now;
+	if (reason == ARB_REASON_QUOTA && !c->wait.throttled_since) {
+		c->wait.throttled_since = now;
 		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account,
 			used_in_window(c, snap), (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS);
 	}
@@ -145,9 +145,9 @@ static void prepare_to_wait(struct gpuarb_client *c)
 	struct arb_snap snap;
 	uint64_t used, share = 0;
 
-	if (c->waiting_since)
+	if (c->wait.since)
 		return;
-	c->waiting_since = c->move.now / ARB_TICKS_PER_NS;
+	c->wait.since = c->move.now / ARB_TICKS_PER_NS;
 	if (arb_running_read(&c->seg, &snap) == 0 && arb_account_read(&c->seg, c->account, &acct) == 0) {
 		used = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false) - acct.start;
 		share = arb_policy_grant(acct.quota_ppm, snap.win_ticks);
@@ -155,9 +155,9 @@ static void prepare_to_wait(struct gpuarb_client *c)
 	}
 	arb_store64(&arb_client_slot(c)->rank_ppm, share);
 	/* A client that gave up only to ask again goes on waiting. */
-	if (!c->wait_from || c->waiting_since - c->wait_left >= AGAIN_NS)
-		c->wait_from = c->waiting_since;
-	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait_from);
+	if (!c->wait.from || c->wait.since - c->wait.left >= AGAIN_NS)
+		c->wait.from = c->wait.since;
+	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait.from);
 }
 
 /* Said by whoever comes back after others took it for hung. */
@@ -188,7 +188,7 @@ static int enter(
 
 	if (__builtin_expect(r < 0, 0))
 		return r;
-	c->outstanding = work ? work->outstanding_ns * ARB_TICKS_PER_NS : 0;
+	c->quota.outstanding = work ? work->outstanding_ns * ARB_TICKS_PER_NS : 0;
 	for (int tries = 0; tries < 1000; tries++) {
 		struct arb_move *move = arb_client_move(c, begin);
 		struct arb_account_snap acct;
@@ -200,7 +200,7 @@ static int enter(
 			move->admit = arb_turn_admit;
 		}
 		move->queue = queue;
-		if (queue && c->turns)
+		if (queue && c->turn.taken)
 			prepare_to_wait(c);
 		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and
 		 * evicts. */
@@ -218,27 +218,27 @@ static int enter(
 
 			c->running = true;
 			/* The turn goes on if the place was kept, and nobody has had it. */
-			if (__builtin_expect(!c->kept || move->busy != c->kept_busy, 1)) {
-				c->turn_began = move->now;
+			if (__builtin_expect(!c->turn.kept || move->busy != c->turn.kept_busy, 1)) {
+				c->turn.began = move->now;
 				arb_store64(&s->enters, arb_load64(&s->enters) + 1);
 			}
-			c->kept = false;
+			c->turn.kept = false;
 			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
 				arb_turn_begin(c, snap);
 			arb_store32(&s->gate, 1);
 			if (__builtin_expect(move->level, 0))
 				arb_above_entered(c);
 			mark_active(c);
-			if (__builtin_expect(c->throttled_since || c->waiting_since, 0))
+			if (__builtin_expect(c->wait.throttled_since || c->wait.since, 0))
 				note_reason(c, ARB_REASON_NONE, snap);
-			c->wait_from = 0;
+			c->wait.from = 0;
 			return 0;
 		}
 		if (__builtin_expect(r == -EAGAIN && queue && move->reason == ARB_REASON_ABOVE, 0) &&
 			!still_below(c))
 			continue;
 		if (r == -EAGAIN) {
-			c->kept = false;
+			c->turn.kept = false;
 			/* Where one runs at a time, it stops for one that is above it. */
 			if (__builtin_expect(move->level && move->reason == ARB_REASON_QUEUE, 0))
 				arb_above_close(&c->seg, snap, c->me.slot, move->level);
@@ -285,9 +285,9 @@ int arb_client_enter_now(struct gpuarb_client *c)
 	int r;
 
 	arb_lock_take(&c->guard->lock);
-	c->leasing = true;
+	c->admission.leasing = true;
 	r = enter(c, NULL, false, false, &snap);
-	c->leasing = false;
+	c->admission.leasing = false;
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -317,9 +317,9 @@ uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *
 	struct arb_order order = order_at(c, now_ns);
 	uint64_t end;
 
-	if (!c->turns || !c->running || !snap->any_waiting || c->rules.policy == ARB_POLICY_MEMORY)
+	if (!c->turn.taken || !c->running || !snap->any_waiting || c->rules.policy == ARB_POLICY_MEMORY)
 		return UINT64_MAX;
-	end = (c->turn_began + turn_length(c, snap, arb_wait_choose(&c->seg, snap, &order))) /
+	end = (c->turn.began + turn_length(c, snap, arb_wait_choose(&c->seg, snap, &order))) /
 	      ARB_TICKS_PER_NS;
 	return end > now_ns ? end - now_ns : 0;
 }
@@ -334,7 +334,7 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 
 		return arb_residency_over(&r, c->me.slot);
 	}
-	if (!c->turns || c->outlasts)
+	if (!c->turn.taken || c->turn.outlasts)
 		return false;
 	/* Two clients ran together before turns were taken, or one was let in while another outlasted its turn. */
 	if (arb_alternates_in_the_way(&c->seg, snap) > 1)
@@ -345,7 +345,7 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 	next = arb_wait_choose(&c->seg, snap, &order);
 	return (next != ARB_NONE && !(c->move.level & ARB_LEVEL_IN_REQUEST) &&
 		       arb_wait_order(&c->seg, next) > arb_wait_order(&c->seg, c->me.slot)) ||
-	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn_began - turn_length(c, snap, next)) >= 0;
+	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn.began - turn_length(c, snap, next)) >= 0;
 }
 
 /* Not beyond its quota or its turn: what is kept is only what it has. */
@@ -354,13 +354,13 @@ static uint64_t may_keep(struct gpuarb_client *c, uint64_t keep_ns)
 	uint64_t now = arb_os_now_ns(), left;
 	struct arb_snap snap;
 
-	if (!keep_ns || !c->turns || c->rules.policy == ARB_POLICY_MEMORY ||
+	if (!keep_ns || !c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY ||
 		arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
 		return 0;
 	arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 	if (arb_turn_over(c, &snap, now) || !arb_quota_left(c, &snap, 0))
 		return 0;
-	left = (c->turn_began - now * ARB_TICKS_PER_NS +
+	left = (c->turn.began - now * ARB_TICKS_PER_NS +
 		       arb_policy_turn(c->policy, c->rules.slice_ticks, snap.win_ticks)) /
 	       ARB_TICKS_PER_NS;
 	if (left > ARB_RESERVE_NS_MAX / 2)
@@ -377,10 +377,10 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
 		return 0;
 	/* It has left before, and does not come back: the place is the next one's. */
-	if (__builtin_expect(c->kept, 0)) {
+	if (__builtin_expect(c->turn.kept, 0)) {
 		struct arb_move *move = arb_client_move(c, 0);
 
-		c->kept = false;
+		c->turn.kept = false;
 		if (arb_running_unqueue(&c->me, move, &snap) == 0)
 			wake_next(c, move);
 	}
@@ -401,8 +401,8 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 		if (__builtin_expect(r == 0, 1)) {
 			c->running = false;
 			r = move->kept;
-			c->kept = move->kept;
-			c->kept_busy = move->busy;
+			c->turn.kept = move->kept;
+			c->turn.kept_busy = move->busy;
 			wake_next(c, move);
 			if (__builtin_expect(move->fell, 0))
 				arb_above_release(&c->seg);
@@ -480,7 +480,7 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	}
 	end = end > now_ns ? end - now_ns : 1;
 	/* Others may stop wanting their share before the window ends. */
-	if (c->terms.quota_ppm < c->terms.limit_ppm || c->rules.borrow)
+	if (c->quota.terms.quota_ppm < c->quota.terms.limit_ppm || c->rules.borrow)
 		return end < arb_wait_sleep_ns(0) ? end : arb_wait_sleep_ns(0);
 	return end < 50 * MS ? end : 50 * MS;
 }
@@ -497,7 +497,7 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns, bool
 		return r;
 	note_reason(c, ARB_REASON_NONE, &snap);
 	arb_store32(&arb_client_slot(c)->reason, reason);
-	c->wait_left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
+	c->wait.left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
 	/* A short wait is one of many, one right behind the other; a lease has an event of its own. */
 	if (!for_lease && (result != -ETIMEDOUT || waited_ns >= EVENT_NS))
 		arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
@@ -524,7 +524,7 @@ int arb_client_wait_until(
 	bool gave_up = false;
 	int r = 0;
 
-	cancels = arb_load32(&c->cancels);
+	cancels = arb_load32(&c->wait.cancels);
 	for (;;) {
 		patience = ARB_CLIENT_PATIENCE;
 		patience.until_ns = until_ns;
@@ -540,8 +540,8 @@ int arb_client_wait_until(
 		now = c->move.now / ARB_TICKS_PER_NS;
 		if (!began)
 			began = now;
-		if (now >= until_ns || arb_load32(&c->cancels) != cancels) {
-			r = give_up(c, arb_load32(&c->cancels) != cancels ? -ECANCELED : -ETIMEDOUT,
+		if (now >= until_ns || arb_load32(&c->wait.cancels) != cancels) {
+			r = give_up(c, arb_load32(&c->wait.cancels) != cancels ? -ECANCELED : -ETIMEDOUT,
 				now - began, for_lease);
 			gave_up = true;
 			break;
@@ -553,7 +553,7 @@ int arb_client_wait_until(
 		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, look_ns);
 		if (r == -ETIMEDOUT) {
 			arb_lock_take(&c->guard->lock);
-			r = arb_load32(&c->guard->joined) && (c->waiting_since || c->move.level)
+			r = arb_load32(&c->guard->joined) && (c->wait.since || c->move.level)
 				    ? arb_client_patrol(c)
 				    : 0;
 			if (r == -ESTALE)
@@ -562,8 +562,8 @@ int arb_client_wait_until(
 		}
 	}
 	/* Whatever went wrong, places must not be kept for one who has stopped waiting. */
-	if (r < 0 && (c->waiting_since || (c->move.level && !gave_up)) && arb_load32(&c->guard->joined))
-		give_up(c, r, c->waiting_since ? arb_os_now_ns() - c->waiting_since : 0, for_lease);
+	if (r < 0 && (c->wait.since || (c->move.level && !gave_up)) && arb_load32(&c->guard->joined))
+		give_up(c, r, c->wait.since ? arb_os_now_ns() - c->wait.since : 0, for_lease);
 	arb_lock_give(&c->guard->lock);
 	return r;
 }
@@ -578,7 +578,7 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 
 void gpuarb_client_cancel(struct gpuarb_client *c)
 {
-	arb_add32_full(&c->cancels, 1);
+	arb_add32_full(&c->wait.cancels, 1);
 	/* The slot may be another one from one moment to the next: gpuarb_client_rejoin. */
 	arb_lock_take(&c->guard->lock);
 	arb_os_wake(&arb_client_slot(c)->wake);

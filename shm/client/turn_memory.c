@@ -12,14 +12,14 @@ static void note_turn_end(struct gpuarb_client *c, uint64_t ns, uint64_t at_ns, 
 	const struct arb_event_copy event = {.kind = ARB_EVENT_TURN_ENDED,
 		.slot = c->me.slot,
 		.account = c->account,
-		.a = c->mem_held,
+		.a = c->mem.held,
 		.b = ns,
 		.c = at_ns,
 		.why = why,
 		.times = 1};
 
 	arb_events_put(&c->seg, &event);
-	c->turn_noted = false;
+	c->turn.noted = false;
 }
 
 /* A turn that nobody had to wait for, before it or behind it, is not worth an event. */
@@ -27,20 +27,20 @@ void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	const struct arb_slot *s = arb_client_slot(c);
 	uint64_t now = c->move.now / ARB_TICKS_PER_NS, held = arb_load64(&s->turn_hold_ns);
-	uint64_t waited_from = c->waiting_since ? c->wait_from : 0;
+	uint64_t waited_from = c->wait.since ? c->wait.from : 0;
 	struct arb_residency r = arb_turn_residency(c, snap, now);
 
 	if (!arb_residency_enter(&r, c->me.slot))
 		return;
-	c->turn_fresh = true;
-	if (c->turn_noted && held > c->turn_from)
-		note_turn_end(c, held - c->turn_from, held, ARB_TURN_IDLE);
-	c->turn_from = now;
+	c->turn.fresh = true;
+	if (c->turn.noted && held > c->turn.from)
+		note_turn_end(c, held - c->turn.from, held, ARB_TURN_IDLE);
+	c->turn.from = now;
 	if (!waited_from || now <= waited_from)
 		return;
 	arb_events_write(
-		&c->seg, ARB_EVENT_TURN_BEGAN, c->me.slot, c->account, c->mem_held, now - waited_from);
-	c->turn_noted = true;
+		&c->seg, ARB_EVENT_TURN_BEGAN, c->me.slot, c->account, c->mem.held, now - waited_from);
+	c->turn.noted = true;
 }
 
 /* Without work, but with its turn not over, it may come back at once: what is on the GPU stays there. */
@@ -51,8 +51,8 @@ void arb_turn_end(struct gpuarb_client *c)
 	bool keep = arb_running_read(&c->seg, &snap) == 0 && !arb_residency_over(&r, c->me.slot);
 
 	arb_residency_leave(&r, c->me.slot, keep);
-	if (keep || !c->turn_from)
+	if (keep || !c->turn.from)
 		return;
-	note_turn_end(c, r.now_ns > c->turn_from ? r.now_ns - c->turn_from : 0, r.now_ns, ARB_TURN_OVER);
-	c->turn_from = 0;
+	note_turn_end(c, r.now_ns > c->turn.from ? r.now_ns - c->turn.from : 0, r.now_ns, ARB_TURN_OVER);
+	c->turn.from = 0;
 }

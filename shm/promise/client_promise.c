@@ -19,8 +19,8 @@ static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 {
 	const struct arb_control *control = c->have_control ? c->control.control : NULL;
 	struct arb_promise_bounds bounds = {
-		c->gpu, c->rules.memory.physical, c->rules.memory.oversub_permille};
-	struct gpuarb_promise promise = {c->name, bytes, 0, request_pct};
+		c->opened.gpu, c->rules.memory.physical, c->rules.memory.oversub_permille};
+	struct gpuarb_promise promise = {c->opened.name, bytes, 0, request_pct};
 	struct arb_promises *all = arb_promise_alloc(&c->seg);
 	struct gpuarb_room room;
 	int r;
@@ -30,7 +30,7 @@ static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 	r = arb_promise_look(
 		&c->seg, control, &c->rules, &bounds, &promise, UINT64_MAX, c->me.slot, all, &room);
 	if (r == 0 && !room.fits) {
-		arb_promise_refuse(all, &bounds, c->name, &room, &c->denied);
+		arb_promise_refuse(all, &bounds, c->opened.name, &room, &c->standing.denied);
 		r = -EDQUOT;
 	}
 	free(all);
@@ -40,19 +40,19 @@ static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 /* What the account's quota comes to with it, as far as this client knows: 0 is none. */
 static uint64_t quota_with(struct gpuarb_client *c, uint64_t bytes)
 {
-	return arb_promise_share(c->have_control ? c->control.control : NULL, c->name, bytes);
+	return arb_promise_share(c->have_control ? c->control.control : NULL, c->opened.name, bytes);
 }
 
 static unsigned request_with(struct gpuarb_client *c, unsigned request_pct)
 {
-	return arb_promise_request(c->have_control ? c->control.control : NULL, c->name, request_pct);
+	return arb_promise_request(c->have_control ? c->control.control : NULL, c->opened.name, request_pct);
 }
 
 /* What is asked for, for all to see. */
 static void ask(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 {
 	struct arb_slot *slot = arb_client_slot(c);
-	uint32_t share = c->guest ? 0 : request_pct | c->weight << 8;
+	uint32_t share = c->standing.guest ? 0 : request_pct | c->asked.weight << 8;
 
 	arb_store64(&slot->asked_mem, bytes);
 	if (arb_hint32(&slot->asked_share) != share)
@@ -93,9 +93,9 @@ int arb_client_promise_again(struct gpuarb_client *c)
 {
 	int promised, r;
 
-	if (quota_with(c, c->mem_bytes) <= c->guard->promised)
+	if (quota_with(c, c->asked.mem_bytes) <= c->guard->promised)
 		return 0;
-	promised = arb_client_promise(c, c->mem_bytes, c->request_pct);
+	promised = arb_client_promise(c, c->asked.mem_bytes, c->asked.request_pct);
 	if (promised < 0 && promised != -EDQUOT)
 		return promised;
 	/* Of two that came before anybody knew, one must get it: who is denied does not stand in its way. */
@@ -107,5 +107,5 @@ int arb_client_promise_again(struct gpuarb_client *c)
 
 const char *gpuarb_client_denied(const struct gpuarb_client *c)
 {
-	return c->denied.text;
+	return c->standing.denied.text;
 }

@@ -108,9 +108,9 @@ void lease_sample(struct world *w)
 	uint64_t next_ns;
 
 	/* So that there is time since the window began for the busy clock to count. */
-	if (arb_sampler_due(&c->sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), &next_ns))
-		arb_sampler_put(
-			&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms, 4200, arb_os_now_ns());
+	if (arb_sampler_due(&c->admission.sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), &next_ns))
+		arb_sampler_put(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms, 4200,
+			arb_os_now_ns());
 }
 
 void lease_hint(struct world *w)

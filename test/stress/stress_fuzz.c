@@ -128,8 +128,8 @@ static void step(struct gpuarb_client *c, struct t_random *random)
 		uint64_t next_ns, now = arb_os_now_ns();
 
 		/* What the thread of a program with leases does. */
-		if (arb_sampler_due(&c->sampler, &c->seg, &c->rules.usage, now, &next_ns))
-			arb_sampler_put(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
+		if (arb_sampler_due(&c->admission.sampler, &c->seg, &c->rules.usage, now, &next_ns))
+			arb_sampler_put(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
 				(int)t_below(random, 10002) - 1, now);
 		break;
 	}

@@ -79,7 +79,7 @@ static int worker(void *argument)
 		if (r != GPUARB_OK) {
 			fprintf(stderr, "worker %u: %s was not woken: %d, reason %u, under %s\n",
 				(unsigned)number, request.task_class, r, lease.reason,
-				c->turns ? "exclusive" : "concurrent");
+				c->turn.taken ? "exclusive" : "concurrent");
 			arb_add32_full(&board->failures, 1);
 			break;
 		}

@@ -118,7 +118,7 @@ Test(admission_set, a_tracked_client_is_not_put_into_the_set)
 {
 	three();
 	sample(10);
-	a->tracked = true;
+	a->admission.tracked = true;
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
 	cr_assert(leased(a));
 	cr_assert_not(runs(a));

@@ -270,7 +270,8 @@ Test(client, a_forked_child_is_active_from_its_first_launch_on)
 	if (pid == 0) {
 		status = gpuarb_client_enter(c, NULL);
 		if (status == 0)
-			status = arb_load64(&c->seg.accounts[c->account].active_window) != c->window + 1;
+			status =
+				arb_load64(&c->seg.accounts[c->account].active_window) != c->quota.window + 1;
 		_exit(status ? 1 : 0);
 	}
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
@@ -571,11 +572,12 @@ Test(client, processes_of_one_container_share_an_account)
 	struct gpuarb_client *one = u_client("@container", 30), *two = u_client("@container", 30);
 	struct gpuarb_client *own = u_client("", 0);
 
-	cr_assert_str_eq(one->name, two->name);
+	cr_assert_str_eq(one->opened.name, two->opened.name);
 	cr_assert_eq(one->account, two->account);
 	/* The engine's short id, or the PID namespace where there is no engine. */
-	cr_assert(strspn(one->name, "0123456789abcdef") == 12 || strncmp(one->name, "pidns-", 6) == 0, "%s",
-		one->name);
+	cr_assert(strspn(one->opened.name, "0123456789abcdef") == 12 ||
+			  strncmp(one->opened.name, "pidns-", 6) == 0,
+		"%s", one->opened.name);
 	cr_assert_neq(own->account, one->account);
 	gpuarb_client_close(one);
 	gpuarb_client_close(two);

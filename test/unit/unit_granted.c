@@ -93,10 +93,10 @@ Test(granted, a_program_cannot_give_itself_more)
 
 	write_file(granted_file, "GPUARB_ACCOUNT=pod-1\nGPUARB_CORE_LIMIT=35\nGPUARB_MEM_LIMIT=4Mi");
 	c = greedy(NULL);
-	cr_assert_str_eq(c->name, "pod-1");
+	cr_assert_str_eq(c->opened.name, "pod-1");
 	cr_assert_eq(status_of(c).core_pct, 35);
 	cr_assert_eq(status_of(c).mem_limit, 4 << 20);
-	cr_assert_eq(c->priority, 50);
+	cr_assert_eq(c->asked.priority, 50);
 	gpuarb_client_close(c);
 }
 

@@ -296,11 +296,11 @@ Test(memory, a_wait_that_is_repeated_is_one_wait)
 
 	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
 	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
-	cr_assert_eq(b->wait_from, since);
+	cr_assert_eq(b->wait.from, since);
 	u_clock_ns += SECOND;
 	c = client(GIB);
 	cr_assert_eq(gpuarb_client_wait(b, NULL, 200 * MS), -ETIMEDOUT);
-	cr_assert_eq(b->wait_from, since + 1400 * MS, "it had stopped");
+	cr_assert_eq(b->wait.from, since + 1400 * MS, "it had stopped");
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	cr_assert(a->running);
 }

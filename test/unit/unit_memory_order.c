@@ -55,7 +55,7 @@ static void ask(struct player *p)
 
 	if (!p->since_ns) {
 		p->since_ns = u_clock_ns;
-		c->waiting_since = u_clock_ns;
+		c->wait.since = u_clock_ns;
 		arb_store64(&arb_client_slot(c)->wait_since_ns, u_clock_ns);
 	}
 	gpuarb_client_tick(c);

@@ -304,7 +304,7 @@ Test(promise_clients, who_asks_for_more_than_there_is_keeps_what_it_has)
 
 	cr_assert_eq(gpuarb_client_set_limits(a, 30, 9 * GIB, 0), -EDQUOT);
 	cr_assert_eq(quota(a), 4 * GIB);
-	cr_assert_eq(a->terms.limit_ppm, 300000u, "the rest is done");
+	cr_assert_eq(a->quota.terms.limit_ppm, 300000u, "the rest is done");
 	cr_assert_eq(gpuarb_client_set_limits(a, 0, 8 * GIB, 0), 0);
 	cr_assert_eq(quota(a), 8 * GIB);
 	denied("c", 1, NULL);

@@ -153,7 +153,7 @@ Test(told, what_one_client_may_have_is_not_called_a_quota)
 	e = find(ARB_EVENT_MEM_REFUSED, 0);
 	cr_assert(e != NULL);
 	cr_assert_eq(e->why, ARB_REFUSAL_SINGLE);
-	cr_assert_eq(e->b, a->mem_most);
+	cr_assert_eq(e->b, a->mem.most);
 	cr_assert(e->b > 14 * GIB && e->b < 16 * GIB, "not 0, which is what its quota is");
 	/* And of an account that has a quota as well, whichever refused. */
 	u_limit("a", "mem", "30Gi");
@@ -279,7 +279,7 @@ Test(told, skips_and_timeouts_of_leases)
 	e = find(ARB_EVENT_LEASE_SKIPPED, 0);
 	cr_assert(e != NULL);
 	cr_assert_eq(e->why, ARB_REASON_PRESSURE);
-	cr_assert_str_eq(a->classes[e->a].name, "repair");
+	cr_assert_str_eq(a->admission.classes[e->a].name, "repair");
 	for (int i = 0; i < 100; i++)
 		cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP);
 	look();
@@ -290,7 +290,7 @@ Test(told, skips_and_timeouts_of_leases)
 	cr_assert(e != NULL);
 	cr_assert_eq(e->why, ARB_REASON_PRESSURE);
 	cr_assert_eq(e->b, 300 * MS, "%lu", (unsigned long)e->b);
-	cr_assert_str_eq(b->classes[e->a].name, "nmt");
+	cr_assert_str_eq(b->admission.classes[e->a].name, "nmt");
 	u_clock_ns += 1100 * MS;
 	gpuarb_client_tick(a);
 	look();

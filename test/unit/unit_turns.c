@@ -30,7 +30,7 @@ static void queue_up(struct gpuarb_client *c)
 	struct arb_snap s;
 
 	gpuarb_client_tick(c);
-	c->waiting_since = u_clock_ns;
+	c->wait.since = u_clock_ns;
 	arb_store64(&c->seg.slots[c->me.slot].wait_since_ns, u_clock_ns);
 	c->move.queue = true;
 	cr_assert_eq(arb_running_enter(&c->me, arb_client_move(c, 0), &s), -EAGAIN);
