@@ -58,6 +58,8 @@ static const struct device_row device_rows[] = {
 		{{50, 20, NULL, 45.4545}, {60, 20, NULL, 54.5455}}},
 	{"device-slices30-25+unlimited", "slices of 30 ms", SLICES(30000), GOAL_SHARE, 1.5,
 		{{25, 20, NULL, 25}, {0, 20, NULL, 75}}},
+	{"device-slices30-unlimited+25", "the same, and the one without a limit is there first",
+		SLICES(30000), GOAL_SHARE, 1.5, {{0, 20, NULL, 75}, {25, 20, NULL, 25}}},
 	{"device-slices30-unkind-30+60", "and events wait for them, and switches of 100 us",
 		SLICES(30000) UNKIND_EVENTS, GOAL_SHARE, 1.5, {{30, 20, NULL, 30}, {60, 20, NULL, 60}}},
 	{"device-slices30-unkind-50+60", "the same", SLICES(30000) UNKIND_EVENTS, GOAL_SHARE, 1.5,

@@ -107,6 +107,32 @@ void durations_raise(struct durations *d, uint64_t work, uint64_t ns)
 		d->mean_ns = ns;
 }
 
+bool durations_may_be_wait(const struct durations *d, uint64_t work)
+{
+	const struct duration *known = durations_find(d, work);
+
+	return known && known->mean_ns && !known->alone_ns && !known->behind;
+}
+
+/*
+ * Who comes to a GPU that alternates while another has it measures the other's slice with each kernel that is alone in the
+ * queue, and takes that for its length. The first that is behind another of ours shows how long it really takes.
+ */
+void durations_behind(struct durations *d, uint64_t work, uint64_t took_ns)
+{
+	struct duration *known = work ? claim(d, work) : NULL;
+
+	if (!known || known->behind)
+		return;
+	if (!known->alone_ns && known->mean_ns > took_ns + WAITED_MORE_NS) {
+		known->mean_ns = took_ns;
+		known->off_ns = 0;
+		if (d->mean_ns > took_ns)
+			d->mean_ns = took_ns;
+	}
+	known->behind = true;
+}
+
 void durations_mark_primary(struct durations *d, uint64_t work)
 {
 	if (work)

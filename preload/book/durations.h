@@ -17,6 +17,7 @@ struct duration {
 	uint64_t alone_ns;        /* mean while nobody else was in the running set; 0: not known */
 	uint32_t seen;            /* by the table's own count of lessons */
 	bool primary;             /* it was followed by a programmatic dependent launch */
+	bool behind;              /* it was measured right behind other work of ours */
 };
 
 struct durations {
@@ -38,6 +39,10 @@ uint64_t durations_unsure(const struct durations *d, uint64_t work, uint32_t lau
 void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint64_t took_ns, bool alone);
 /* It takes at least so long, for all that is known. */
 void durations_raise(struct durations *d, uint64_t work, uint64_t ns);
+/* It took so long right behind other work of ours, which had not waited for others in between. */
+void durations_behind(struct durations *d, uint64_t work, uint64_t took_ns);
+/* May all that is known of its length be a wait for others? */
+bool durations_may_be_wait(const struct durations *d, uint64_t work);
 /* It was followed by a launch that may begin before its end. */
 void durations_mark_primary(struct durations *d, uint64_t work);
 

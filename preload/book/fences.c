@@ -128,6 +128,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 		   others_waited(b, took, f->expected_ns, now, alternates)) {
 		queue_widen(b, f->launches, now);
 	} else {
+		if (behind && f->launches == 1)
+			durations_behind(&b->durations, f->work, took);
 		/* Of several launches that did not wait for each other, the time from the first to the last is not
 		 * what they took. */
 		if (behind || f->launches == 1)

@@ -41,9 +41,14 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 		return true;
 	/* One behind the one that runs: else the GPU stands still from its end until that is noticed. Beside others a
 	 * kernel takes longer than alone, by as many times as there are clients, so that two of them do not fit into the
-	 * bound. Where the GPU alternates one that has nothing behind it waits longer still, and would stay too long. */
+	 * bound. Where the GPU alternates one that has nothing behind it waits longer still, and would stay too long. And
+	 * one whose length may be a wait for others, once: behind another it is seen how long it takes. If it is as long,
+	 * no more than a window is owed. */
 	if (queued == 2 && b->durations.mean_ns && !b->others.above &&
-		expected <= (b->others.others + 1) * QUEUE_CONTENDED_NS)
+		(expected <= (b->others.others + 1) * QUEUE_CONTENDED_NS ||
+			(others_contended(b, e->now_ns) && !is_first(b, e) &&
+				q->ns + expected <= b->others.window_ns &&
+				durations_may_be_wait(&b->durations, e->work))))
 		return true;
 	return queued <= q->window && q->ns + expected <= bound(b, e->now_ns);
 }

@@ -189,6 +189,73 @@ Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alte
 	cr_assert_eq(b.durations.mean_ns, MS);
 }
 
+/* Whoever comes to a GPU that alternates while another has it has never seen how long its kernels take. */
+Test(book, a_kernel_that_was_never_alone_is_measured_behind_another_before_its_length_is_believed)
+{
+	struct book_status s;
+	struct book_event e;
+
+	begin(true);
+	s = limited(0, 20 * MS);
+	s.others = 1;
+	status(s);
+	enter_and_launch(0);
+	status(s);
+	/* It waited for the other's slice. */
+	now += 30 * MS;
+	pass(0, now);
+	status(s);
+	cr_assert_eq(durations_expect(&b.durations, KERNEL, 1), 30 * MS);
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_PASS);
+	launch(1);
+	cr_assert_eq(ask(0).what, ACT_PASS, "a second one is queued behind it");
+	launch(2);
+	cr_assert_eq(ask(0).what, ACT_WAIT, "but no more");
+	now += 30 * MS;
+	status(s);
+	pass(1, now - 20 * US);
+	pass(2, now);
+	cr_assert_eq(durations_expect(&b.durations, KERNEL, 1), 20 * US);
+	/* From here on it is known what a wait for others is. */
+	for (uint8_t i = 3; i <= 4; i++) {
+		ask(CALL_ENTERED);
+		launch(i);
+		now += 30 * MS;
+		status(s);
+		e = event(EVENT_PASSED);
+		e.fence = i;
+		e.at_ns = now;
+		cr_assert_eq(tell(e).alternates, i == 4);
+	}
+}
+
+Test(book, a_kernel_that_is_as_long_behind_another_is_long_and_queued_alone)
+{
+	struct book_status s;
+
+	begin(true);
+	s = limited(0, 90 * MS);
+	s.others = 1;
+	status(s);
+	enter_and_launch(0);
+	now += 30 * MS;
+	status(s);
+	pass(0, now);
+	ask(CALL_ENTERED);
+	launch(1);
+	cr_assert_eq(ask(0).what, ACT_PASS);
+	launch(2);
+	now += 30 * MS;
+	pass(1, now);
+	now += 30 * MS;
+	status(s);
+	pass(2, now);
+	cr_assert_geq(durations_expect(&b.durations, KERNEL, 1), 30 * MS);
+	ask(CALL_ENTERED);
+	launch(3);
+	cr_assert_eq(ask(0).what, ACT_WAIT, "it was tried once");
+}
+
 Test(book, what_passed_unfenced_is_asked_about_and_its_time_is_counted_as_estimated)
 {
 	struct book_action act;
