@@ -197,19 +197,29 @@ check-gone: $(BUILD)/test/gone_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcu
 	@$(BUILD)/test/gone_programs $(BUILD)
 
 # What a hostile neighbour can do to a program under load.
-$(BUILD)/test/hostile: $(BUILD)/obj/test/hostile/hostile.o $(BUILD)/obj/test/hostile/hostile_attacks.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/hostile: $(BUILD)/obj/test/hostile/hostile.o $(BUILD)/obj/test/hostile/hostile_attacks.o $(BUILD)/obj/test/hostile/hostile_files.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread
 
-HOSTILE_NEEDS = $(BUILD)/test/hostile $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
-.PHONY: check-hostile check-hostile-short
+$(BUILD)/test/libown-handler.so: test/hostile/own_handler.c
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -shared -o $@ $<
+
+HOSTILE_NEEDS = $(BUILD)/test/hostile $(BUILD)/test/libown-handler.so $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
+.PHONY: check-hostile check-hostile-short check-neighbours
+CHECK += check-neighbours
 TESTS += $(BUILD)/test/hostile
 check-hostile: $(HOSTILE_NEEDS) ## every attack of a neighbour on a program under load: its share, its memory, its life
 	@$(BUILD)/test/hostile $(BUILD) || test/skipped.sh $$?
 
 check-hostile-short: $(HOSTILE_NEEDS) ## some of them
 	@$(BUILD)/test/hostile $(BUILD) --quick || test/skipped.sh $$?
+
+# Locks, files, slots and accounts: what a neighbour does with them is felt by nobody.
+check-neighbours: $(HOSTILE_NEEDS) ## attacks on locks, files, slots and accounts
+	@$(BUILD)/test/hostile $(BUILD) --jobs 2 join look-lock unlink-locks slots-taken truncate-many || test/skipped.sh $$?
 
 # Two containers and one GPU: plain namespaces, and podman where it is installed.
 .PHONY: check-namespaces

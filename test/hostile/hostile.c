@@ -35,6 +35,20 @@
 #define DEADLINE_S 40
 #define ENDS_NS    9000000000ull /* it runs for 6 s */
 
+/* What else runs beside the victim where an attack is for all. */
+static const struct {
+	const char *name, *command;
+} company[] = {
+	{"second",
+		"GPUARB_ACCOUNT=second GPUARB_CORE_LIMIT=15 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 10 -k 1000 -d 5"},
+	{"third",
+		"GPUARB_ACCOUNT=third GPUARB_CORE_LIMIT=15 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 10 -k 1000 -d 5"},
+	{"handler",
+		"GPUARB_ACCOUNT=handler GPUARB_CORE_LIMIT=15 LD_PRELOAD=%1$s/libgpuarb-preload.so:%1$s/test/libown-handler.so exec %2$s/simload -m 10 -k 1000 -d 5"},
+	{"top", "exec %s/gpuarb-top --batch --json --interval 100 --count 40; : %s"},
+};
+#define COMPANY (sizeof(company) / sizeof(company[0]))
+
 /* What a case came to. */
 struct outcome {
 	double share[SLICES], after, newcomer;
@@ -180,17 +194,17 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 	char text[64];
 
 	o->good = !*o->text;
-	for (int i = 2; i < SLICES; i++)
+	for (int i = 2; i < SLICES && !a->company; i++)
 		if (o->share[i] < least || o->share[i] > most) {
 			snprintf(text, sizeof(text), "%.1f percent after %.1f s", o->share[i], (i + 1) / 2.0);
 			note(o, text);
 			break;
 		}
-	if (o->after < LEAST || o->after > MOST) {
+	if (!a->company && (o->after < LEAST || o->after > MOST)) {
 		snprintf(text, sizeof(text), "%.1f percent afterwards", o->after);
 		note(o, text);
 	}
-	if (o->newcomer < LEAST || o->newcomer > MOST)
+	if (!a->company && (o->newcomer < LEAST || o->newcomer > MOST))
 		note(o, "a newcomer has not its share");
 	if (strstr(said, "\"error\":0") == NULL)
 		note(o, "a newcomer failed");
@@ -200,13 +214,50 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 		note(o, "the victim's program failed");
 }
 
+static void start_company(const char *place, pid_t pids[COMPANY])
+{
+	char log[64], command[2 * PATH_MAX];
+
+	for (size_t i = 0; i < COMPANY; i++) {
+		snprintf(log, sizeof(log), "%s/%s", place, company[i].name);
+		snprintf(command, sizeof(command), company[i].command, build, build);
+		pids[i] = begin(VICTIM, log, command);
+	}
+}
+
+/* They end by themselves, and as they should; the viewer may say that there is nothing to see. */
+static void judge_company(const char *place, const pid_t pids[COMPANY], uint64_t until, struct outcome *o)
+{
+	char log[64], text[4096], sentence[64];
+
+	for (size_t i = 0; i < COMPANY; i++) {
+		bool program = strcmp(company[i].name, "top") != 0;
+		int status = 0;
+
+		while (waitpid(pids[i], &status, WNOHANG) == 0 && t_now_ns() < until)
+			t_sleep_us(20000);
+		if (t_now_ns() >= until) {
+			kill(pids[i], SIGKILL);
+			waitpid(pids[i], &status, 0);
+		}
+		snprintf(log, sizeof(log), "%s/%s", place, company[i].name);
+		read_log(log, text, sizeof(text));
+		if (WIFEXITED(status) && (program ? WEXITSTATUS(status) == 0 && strstr(text, "\"error\":0")
+						  : WEXITSTATUS(status) <= 1))
+			continue;
+		snprintf(sentence, sizeof(sentence), "'%s' beside it died (%x)", company[i].name,
+			(unsigned)status);
+		note(o, sentence);
+	}
+}
+
 static void run_case(const struct attack *a, struct outcome *o)
 {
 	char place[] = "/dev/shm/gpuarb-hostile-XXXXXX", dir[64], gpudir[64], conf[64], log[64],
 	     command[2 * PATH_MAX], state[PATH_MAX], gpu[1][ARB_UUID_BYTES], text[4096], said[4096];
 	struct target t = {.build = build};
 	struct gpuarb_error err;
-	pid_t victim, attacker, newcomer;
+	pid_t victim, attacker, newcomer, beside[COMPANY];
 	uint64_t began, at;
 	double before;
 	FILE *f;
@@ -255,6 +306,10 @@ static void run_case(const struct attack *a, struct outcome *o)
 			goto out;
 		}
 	o->judged = true;
+	if (a->company) {
+		start_company(place, beside);
+		t_sleep_us(700000);
+	}
 	began = at = t_now_ns();
 	before = device_seconds(victim);
 	attacker = attack(a, &t, gpu[0]);
@@ -303,6 +358,8 @@ static void run_case(const struct attack *a, struct outcome *o)
 		snprintf(log, sizeof(log), "%s/victim", place);
 		read_log(log, text, sizeof(text));
 		judge(a, o, status, text, said);
+		if (a->company)
+			judge_company(place, beside, began + ENDS_NS + 2 * SLICE_NS, o);
 		if (a->conf && strstr(said, "as if it were alone"))
 			note(o, "a newcomer runs alone");
 		if (getenv("HOSTILE_SHOW"))

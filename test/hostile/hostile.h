@@ -32,9 +32,29 @@ struct attack {
 	const char *conf; /* arbiter.conf; NULL: nothing */
 	bool replace;     /* the administrator runs gpuarb-node --replace behind it */
 	bool quick;       /* part of the short run */
-	double least;     /* percent that the victim must have while it lasts; 0: as usual */
-	double most;      /* and at most; 0: as usual */
+	/* Three more programs, one with a handler of its own for SIGBUS, and gpuarb-top: all of them must live. What each gets
+	 * is judged by the other attacks. */
+	bool company;
+	double least; /* percent that the victim must have while it lasts; 0: as usual */
+	double most;  /* and at most; 0: as usual */
 };
+
+/* The path of the file of the locks; returns `path`. */
+const char *locks_of(const struct target *t, char path[PATH_MAX]);
+
+/* Attacks on the files. */
+void attack_truncate_all(struct target *t);
+void attack_truncate_half(struct target *t);
+void attack_grow(struct target *t);
+void attack_punch(struct target *t);
+void attack_unlink_it(struct target *t);
+void attack_fifo(struct target *t);
+void attack_link_elsewhere(struct target *t);
+void attack_directory(struct target *t);
+void attack_closed(struct target *t);
+void attack_unlink_locks(struct target *t);
+void attack_fifo_locks(struct target *t);
+void attack_closed_locks(struct target *t);
 
 extern const struct attack attacks[];
 extern const unsigned nattacks;

@@ -23,12 +23,6 @@ static struct arb_slot *slot(struct target *t)
 	return &t->seg.slots[t->slot];
 }
 
-static const char *locks_of(const struct target *t, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s/state/.%s.locks", t->dir, strrchr(t->state, '/') + 1);
-	return path;
-}
-
 static void add(arb_u64 *word, uint64_t by)
 {
 	arb_store64(word, arb_load64(word) + by);
@@ -82,66 +76,6 @@ static void stay_in_account(struct target *t)
 static void join_unlimited(struct target *t)
 {
 	program(t, "victim", "100", "-k 1000 -d 1.5", false);
-}
-
-static void truncate_all(struct target *t)
-{
-	if (truncate(t->state, 0) != 0)
-		perror("truncate");
-}
-
-static void truncate_half(struct target *t)
-{
-	if (truncate(t->state, (off_t)t->seg.file.size / 2) != 0)
-		perror("truncate");
-}
-
-static void grow(struct target *t)
-{
-	if (truncate(t->state, (off_t)t->seg.file.size + 4096) != 0)
-		perror("truncate");
-}
-
-static void punch(struct target *t)
-{
-	int fd = open(t->state, O_RDWR | O_CLOEXEC);
-
-	if (fd < 0 ||
-		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)t->seg.file.size) != 0)
-		perror("fallocate");
-	close(fd);
-}
-
-static void unlink_it(struct target *t)
-{
-	unlink(t->state);
-}
-
-static void fifo(struct target *t)
-{
-	unlink(t->state);
-	if (mkfifo(t->state, 0666) != 0)
-		perror("mkfifo");
-}
-
-static void link_elsewhere(struct target *t)
-{
-	unlink(t->state);
-	if (symlink("/etc/passwd", t->state) != 0)
-		perror("symlink");
-}
-
-static void directory(struct target *t)
-{
-	unlink(t->state);
-	if (mkdir(t->state, 0700) != 0)
-		perror("mkdir");
-}
-
-static void closed(struct target *t)
-{
-	if (chmod(t->state, 0) != 0)
-		perror("chmod");
 }
 
 static void bill_raised(struct target *t)
@@ -409,36 +343,68 @@ const struct attack attacks[] = {
 	{.name = "truncate",
 		.what = "truncates the segment to nothing",
 		.who = MEMBER,
-		.once = truncate_all,
+		.once = attack_truncate_all,
 		.quick = true},
 	{.name = "truncate-half",
 		.what = "truncates the segment to half",
 		.who = MEMBER,
-		.once = truncate_half},
+		.once = attack_truncate_half},
 	{.name = "truncate-replace",
 		.what = "the same, and the administrator replaces it",
 		.who = MEMBER,
-		.once = truncate_all,
+		.once = attack_truncate_all,
 		.replace = true,
 		.quick = true},
-	{.name = "grow", .what = "makes the segment larger", .who = MEMBER, .once = grow},
-	{.name = "punch", .what = "makes a hole of the whole segment", .who = MEMBER, .once = punch},
-	{.name = "unlink", .what = "removes the segment", .who = CONTAINER, .once = unlink_it},
-	{.name = "fifo", .what = "puts a FIFO in its place", .who = CONTAINER, .once = fifo, .replace = true},
+	{.name = "truncate-many",
+		.what = "truncates it under three programs, one with a handler of its own, and gpuarb-top",
+		.who = MEMBER,
+		.once = attack_truncate_all,
+		.company = true,
+		.quick = true},
+	{.name = "truncate-mended",
+		.what = "the same, and the administrator replaces it",
+		.who = MEMBER,
+		.once = attack_truncate_half,
+		.replace = true,
+		.company = true},
+	{.name = "grow", .what = "makes the segment larger", .who = MEMBER, .once = attack_grow},
+	{.name = "punch", .what = "makes a hole of the whole segment", .who = MEMBER, .once = attack_punch},
+	{.name = "unlink", .what = "removes the segment", .who = CONTAINER, .once = attack_unlink_it},
+	{.name = "unlink-locks",
+		.what = "removes the file of the locks",
+		.who = CONTAINER,
+		.once = attack_unlink_locks,
+		.conf = "slots = 8\n",
+		.quick = true},
+	{.name = "fifo-locks",
+		.what = "puts a FIFO in the place of the locks",
+		.who = CONTAINER,
+		.once = attack_fifo_locks,
+		.replace = true},
+	{.name = "chmod-locks",
+		.what = "takes all rights to the locks away",
+		.who = CONTAINER,
+		.once = attack_closed_locks,
+		.replace = true},
+	{.name = "fifo",
+		.what = "puts a FIFO in its place",
+		.who = CONTAINER,
+		.once = attack_fifo,
+		.replace = true},
 	{.name = "symlink",
 		.what = "puts a symbolic link in its place",
 		.who = CONTAINER,
-		.once = link_elsewhere,
+		.once = attack_link_elsewhere,
 		.replace = true},
 	{.name = "directory",
 		.what = "puts a directory in its place",
 		.who = CONTAINER,
-		.once = directory,
+		.once = attack_directory,
 		.replace = true},
 	{.name = "chmod",
 		.what = "takes all rights to it away",
 		.who = CONTAINER,
-		.once = closed,
+		.once = attack_closed,
 		.replace = true},
 	{.name = "bill",
 		.what = "adds an hour to the victim's bill",
@@ -540,6 +506,11 @@ const struct attack attacks[] = {
 		.conf = "slots = 8\n"},
 	{.name = "events", .what = "fills the event ring with garbage", .who = MEMBER, .again = last_events},
 	{.name = "hints", .what = "garbage in every hint of the header", .who = MEMBER, .again = hints},
+	{.name = "everything-many",
+		.what = "overwrites the whole segment under three programs and gpuarb-top, every millisecond",
+		.who = MEMBER,
+		.again = everything,
+		.company = true},
 	{.name = "everything",
 		.what = "overwrites the whole segment",
 		.who = MEMBER,
