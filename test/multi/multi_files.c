@@ -154,7 +154,7 @@ Test(files, another_version)
 {
 	create();
 	patch(path, offsetof(struct arb_state_header, version), 41, 4);
-	refused(path, -EPROTO, "version 43, this gpuarb has version 2");
+	refused(path, -EPROTO, "version 44, this gpuarb has version 3");
 }
 
 Test(files, another_build)
@@ -178,7 +178,7 @@ Test(files, another_version_of_the_control_segment)
 	create();
 	t_path(&dir, "control", control);
 	patch(control, offsetof(struct arb_control, version), 1, 4);
-	refused(control, -EPROTO, "version 2");
+	refused(control, -EPROTO, "version 4, this gpuarb has version 3");
 }
 
 Test(files, a_directory_or_a_fifo_or_a_link_in_its_place)
