@@ -169,7 +169,8 @@ struct book_queue {
 	struct book_fence fence[BOOK_FENCES];
 	uint8_t order[BOOK_FENCES]; /* oldest first */
 	uint32_t count;
-	uint32_t launches;      /* that are fenced and waited for */
+	uint32_t mixed;    /* neighbours in that order that are of different streams; 0: all are of one */
+	uint32_t launches; /* that are fenced and waited for */
 	uint64_t ns, unsure_ns; /* what they should take */
 	uint32_t window;        /* how many may be queued */
 	uint32_t back;          /* how many have come back since that was changed */

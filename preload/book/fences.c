@@ -9,6 +9,18 @@ static struct book_fence *fence_told(struct book *b, const struct book_event *e)
 	return e->fence < BOOK_FENCES ? &b->queue.fence[e->fence] : NULL;
 }
 
+/* Are the one at this place and the one behind it of different streams? */
+static bool differ(const struct book *b, unsigned at, unsigned behind)
+{
+	const struct book_fence *f, *g;
+
+	if (at >= b->queue.count || behind >= b->queue.count)
+		return false;
+	f = fence_of(b, at);
+	g = fence_of(b, behind);
+	return f->stream != g->stream || f->ctx != g->ctx;
+}
+
 void fence_put(struct book *b, const struct book_event *e)
 {
 	struct book_queue *q = &b->queue;
@@ -29,6 +41,7 @@ void fence_put(struct book *b, const struct book_event *e)
 	f->expected_ns = durations_expect(&b->durations, f->work, f->launches);
 	f->unsure_ns = durations_unsure(&b->durations, f->work, f->launches);
 	q->order[q->count++] = e->fence;
+	q->mixed += differ(b, q->count - 2, q->count - 1);
 	q->launches += f->launches;
 	q->ns += f->expected_ns;
 	q->unsure_ns += f->unsure_ns;
@@ -55,6 +68,8 @@ static void take_away(struct book *b, struct book_fence *f)
 		at++;
 	if (at == q->count)
 		return;
+	q->mixed += differ(b, at - 1, at + 1);
+	q->mixed -= differ(b, at - 1, at) + differ(b, at, at + 1);
 	memmove(&q->order[at], &q->order[at + 1], q->count - at - 1);
 	q->count--;
 }
@@ -81,13 +96,7 @@ void fence_forget(struct book *b, uint64_t ctx)
 
 bool fence_is_scattered(const struct book *b)
 {
-	const struct book_fence *last, *other;
-
-	if (b->queue.count < 2)
-		return false;
-	last = fence_of(b, b->queue.count - 1);
-	other = fence_of(b, b->queue.count - 2);
-	return last->stream != other->stream || last->ctx != other->ctx;
+	return differ(b, b->queue.count - 2, b->queue.count - 1);
 }
 
 void fence_unfinished(struct book *b, const struct book_event *e)

@@ -282,8 +282,12 @@ void events_collect(struct track *t)
 		const struct book_fence *f = &t->book.queue.fence[at];
 		struct seen s = {f->stream, f->ctx, t->events[at].number};
 
-		if (!collect(t, at, &current))
-			seen[n++] = s;
+		if (collect(t, at, &current))
+			continue;
+		seen[n++] = s;
+		/* Where all are of one stream, the others are behind it. */
+		if (!t->book.queue.mixed && s.stream != BOOK_PER_THREAD)
+			break;
 	}
 }
 

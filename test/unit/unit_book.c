@@ -405,6 +405,38 @@ Test(book, without_a_segment_everything_passes)
 }
 
 /* Any events in any order: no count goes below zero, no state is unknown. */
+/* Neighbours among the fences that are of different streams. */
+static unsigned mixed(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 1; i < b.queue.count; i++)
+		n += fence_of(&b, i - 1)->stream != fence_of(&b, i)->stream;
+	return n;
+}
+
+Test(book, it_is_known_whether_all_fences_are_of_one_stream)
+{
+	const uint8_t order[] = {1, 0, 3, 2, 4};
+	struct book_event e;
+
+	begin(true);
+	enter_and_launch(0);
+	for (uint8_t i = 1; i < 5; i++) {
+		e = event(EVENT_FENCED);
+		e.fence = i;
+		e.stream = STREAM + (i == 1 || i == 3);
+		tell(e);
+		cr_assert_eq(b.queue.mixed, mixed());
+	}
+	cr_assert_eq(b.queue.mixed, 4);
+	for (unsigned i = 0; i < 5; i++) {
+		pass(order[i], now);
+		cr_assert_eq(b.queue.mixed, mixed(), "after %u of 5: %u", i + 1, b.queue.mixed);
+	}
+	cr_assert_eq(b.queue.count, 0);
+}
+
 Test(book, no_order_of_events_breaks_it)
 {
 	uint32_t seed = 1;
@@ -424,6 +456,7 @@ Test(book, no_order_of_events_breaks_it)
 			if (!b.waiters)
 				e.call &= ~(uint32_t)CALL_AWAKE;
 			e.covers = 1 + (seed >> 29);
+			e.stream = STREAM + (seed >> 27 & 1);
 			e.at_ns = now - (seed >> 24);
 			e.result = (seed >> 20) % 5 ? 0 : -EAGAIN;
 			e.status = limited((seed >> 16) % 3 ? 0 : -EDQUOT, MS);
@@ -432,6 +465,7 @@ Test(book, no_order_of_events_breaks_it)
 			tell(e);
 			cr_assert_lt(b.state, BOOK_STATES);
 			cr_assert_leq(b.queue.count, BOOK_FENCES);
+			cr_assert_eq(b.queue.mixed, mixed());
 			cr_assert_lt(b.queue.launches, 1000);
 			cr_assert_lt(b.waiters, 1000);
 			cr_assert_lt(b.inside, 1000);
