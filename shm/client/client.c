@@ -286,6 +286,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
 	c->turn.kept = false;
+	c->move.heard = 0; /* of another segment */
 	c->patrol.scrubbed = ARB_NONE;
 	c->wait.throttled_since = c->wait.since = 0;
 	c->turn.from = 0;

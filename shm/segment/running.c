@@ -106,18 +106,22 @@ static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
  * Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger
  * than ARB_HEARD_NS is counted on without a look: most are.
  */
-static bool over_silence(const struct arb_actor *me, const struct arb_move *move, const struct arb_snap *s)
+static bool over_silence(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
 {
 	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
 	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS, at = move->at;
 	const struct arb_slot *slots = me->seg->slots;
 	const uint32_t mine = me->slot;
+	uint64_t silent = 0; /* the longest that one has been */
 
 	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= heard, 1))
 		return false;
 	if ((int64_t)(move->at - move->asked) <= heard)
 		return false;
-	/* While a record stays unchanged for longer, every look of every client comes here. */
+	/* While a record stays unchanged for longer, every look of every client comes here. Signs of life only become
+	 * younger, so that one look at all members is good for a while. */
+	if (s->head == move->heard && (int64_t)(at - move->heard_until) <= 0)
+		return false;
 	for (uint32_t w = 0; w < s->words; w++)
 		for (uint64_t rest = s->running[w]; rest; rest &= rest - 1) {
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
@@ -125,9 +129,14 @@ static bool over_silence(const struct arb_actor *me, const struct arb_move *move
 
 			/* As in arb_running_heard: a time that has not come yet is none. */
 			beat = beat <= now_ns ? beat * ARB_TICKS_PER_NS : 0;
-			if ((int64_t)(at - beat) > heard && i != mine)
+			if (i == mine || (int64_t)(at - beat) <= 0)
+				continue;
+			if ((int64_t)(at - beat) > heard)
 				return true;
+			silent = at - beat > silent ? at - beat : silent;
 		}
+	move->heard = s->head;
+	move->heard_until = at + (uint64_t)heard - silent;
 	return false;
 }
 

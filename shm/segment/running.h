@@ -59,15 +59,17 @@ struct arb_move {
 	void *argument;        /* of both */
 
 	uint64_t entered; /* the head that the last enter published; kept from enter to leave */
-	uint32_t others;  /* out: the others' weight in the set */
-	bool steady;      /* out: nobody has changed the record from enter to leave */
-	uint32_t reason;  /* out: why it was refused */
-	bool kept;        /* out: it has left and keeps its place, as one who waits for it */
-	bool returned;    /* out: it had been evicted; for the caller to clear */
-	bool rose;        /* out: those below it in the set must stop */
-	bool fell;        /* out: some who wait because of others may go on */
-	uint64_t busy;    /* out: the busy clock when it did so, or entered after it */
-	uint32_t next;    /* out: who was chosen and must be woken, or ARB_NONE */
+	uint64_t heard,
+		heard_until; /* all members of the record of this head have been heard of, until then */
+	uint32_t others;     /* out: the others' weight in the set */
+	bool steady;         /* out: nobody has changed the record from enter to leave */
+	uint32_t reason;     /* out: why it was refused */
+	bool kept;           /* out: it has left and keeps its place, as one who waits for it */
+	bool returned;       /* out: it had been evicted; for the caller to clear */
+	bool rose;           /* out: those below it in the set must stop */
+	bool fell;           /* out: some who wait because of others may go on */
+	uint64_t busy;       /* out: the busy clock when it did so, or entered after it */
+	uint32_t next;       /* out: who was chosen and must be woken, or ARB_NONE */
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
