@@ -212,7 +212,7 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 }
 
 /* The snapshot, brought to the time of the move. 1: it was torn, or is not the head any more; look again. */
-static inline int advance_to(const struct arb_actor *me, const struct arb_move *move, struct arb_snap *s)
+static inline int advance_to(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	if (__builtin_expect(snap_too_far_ahead(s, move->now), 0))
 		return snap_unchanged(me->seg, s) ? -EBADMSG : 1;
