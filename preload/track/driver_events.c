@@ -79,6 +79,15 @@ static bool is_idle(const struct act_call *call)
 	return query && query(call->stream) == CUDA_SUCCESS;
 }
 
+/* A program that only ever launches finds its last kernel in the stream, which is over in a moment: it is waited for. */
+static bool is_idle_soon(const struct act_call *call, uint64_t since_ns, uint64_t most_ns)
+{
+	while (!is_idle(call))
+		if (track_now() - since_ns >= most_ns)
+			return false;
+	return true;
+}
+
 /*
  * An event before a launch into an idle stream. It takes place at once, so that it says what the GPU's clock shows now;
  * or others have the GPU, and it waits for them: then the GPU serves its clients one after the other.
@@ -99,7 +108,7 @@ bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	clock->starting = true;
 	event = clock->start;
 	ask_begin(t, &ask);
-	if (is_idle(call) && (event || create(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS)) {
+	if (is_idle_soon(call, before, contended ? 0 : CALL_NS) && (event || create(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS)) {
 		before = track_now();
 		if (record(event, call->stream) == CUDA_SUCCESS)
 			after = track_now();

@@ -305,7 +305,7 @@ void gate_before(struct act_call *call)
 	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
 		arb_mine.call.begun_ns = t->book.interval.begin_ns;
 	gate_admit(t, call);
-	first = t->book.interval.first_to_come && t->book.others.watched;
+	first = t->book.interval.first_to_come;
 	arb_mine.call.inside = gate_runs_inside(call);
 	let.call = arb_mine.call.inside ? CALL_INSIDE : 0;
 	track_tell(t, &let);
