@@ -9,13 +9,34 @@
 
 static const struct book_action nothing = {.what = ACT_NONE};
 
+/* The next look at the quota rolls the window, if nobody has. */
+static bool is_window_over(const struct book *b, const struct book_event *e)
+{
+	return b->interval.unfenced && e->now_ns >= b->others.window_end_ns;
+}
+
+/*
+ * Pauses between launches are taken off at the end of the interval, but not beyond the beginning of a window. So one that
+ * has made some, and nobody waits for, ends its interval before the window is rolled: in its next pause.
+ */
+static bool is_pause_near(struct book *b, const struct book_event *e)
+{
+	struct book_interval *i = &b->interval;
+
+	if (b->others.watched || !i->dry || !is_window_over(b, e) || !b->observer.hurry)
+		return false;
+	if (i->over_ns < b->others.window_end_ns)
+		i->over_ns = e->now_ns;
+	return e->now_ns < i->over_ns + PIECE_NS;
+}
+
 /* Heartbeat, quota and turn are due. Before that: a look at the quota may roll the window, and nothing can be dated
  * before that; who was held up, with nothing on the GPU, would pay for it. */
 static struct book_action check(struct book *b, const struct book_event *e)
 {
 	struct book_action act = nothing;
 
-	if (b->others.watched && !(e->call & STEP_SETTLED))
+	if ((b->others.watched || is_window_over(b, e)) && !(e->call & STEP_SETTLED))
 		act = interval_settle(b, e, false);
 	if (act.what)
 		return act;
@@ -81,7 +102,8 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 	}
 	/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of now. */
 	if (!(e->call & STEP_SETTLED)) {
-		if (b->state == BOOK_DRAINING || (!(e->call & CALL_ENTERED) && none && e->covers == 1))
+		if (b->state == BOOK_DRAINING ||
+			(!(e->call & CALL_ENTERED) && none && (e->covers == 1 || !b->others.watched)))
 			act = interval_settle(b, e, false);
 		else if (!(e->call & CALL_ENTERED) && none)
 			act = interval_leave_gaps(b, e);
@@ -152,6 +174,7 @@ static struct book_action on_abandoned(struct book *b, const struct book_event *
 	if (e->covers)
 		come_back(b, e);
 	b->interval.unfenced |= book_is_in(b);
+	b->interval.uncounted |= book_is_in(b);
 	return nothing;
 }
 
@@ -166,6 +189,7 @@ static struct book_action on_fenced(struct book *b, const struct book_event *e)
 	if (!book_is_in(b))
 		return nothing;
 	b->interval.unfenced |= failed;
+	b->interval.uncounted |= failed;
 	if (e->call & CALL_EARLIER)
 		return nothing;
 	b->program.unwaited += e->covers;
@@ -344,7 +368,10 @@ static struct book_action on_timer_in(struct book *b, const struct book_event *t
 	}
 	if (b->interval.settled_ns < b->interval.looked_ns)
 		e.call &= ~(uint32_t)STEP_SETTLED;
-	return check(b, &e);
+	act = check(b, &e);
+	if (act.what == ACT_CHECK && is_pause_near(b, &e))
+		return (struct book_action){.what = ACT_LOOK, .ns = LOOK_NS};
+	return act;
 }
 
 static struct book_action on_callback(struct book *b, const struct book_event *e)

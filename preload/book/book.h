@@ -162,6 +162,7 @@ struct book_fence {
 	bool parked;                     /* overdue: perhaps it waits for what is launched behind it */
 	bool held;                       /* the launch waited for room before */
 	bool peer;                       /* a copy in a stream of another GPU */
+	bool crowded; /* launches of an interval that was left for its gaps may be before it */
 };
 
 /* What is queued: fences.c, queue.c. */
@@ -191,11 +192,13 @@ struct book_queue {
 
 /* How the program calls: credit.c. */
 struct book_program {
-	uint64_t called_ns, apart_ns;    /* when the last call came by; from one to the next, on average */
-	uint32_t unwaited;               /* launches since the program last waited for any */
-	uint32_t run;                    /* how many there were between its last two waits */
-	uint32_t blind;                  /* calls before anything was known of how long they take */
-	uint64_t waited_ns;              /* somebody has just waited for its work, until then */
+	uint64_t called_ns, apart_ns; /* when the last call came by; from one to the next, on average */
+	uint64_t calls;               /* by all threads until then */
+	uint32_t unwaited;            /* launches since the program last waited for any */
+	uint32_t run;                 /* how many there were between its last two waits */
+	bool sample;        /* the next launch is to be fenced by itself, to know how long they take */
+	uint32_t blind;     /* calls before anything was known of how long they take */
+	uint64_t waited_ns; /* somebody has just waited for its work, until then */
 	uint64_t last_work, last_stream; /* the launch before */
 };
 
@@ -205,7 +208,16 @@ struct book_interval {
 	uint64_t begin_ns, left_ns;
 	uint64_t lead_ns,
 		lead_least_ns; /* from there until its first launch had been submitted, and was let through */
-	uint64_t idle_ns;      /* that all which was queued waited for another GPU */
+	uint64_t idle_ns; /* that the GPU had nothing to do, or all which was queued waited for another GPU */
+	bool uncounted; /* launches are without a fence that nobody counts: there was no room for another fence */
+	bool crowded;        /* what the last one was left for may not have ended yet */
+	bool dry;            /* the GPU may have stood still between two launches */
+	uint64_t guessed_ns; /* how much of the rest is what so many launches usually take */
+	uint64_t asked_calls,
+		busy_calls;    /* by all threads when the streams were asked, and when one had work */
+	uint64_t asked_before; /* launches without a fence of the thread that asked */
+	uint64_t over_ns;      /* when the window was first seen to be over */
+	uint64_t steady_ns;    /* until then it had, without a call since it was first seen to */
 	uint64_t calls_before; /* by all threads when it began */
 	uint64_t first_work;   /* what it began with */
 	bool first_inside;     /* which is a call that waits for its work */

@@ -8,6 +8,8 @@ uint32_t book_piece(const struct book *b)
 {
 	uint64_t each = b->durations.mean_ns;
 
+	if (b->program.sample)
+		return 0;
 	/* As short as can be told, or shorter. */
 	if (each && each <= US)
 		return (uint32_t)CREDIT_MOST;
@@ -34,7 +36,7 @@ static uint32_t watched(const struct book *b, const struct book_event *e)
 	const struct book_queue *q = &b->queue;
 
 	/* What comes behind a wait is seen to begin. Below somebody, each looks at the gate. */
-	if ((e->call & CALL_WAITS) || b->others.above)
+	if ((e->call & CALL_WAITS) || b->others.above || b->program.sample)
 		return 0;
 	/* One that waits for a few at a time is seen each time it begins again. */
 	if (q->launches < CREDIT_LEAST || q->window < CREDIT_LEAST)
@@ -66,12 +68,15 @@ static uint32_t up_to_the_last(const struct book *b, const struct book_event *e,
 static bool gets_none(struct book *b, const struct book_event *e)
 {
 	struct book_program *p = &b->program;
+	/* Those that passed on credit count, also if an interval has ended since. */
+	uint64_t calls = e->calls > p->calls ? e->calls - p->calls : 1;
 	/* Another thread may have come by since we looked at the clock. */
-	uint64_t apart =
-		e->now_ns > p->called_ns ? (e->now_ns - p->called_ns) / (e->covers ? e->covers : 1) : 0;
+	uint64_t apart = e->now_ns > p->called_ns ? (e->now_ns - p->called_ns) / calls : 0;
 
 	if (e->now_ns > p->called_ns)
 		p->called_ns = e->now_ns;
+	if (e->calls > p->calls)
+		p->calls = e->calls;
 	if (apart > 4 * SPARSE_NS)
 		apart = 4 * SPARSE_NS;
 	durations_follow(&p->apart_ns, apart);

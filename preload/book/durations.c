@@ -89,10 +89,21 @@ void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint
 			durations_follow(&known->alone_ns, each);
 	}
 	if (!d->mean_ns)
-		d->mean_ns = each;
+		d->mean_ns = d->each_ns = each;
 	durations_follow(&d->off_ns, difference(each, d->mean_ns));
 	durations_follow(&d->mean_ns, each);
+	d->each_ns = (uint64_t)((int64_t)d->each_ns + ((int64_t)each - (int64_t)d->each_ns) / 16);
 	/* Shorter than can be told. */
+	if (d->mean_ns < US)
+		d->mean_ns = US;
+	if (d->each_ns < US)
+		d->each_ns = US;
+}
+
+void durations_bound(struct durations *d, uint32_t launches, uint64_t took_ns)
+{
+	if (d->mean_ns > took_ns / launches)
+		durations_follow(&d->mean_ns, took_ns / launches);
 	if (d->mean_ns < US)
 		d->mean_ns = US;
 }

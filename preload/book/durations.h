@@ -23,6 +23,7 @@ struct duration {
 struct durations {
 	struct duration of[DURATIONS];
 	uint64_t mean_ns, off_ns; /* of all */
+	uint64_t each_ns;         /* the same over more of them: for sums of many launches; 0: not known */
 	uint32_t lessons;
 };
 
@@ -37,6 +38,8 @@ uint64_t durations_expect(const struct durations *d, uint64_t work, uint32_t lau
 uint64_t durations_unsure(const struct durations *d, uint64_t work, uint32_t launches);
 /* So many launches took so long. */
 void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint64_t took_ns, bool alone);
+/* So many launches took no longer than this: what is known to be longer is corrected. */
+void durations_bound(struct durations *d, uint32_t launches, uint64_t took_ns);
 /* It takes at least so long, for all that is known. */
 void durations_raise(struct durations *d, uint64_t work, uint64_t ns);
 /* It took so long right behind other work of ours, which had not waited for others in between. */

@@ -37,7 +37,11 @@ void fence_put(struct book *b, const struct book_event *e)
 		.launches = e->covers,
 		.held = e->call & CALL_HELD,
 		.peer = e->call & CALL_PEER,
+		.crowded = b->interval.crowded,
 	};
+	/* The launch of a sample has been made; unless it may have had others before it that no fence is behind. */
+	b->program.sample = f->crowded || (b->program.sample && f->launches > 1);
+	b->interval.crowded = false;
 	f->expected_ns = durations_expect(&b->durations, f->work, f->launches);
 	f->unsure_ns = durations_unsure(&b->durations, f->work, f->launches);
 	q->order[q->count++] = e->fence;
@@ -108,6 +112,12 @@ void fence_unfinished(struct book *b, const struct book_event *e)
 		b->queue.busy_ns = e->at_ns;
 	if (f && f->launches && e->at_ns > f->busy_ns)
 		f->busy_ns = e->at_ns;
+	/* Seen busy twice, with no call in between: so it was in between. */
+	if (e->fence == BOOK_NO_FENCE) {
+		if (b->interval.busy_calls == b->interval.asked_calls)
+			b->interval.steady_ns = e->at_ns;
+		b->interval.busy_calls = b->interval.asked_calls;
+	}
 }
 
 static uint64_t shortest(uint64_t a, uint64_t b, uint64_t c)
@@ -117,7 +127,7 @@ static uint64_t shortest(uint64_t a, uint64_t b, uint64_t c)
 }
 
 /* What its length teaches. A wait, for others or for work at the gate, is not a length. */
-static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint64_t took, bool behind,
+static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint64_t took, bool whole,
 	uint64_t now, uint8_t *alternates)
 {
 	struct book_queue *q = &b->queue;
@@ -137,12 +147,14 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 		   others_waited(b, took, f->expected_ns, now, alternates)) {
 		queue_widen(b, f->launches, now);
 	} else {
-		if (behind && f->launches == 1)
+		if (whole && f->launches == 1)
 			durations_behind(&b->durations, f->work, took);
-		/* Of several launches that did not wait for each other, the time from the first to the last is not
-		 * what they took. */
-		if (behind || f->launches == 1)
+		/* Of several launches that did not wait for each other, the time from the first to the last is more
+		 * than they took. */
+		if (whole || (f->launches == 1 && !f->crowded))
 			durations_learn(&b->durations, f->work, f->launches, took, !b->others.others);
+		else
+			durations_bound(&b->durations, f->launches, took);
 		queue_widen(b, f->launches, now);
 	}
 }
@@ -168,12 +180,43 @@ static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint6
 		i->idle_ns += f->begun_ns - from;
 }
 
+/*
+ * How long the GPU has stood still since the last measured end: until the first launch that the fence covers was
+ * submitted, if nothing else was on the way then; and between its launches. Those were submitted one by one, and only if
+ * all were before the last measured end is it known that none of them came too late. Otherwise they took as long as so
+ * many take. Beside others a launch may have waited for them, which is no pause.
+ */
+static void stood_still(struct book *b, const struct book_fence *f, uint64_t end, bool whole)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t from = i->begin_ns + i->lead_ns, busy = f->launches * b->durations.each_ns;
+
+	if (!book_is_in(b) || i->first_to_come || f->peer || fence_of(b, 0) != f || b->passing ||
+		b->recording)
+		return;
+	if (from < b->queue.last_end_ns)
+		from = b->queue.last_end_ns;
+	if (f->begun_ns > from) {
+		i->idle_ns += f->begun_ns - from;
+		from = f->begun_ns;
+	}
+	if (f->launches == 1 || whole || end <= from)
+		return;
+	i->dry = b->program.sample = true;
+	if (!busy || others_contended(b, f->recorded_ns))
+		return;
+	if (busy > end - from)
+		busy = end - from;
+	i->idle_ns += end - from - busy;
+	i->guessed_ns += busy;
+}
+
 void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternates)
 {
 	struct book_queue *q = &b->queue;
 	struct book_fence *f = fence_told(b, e);
 	uint64_t end = e->at_ns, begin, took;
-	bool behind;
+	bool whole;
 
 	if (!f || !f->launches)
 		return;
@@ -187,11 +230,12 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 		end = begin;
 	if (end < f->busy_ns)
 		end = f->busy_ns;
-	behind = q->last_end_ns > begin;
-	if (behind)
+	whole = q->last_end_ns >= f->recorded_ns;
+	if (begin < q->last_end_ns)
 		begin = q->last_end_ns;
 	took = end > begin ? end - begin : 0;
-	learn(b, f, end, took, behind, e->now_ns, alternates);
+	stood_still(b, f, end, whole);
+	learn(b, f, end, took, whole, e->now_ns, alternates);
 	others_below_passed(b, f, took, e->now_ns);
 	q->prompt = end < f->recorded_ns + 2 * b->durations.mean_ns + CALL_NS / 2;
 	if (end > q->last_end_ns)

@@ -33,7 +33,9 @@ void interval_begin(struct book *b, const struct book_event *e)
 	i->number++;
 	i->quick = now - i->left_ns < QUICK_NS;
 	b->others.check_ns = now + (i->quick ? e->look_ns : QUICK_NS);
-	i->lead_ns = i->lead_least_ns = i->idle_ns = 0;
+	i->lead_ns = i->lead_least_ns = i->idle_ns = i->guessed_ns = i->steady_ns = i->busy_calls = 0;
+	i->dry = i->uncounted = false;
+	i->crowded = i->leaving.why == WHY_GAPS;
 	i->first_to_come = i->unfenced = false;
 	i->owed = i->again_ns != 0;
 	i->again_ns = 0;
@@ -65,6 +67,18 @@ void interval_launched(struct book *b, uint64_t let_ns, uint64_t now)
 	i->lead_ns = now > i->begin_ns ? now - i->begin_ns : 0;
 }
 
+/* Those before the one that stands at the gate are the caller's, and no longer counted among what passed on credit. */
+static uint64_t before_it(const struct book_event *e)
+{
+	return e->kind == EVENT_ASKED && e->covers ? e->covers - 1 : 0;
+}
+
+/* Launches that no fence is behind. */
+static uint64_t unfenced(const struct book *b, const struct book_event *e)
+{
+	return e->unfenced + (e->kind == EVENT_IDLE ? b->interval.asked_before : before_it(e));
+}
+
 /*
  * When the work ended that no fence is behind: not before it was last seen busy, and about as long after the last
  * fence's end as so many launches take.
@@ -72,24 +86,30 @@ void interval_launched(struct book *b, uint64_t let_ns, uint64_t now)
 static uint64_t estimated_end(const struct book *b, const struct book_event *e)
 {
 	const struct book_queue *q = &b->queue;
-	uint64_t begin = b->interval.begin_ns, end, now = e->now_ns;
+	uint64_t begin = b->interval.begin_ns, end, now = e->now_ns, each = b->durations.each_ns;
 
 	/* Nothing passed on credit: the last fence knows. */
 	if (!b->others.watched && interval_calls(b, e) == 1 && q->last_end_ns > begin)
 		return q->last_end_ns;
 	if (!b->others.watched && b->program.waited_ns >= begin)
-		return b->program.waited_ns;
+		now = b->program.waited_ns;
+	/* Of launches that nobody has counted it is only known until when they were seen, or waited for. */
+	if (b->interval.uncounted && now < e->now_ns)
+		return now;
 	/* Between when it was last seen busy and now. */
-	if (!b->durations.mean_ns) {
+	if (!each) {
 		end = q->busy_ns > begin ? q->busy_ns : begin;
-		return end + (now - end) / 2;
+		return now > end ? end + (now - end) / 2 : end;
 	}
 	/* If no fence of this interval has passed, none of its calls is covered. */
 	if (q->last_end_ns > begin)
-		end = q->last_end_ns + e->unfenced * b->durations.mean_ns;
+		end = q->last_end_ns + unfenced(b, e) * each;
 	else
-		end = begin + (e->unfenced + 1) * b->durations.mean_ns;
-	return end < q->busy_ns ? q->busy_ns : end > now ? now : end;
+		end = begin + (unfenced(b, e) + 1) * each;
+	end = end < b->interval.steady_ns ? b->interval.steady_ns : end;
+	if (b->interval.uncounted && end < q->busy_ns)
+		end = q->busy_ns;
+	return end > now ? now : end;
 }
 
 /*
@@ -146,8 +166,11 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 	if (b->queue.count || b->recording || b->inside ||
 		(b->passing && e->now_ns - b->passed_ns < IN_DRIVER_NS))
 		return (struct book_action){.what = ACT_NONE};
-	if (i->unfenced && !idle)
+	if (i->unfenced && !idle) {
+		i->asked_calls = e->calls;
+		i->asked_before = before_it(e);
 		return (struct book_action){.what = ACT_STREAMS, .step = STEP_SETTLED};
+	}
 	end = i->first_to_come ? i->begin_ns : b->queue.last_end_ns;
 	if (i->unfenced)
 		end = estimated_end(b, e);
@@ -159,16 +182,29 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 	return leave(b, end > i->begin_ns ? end : i->begin_ns, keep(b), WHY_IDLE);
 }
 
+/* How much the GPU had to do since the interval began, with so many launches that no fence is behind. */
+static uint64_t worked(const struct book *b, uint64_t launches)
+{
+	const struct book_interval *i = &b->interval;
+	uint64_t from = i->begin_ns + i->lead_ns, ns = 0;
+
+	if (b->queue.last_end_ns > from)
+		ns = b->queue.last_end_ns - from;
+	ns -= i->idle_ns < ns ? i->idle_ns : ns;
+	return ns + launches * b->durations.each_ns;
+}
+
 struct book_action interval_leave_gaps(struct book *b, const struct book_event *e)
 {
-	/* The caller's is yet to come. Gaps of less than a sixteenth of the work are not worth leaving for. */
-	uint64_t busy = (interval_calls(b, e) - 1) * b->durations.mean_ns, end = b->interval.begin_ns + busy;
+	const struct book_interval *i = &b->interval;
+	uint64_t busy = worked(b, unfenced(b, e));
 
-	if (!b->queue.prompt || !b->durations.mean_ns || b->passing || b->recording || b->inside ||
-		end + busy / 16 >= e->now_ns)
+	if (!b->queue.prompt || !b->durations.each_ns || b->queue.count || b->passing || b->recording ||
+		b->inside || i->begin_ns + busy + busy / (4 * CREDIT_LEAST) >= e->now_ns ||
+		i->steady_ns > i->begin_ns + busy)
 		return (struct book_action){.what = ACT_NONE};
 	/* It is back at once, and keeps its turn. */
-	return leave(b, end, b->others.turns ? KEEP_NS : 0, WHY_GAPS);
+	return leave(b, i->begin_ns + busy, b->others.turns ? KEEP_NS : 0, WHY_GAPS);
 }
 
 struct book_action interval_leave_stalled(struct book *b, const struct book_event *e)
@@ -192,7 +228,8 @@ static void ended(struct book *b, const struct book_event *e)
 		uint64_t from = b->queue.last_end_ns > i->begin_ns && i->leaving.why != WHY_GAPS
 					? b->queue.last_end_ns
 					: i->begin_ns;
-		uint64_t guessed = i->leaving.end_ns > from ? i->leaving.end_ns - from : 0;
+		uint64_t end = i->leaving.end_ns + i->idle_ns;
+		uint64_t guessed = i->guessed_ns + (end > from ? end - from : 0);
 
 		i->estimated_ns += guessed < ns ? guessed : ns;
 	}

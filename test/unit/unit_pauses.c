@@ -1,0 +1,232 @@
+/* The tracking core: programs whose GPU stands still between their launches are billed for what it did, not for that. */
+#include "test/unit/book_events.h"
+
+/* So many that passed on credit have got a fence. */
+static void fence(uint8_t at, uint32_t covers, uint64_t begun_ns)
+{
+	struct book_event e = event(EVENT_FENCED);
+
+	e.fence = at;
+	e.covers = covers;
+	e.at_ns = begun_ns;
+	tell(e);
+}
+
+/* All has ended: as of when is the set left? */
+static uint64_t left_as_of(void)
+{
+	struct book_event e = event(EVENT_SETTLE);
+	struct book_action act;
+
+	e.call = STEP_LOOKED;
+	act = tell(e);
+	if (act.what == ACT_STREAMS)
+		act = tell(event(EVENT_IDLE));
+	cr_assert_eq(act.what, ACT_LEAVE);
+	return act.at_ns;
+}
+
+/* A kernel of 20 us, then ten more in a millisecond, with a fence behind the last. */
+static uint64_t eleven_with_pauses(void)
+{
+	uint64_t begun;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 30 * US;
+	pass(0, begun + 20 * US);
+	now = begun + MS;
+	calls += 10;
+	fence(1, 10, begun);
+	now += 30 * US;
+	pass(1, now - 10 * US);
+	return b.interval.begin_ns;
+}
+
+Test(pauses, between_launches_on_credit_are_not_billed)
+{
+	uint64_t from = eleven_with_pauses();
+
+	cr_assert_eq(left_as_of(), from + 11 * 20 * US);
+}
+
+Test(pauses, a_queue_that_never_ran_dry_is_billed_whole)
+{
+	uint64_t begun;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 100 * US;
+	calls += 10;
+	fence(1, 10, begun);
+	now += MS;
+	pass(0, begun + 500 * US);
+	pass(1, begun + 800 * US);
+	cr_assert_eq(left_as_of(), b.interval.begin_ns + 800 * US);
+}
+
+Test(pauses, several_launches_that_did_not_wait_for_each_other_say_no_more_than_a_bound)
+{
+	eleven_with_pauses();
+	cr_assert_eq(b.durations.mean_ns, 20 * US);
+	cr_assert_eq(b.durations.each_ns, 20 * US);
+}
+
+Test(pauses, behind_a_piece_with_pauses_one_launch_is_fenced_by_itself)
+{
+	eleven_with_pauses();
+	cr_assert_eq(book_piece(&b), 0);
+	calls++;
+	fence(2, 1, now);
+	cr_assert_gt(book_piece(&b), 0);
+}
+
+Test(pauses, between_two_fenced_launches_are_not_billed)
+{
+	uint64_t begun;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 100 * US;
+	calls++;
+	fence(1, 1, now);
+	now += 50 * US;
+	pass(0, begun + 20 * US);
+	pass(1, begun + 120 * US);
+	cr_assert_eq(left_as_of(), b.interval.begin_ns + 40 * US);
+}
+
+Test(pauses, of_one_stream_are_not_pauses_while_another_has_work)
+{
+	uint64_t begun;
+	struct book_event e;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 100 * US;
+	calls++;
+	e = event(EVENT_FENCED);
+	e.fence = 1;
+	e.stream = STREAM + 1;
+	e.at_ns = now;
+	tell(e);
+	now += 500 * US;
+	pass(1, begun + 120 * US);
+	pass(0, begun + 400 * US);
+	cr_assert_eq(left_as_of(), b.interval.begin_ns + 400 * US);
+}
+
+Test(pauses, to_be_seen_busy_by_chance_is_no_proof_of_work_all_the_time)
+{
+	struct book_event e = {0};
+	uint64_t from = eleven_with_pauses();
+
+	b.interval.unfenced = true;
+	calls += 5;
+	now += MS;
+	e = event(EVENT_SETTLE);
+	e.call = STEP_LOOKED;
+	cr_assert_eq(tell(e).what, ACT_STREAMS);
+	e = event(EVENT_UNFINISHED);
+	e.at_ns = now;
+	tell(e);
+	now += MS;
+	calls++;
+	e = event(EVENT_SETTLE);
+	e.call = STEP_LOOKED;
+	cr_assert_eq(tell(e).what, ACT_STREAMS);
+	e = event(EVENT_IDLE);
+	e.unfenced = 6;
+	cr_assert_eq(tell(e).at_ns, from + 17 * 20 * US);
+}
+
+Test(pauses, to_be_seen_busy_twice_without_a_call_is)
+{
+	struct book_event e = {0};
+	uint64_t seen = 0;
+
+	eleven_with_pauses();
+	b.interval.unfenced = true;
+	calls++;
+	for (int i = 0; i < 3; i++) {
+		now += MS;
+		e = event(EVENT_SETTLE);
+		e.call = STEP_LOOKED;
+		cr_assert_eq(tell(e).what, ACT_STREAMS);
+		if (i == 2)
+			break;
+		seen = now;
+		e = event(EVENT_UNFINISHED);
+		e.at_ns = seen;
+		tell(e);
+	}
+	e = event(EVENT_IDLE);
+	e.unfenced = 1;
+	cr_assert_eq(tell(e).at_ns, seen - b.interval.lead_ns - b.interval.idle_ns);
+}
+
+Test(pauses, are_taken_off_before_a_window_is_rolled)
+{
+	struct book_event e = {0};
+	struct book_action act;
+
+	eleven_with_pauses();
+	b.interval.unfenced = true;
+	b.others.window_end_ns = now;
+	b.others.check_ns = now;
+	e = event(EVENT_TIMER);
+	act = tell(e);
+	cr_assert_eq(act.what, ACT_STREAMS);
+	e = event(EVENT_UNFINISHED);
+	e.at_ns = now;
+	tell(e);
+	e = event(EVENT_TIMER);
+	e.call = act.step;
+	cr_assert_eq(tell(e).what, ACT_LOOK);
+	now += PIECE_NS;
+	e = event(EVENT_TIMER);
+	e.call = act.step;
+	cr_assert_eq(tell(e).what, ACT_CHECK);
+}
+
+Test(pauses, calls_on_credit_come_as_often_as_they_come)
+{
+	begin(true);
+	for (int i = 0; i < 20; i++) {
+		enter_and_launch(0);
+		now += 400 * US;
+		calls += 99;
+		pass(0, now - 395 * US);
+		b.state = BOOK_OUT;
+	}
+	cr_assert_lt(b.program.apart_ns, 2 * SHORT_NS);
+}
+
+Test(pauses, of_launches_that_nobody_has_counted_it_is_known_until_when_they_were_waited_for)
+{
+	struct book_event e;
+	uint64_t from;
+
+	begin(false);
+	enter_and_launch(0);
+	from = b.interval.begin_ns;
+	pass(0, now + 20 * US);
+	e = event(EVENT_FENCED);
+	e.facts = FACT_FAILED;
+	tell(e);
+	now += 5 * MS;
+	e = event(EVENT_WAITED);
+	e.call = STEP_LOOKED;
+	e.calls = 2;
+	e.at_ns = now;
+	e.took_ns = 4 * MS;
+	cr_assert_eq(tell(e).what, ACT_STREAMS);
+	now += US;
+	e = event(EVENT_IDLE);
+	e.calls = 2;
+	cr_assert_gt(tell(e).at_ns, from + 4 * MS);
+}
