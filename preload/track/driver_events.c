@@ -108,7 +108,8 @@ bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	clock->starting = true;
 	event = clock->start;
 	ask_begin(t, &ask);
-	if (is_idle_soon(call, before, contended ? 0 : CALL_NS) && (event || create(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS)) {
+	if (is_idle_soon(call, before, contended ? 0 : CALL_NS) &&
+		(event || create(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS)) {
 		before = track_now();
 		if (record(event, call->stream) == CUDA_SUCCESS)
 			after = track_now();
