@@ -280,8 +280,8 @@ static double over_allowed(double elapsed_ns)
 /* Are bills compared with the GPU's books? What a killed process had on the GPU is billed until somebody notices. */
 static bool is_judged(void)
 {
-	return !faults.kills && !faults.stops && !faults.fails && !faults.holds && !faults.replaces && !faults.abandons &&
-	       !plan.robbed;
+	return !faults.kills && !faults.stops && !faults.fails && !faults.holds && !faults.replaces &&
+	       !faults.abandons && !plan.robbed;
 }
 
 /* Attained by the GPU's books and billed, by account; both in ns. */
