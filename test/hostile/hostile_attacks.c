@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,6 +52,7 @@ static void program(struct target *t, const char *account, const char *core, con
 		char command[1024];
 
 		alarm(20);
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* it goes with whoever attacks */
 		setenv("GPUARB_ACCOUNT", account, 1);
 		setenv("GPUARB_CORE_LIMIT", core, 1);
 		snprintf(command, sizeof(command),
