@@ -256,7 +256,7 @@ struct arb_slot {
 			    * lets the slot run, or keeps others from running, until its owner's next tick */
 	arb_u64 life2_next; /* as life_next, and as far from its word */
 	arb_u32 life2;      /* as life, for the watcher before that one: the first may be stopped */
-	arb_u32 pad3;
+	arb_u32 restored;   /* by the owner: how often it found words of its own written over; for people */
 
 	/* Written by the holder of byte i. state last when joining (SLOT_PUBLISH), first when cleaning. */
 	arb_u32 state;      /* enum arb_slot_state */
@@ -360,6 +360,7 @@ enum arb_event_kind {
 	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
 	ARB_EVENT_CORRUPT,    /* somebody found garbage; a: which check */
 	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
+	ARB_EVENT_RESTORED, /* a client found its own words written over, and put them right; why: ARB_RESTORED_* */
 	ARB_EVENT_COUNT
 };
 
@@ -371,6 +372,16 @@ enum arb_refusal {
 	ARB_REFUSAL_SIZE,   /* what can be counted */
 	ARB_REFUSAL_COUNT
 };
+
+/* Which of its words a client found written over. */
+#define ARB_RESTORED_BILL   1u   /* acc, total, weight, base */
+#define ARB_RESTORED_ASKED  2u   /* the limits that it asks for */
+#define ARB_RESTORED_MEMORY 4u   /* the bytes that it holds */
+#define ARB_RESTORED_SLOT   8u   /* state, generation, account */
+#define ARB_RESTORED_RECORD 16u  /* its account's record: caps, usage, members, memory */
+#define ARB_RESTORED_ENTRY  32u  /* its account's name and owner, and that it is one of those in use */
+#define ARB_RESTORED_PLACE  64u  /* its place in the running set */
+#define ARB_RESTORED_CLOCKS 128u /* the clocks and the window of the running set */
 
 enum arb_turn_end {
 	ARB_TURN_OVER, /* it was over, and others waited */

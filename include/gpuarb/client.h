@@ -248,6 +248,8 @@ GPUARB_API bool gpuarb_client_mem_driver_refused(
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* The sentence about the last -EDQUOT: who has what. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
+/* How often it has found words of its own in the segment written over, and has put them right. */
+GPUARB_API uint32_t gpuarb_client_restored(struct gpuarb_client *client);
 /* NULL; or whose the account is that it asked for and did not get, and in `name` the one that it has instead. */
 GPUARB_API const char *gpuarb_client_turned_away(struct gpuarb_client *client, char *name, size_t size);
 /*

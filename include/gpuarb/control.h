@@ -149,6 +149,7 @@ struct gpuarb_view_client {
 	uint64_t mem_bytes;
 	uint64_t turn_since_ns; /* its turn at the GPU's memory; 0: it has none, or there are no turns */
 	uint64_t enters, evictions;
+	uint64_t restored; /* how often it found words of its own written over */
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
 	char unknown[ARB_UNKNOWN_BYTES]; /* names behind ARB_COUNTER_PAST_UNKNOWN; not to be trusted */

@@ -132,6 +132,11 @@ static inline uint32_t arb_hint32(const arb_u32 *p)
 	return __atomic_load_n(&p->v, __ATOMIC_RELAXED);
 }
 
+static inline uint64_t arb_hint64(const arb_u64 *p)
+{
+	return __atomic_load_n(&p->v, __ATOMIC_RELAXED);
+}
+
 static inline void arb_pause(void)
 {
 #if defined(__x86_64__)

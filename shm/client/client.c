@@ -164,6 +164,7 @@ int arb_client_roll(
 		}
 		if (r < 0)
 			return r;
+		arb_client_restore(c, move->now / ARB_TICKS_PER_NS);
 		c->epoch = arb_load32_acquire(&c->seg.header->epoch);
 		arb_client_follow_account(c);
 		arb_quota_find(c, snap->win_number);
@@ -188,6 +189,8 @@ int arb_client_roll(
 			struct arb_lock directory;
 
 			arb_events_write(&c->seg, ARB_EVENT_CORRUPT, c->me.slot, c->account, 2, 0);
+			if (arb_account_restore(&c->me, c->account))
+				continue;
 			r = arb_slot_directory(&c->seg, &directory);
 			if (r < 0)
 				return r;
@@ -216,7 +219,8 @@ static int ask_limits(struct gpuarb_client *c)
 	/* What a guest asks for binds itself alone: the segment does not know of it. */
 	if (c->standing.guest)
 		return arb_client_promise(c, 0, 0);
-	arb_store32(&arb_client_slot(c)->asked_ppm, c->asked.core_pct * (ARB_PPM / 100));
+	c->ledger.asked_ppm = c->asked.core_pct * (ARB_PPM / 100);
+	arb_store32(&arb_client_slot(c)->asked_ppm, c->ledger.asked_ppm);
 	return arb_client_promise(c, c->asked.mem_bytes, c->asked.request_pct);
 }
 
@@ -232,6 +236,7 @@ int arb_client_join(struct gpuarb_client *c)
 	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
 	c->lock_page = NULL;
 	c->admission.sampler.page = NULL;
+	arb_ledger_end(&c->seg);
 	arb_store32(&c->admission.class_priority, 0);
 	c->quota.active_window = 0;
 	c->mem.held = 0;
@@ -261,7 +266,9 @@ int arb_client_join(struct gpuarb_client *c)
 		arb_os_identify(&id);
 		if (c->opened.own_account)
 			arb_client_own_name(c, &id);
+		arb_ledger_begin(&c->seg, c->me.slot, &c->ledger);
 		arb_slot_fill(&c->seg, c->me.slot, &id, c->asked.priority);
+		c->ledger.generation = arb_hint32(&arb_client_slot(c)->generation);
 		r = arb_client_attach(c, &id);
 	}
 	if (r == 0) {
@@ -275,6 +282,7 @@ int arb_client_join(struct gpuarb_client *c)
 	}
 	if (r < 0) {
 		arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_LEFT, &c->rules, &left);
+		arb_ledger_end(&c->seg);
 		arb_slot_release(&c->seg, c->me.slot, c->lock_page);
 		c->lock_page = NULL;
 		return r;
@@ -291,8 +299,10 @@ int arb_client_join(struct gpuarb_client *c)
 	c->wait.throttled_since = c->wait.since = 0;
 	c->turn.from = 0;
 	c->turn.noted = false;
-	c->mem.refused = c->mem.by_driver = c->admission.skipped = c->admission.timeouts =
+	c->mem.refused = c->mem.by_driver = c->admission.skipped = c->admission.timeouts = c->restoring.told =
 		(struct arb_repeat){0};
+	if (arb_hint32(&arb_client_slot(c)->restored) != c->restoring.times)
+		arb_store32(&arb_client_slot(c)->restored, c->restoring.times);
 	if (c->opened.unbiased)
 		arb_store32(&c->guard->lock.revoked, 1);
 	else
@@ -311,6 +321,8 @@ void arb_client_note_rest(struct gpuarb_client *c, bool now)
 	arb_events_rest(&c->seg, &c->mem.by_driver, now);
 	arb_events_rest(&c->seg, &c->admission.skipped, now);
 	arb_events_rest(&c->seg, &c->admission.timeouts, now);
+	if (__builtin_expect(c->restoring.told.last.times != 0, 0))
+		arb_events_rest(&c->seg, &c->restoring.told, now);
 }
 
 int arb_client_refresh(struct gpuarb_client *c)

@@ -11,6 +11,7 @@
 
 #include "shm/segment/account.h"
 #include "shm/segment/events.h"
+#include "shm/segment/ledger.h"
 #include "gpuarb/client.h"
 #include "shm/base/lock.h"
 #include "shm/base/os.h"
@@ -142,6 +143,13 @@ struct arb_client_opened {
 	char dir[PATH_MAX];
 };
 
+/* What it knows of itself, whatever the segment says, and what it has put right there: restore.c. */
+struct arb_client_restoring {
+	uint64_t looked_ns;     /* when it last compared */
+	uint32_t times;         /* how often it found a difference */
+	struct arb_repeat told; /* the event of that */
+};
+
 struct gpuarb_client {
 	/* What a transition needs, close together: a client that was asleep finds its caches cold. */
 	struct arb_guard *guard;
@@ -163,6 +171,8 @@ struct gpuarb_client {
 
 	struct arb_client_admission admission;
 	struct arb_client_standing standing;
+	struct arb_client_restoring restoring;
+	struct arb_ledger ledger;
 	struct arb_client_asked asked;
 	struct arb_client_opened opened;
 
@@ -206,6 +216,9 @@ void arb_client_leave_as_hung(struct gpuarb_client *c);
  */
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
+
+/* Puts right what somebody has written over words of its own; looks every 100 ms at most. Joined. */
+void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns);
 
 /* Somebody should have handed over by now: are they still there? */
 int arb_client_patrol(struct gpuarb_client *c);

@@ -39,6 +39,8 @@ static void leave_for_good(struct gpuarb_client *c)
 			    ? arb_reclaim_clean(&c->seg, slot, ARB_GONE_LEFT, &c->rules, &what)
 			    : -ESTALE;
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
+	if (c->seg.own_slot == slot)
+		arb_ledger_end(&c->seg);
 	if (r == 0) {
 		arb_events_write(&c->seg, ARB_EVENT_LEFT, slot, account, what.used_ticks, what.freed_bytes);
 		arb_slot_release(&c->seg, slot, page);

@@ -77,7 +77,7 @@ static void read_account(const struct gpuarb_client *c, uint64_t *used, struct a
 		if (fd >= 0 && arb_os_is_locked(fd, ARB_BYTE_SLOT(i)) == 0)
 			dead += arb_load64(&c->seg.slots[i].mem_now);
 		else
-			arb_asked_add(asked, &c->seg.slots[i]);
+			arb_asked_add(asked, &c->seg, i);
 	if (fd >= 0)
 		arb_os_close(fd);
 	*used = acct.mem_used > dead ? acct.mem_used - dead : 0;

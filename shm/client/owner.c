@@ -160,12 +160,14 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 		snap.win_number = 0;
 	c->standing.guest = false;
 	c->standing.window = 0;
+	c->seg.own_account = ARB_NONE;
 	c->account = arb_account_find(&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
-	if (arb_account_claim(
-		    &c->seg, c->account, owner_of_client(c, id), snap.win_number, c->rules.carryover_pct))
+	c->ledger.owner = owner_of_client(c, id);
+	if (arb_account_claim(&c->seg, c->account, c->ledger.owner, snap.win_number, c->rules.carryover_pct))
 		return 0;
+	c->ledger.owner = 0;
 	if (c->have_control)
 		arb_settings_limit(c->control.control, c->opened.name, &set);
 	c->standing.guest = set.set & ARB_LIMIT_MEMBERS && arb_members_has(set.members, id);
@@ -189,6 +191,7 @@ static int attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 		/* Said before it is done, so that whoever cleans up knows where to look. */
 		arb_store32(&arb_client_slot(c)->account, c->account);
 		arb_fence_release();
+		c->seg.own_account = c->account;
 		r = arb_account_attach(&c->seg, c->account, c->me.slot);
 		if (r == -EBADMSG && arb_account_repair(&c->seg, c->account) >= 0)
 			r = arb_account_attach(&c->seg, c->account, c->me.slot);

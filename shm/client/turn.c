@@ -538,6 +538,12 @@ int arb_client_wait_until(
 		if (r != -EAGAIN)
 			break;
 		now = c->move.now / ARB_TICKS_PER_NS;
+		arb_client_restore(c, now);
+		if (__builtin_expect(arb_ledger_doubts(&c->ledger, &snap, c->move.now), 0)) {
+			struct arb_account_snap acct;
+
+			arb_client_roll(c, 0, &snap, &acct);
+		}
 		if (!began)
 			began = now;
 		if (now >= until_ns || arb_load32(&c->wait.cancels) != cancels) {

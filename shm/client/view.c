@@ -111,7 +111,7 @@ static struct arb_asked limits_now(
 
 	for (uint32_t i = arb_bits_next(s->attached, v->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(s->attached, v->seg.nwords, i + 1))
-		arb_asked_add(&force, &v->seg.slots[i]);
+		arb_asked_add(&force, &v->seg, i);
 	if (v->have_control)
 		arb_settings_limit(v->control.control, name, &set);
 	arb_asked_settle(&force, &set);
@@ -223,6 +223,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->turn_since_ns = m->rules.policy == ARB_POLICY_MEMORY ? arb_load64(&s->turn_since_ns) : 0;
 		to->enters = arb_load64(&s->enters);
 		to->evictions = arb_load64(&s->evictions);
+		to->restored = arb_hint32(&s->restored);
 		to->joined_ns = arb_load64(&s->joined_ns);
 		to->heartbeat_ns = arb_load64(&s->heartbeat_ns);
 		for (int k = 0; k < ARB_COUNTERS; k++)

@@ -54,6 +54,8 @@ static void ask(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 	struct arb_slot *slot = arb_client_slot(c);
 	uint32_t share = c->standing.guest ? 0 : request_pct | c->asked.weight << 8;
 
+	c->ledger.asked_mem = bytes;
+	c->ledger.asked_share = share;
 	arb_store64(&slot->asked_mem, bytes);
 	if (arb_hint32(&slot->asked_share) != share)
 		arb_store32(&slot->asked_share, share);
@@ -99,8 +101,10 @@ int arb_client_promise_again(struct gpuarb_client *c)
 	if (promised < 0 && promised != -EDQUOT)
 		return promised;
 	/* Of two that came before anybody knew, one must get it: who is denied does not stand in its way. */
-	if (promised < 0)
+	if (promised < 0) {
+		c->ledger.asked_mem = 0;
 		arb_store64(&arb_client_slot(c)->asked_mem, 0);
+	}
 	r = arb_client_refresh(c);
 	return r < 0 ? r : promised;
 }

@@ -14,19 +14,28 @@ int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_accou
 	for (int i = 0; i < ARB_TRIES; i++) {
 		bool good = account_copy(seg, a, s) && account_plausible(seg, s);
 
-		if (account_unchanged(seg, a, s))
+		if (account_unchanged(seg, a, s)) {
+			if (good)
+				arb_ledger_note(seg, a, s);
 			return good ? 0 : -EBADMSG;
+		}
 		arb_pause();
 	}
 	return -EBUSY;
 }
 
-void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot)
+void arb_asked_add(struct arb_asked *asked, const struct arb_segment *seg, uint32_t i)
 {
+	const struct arb_slot *slot = &seg->slots[i];
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
 	uint32_t ppm = arb_load32(&slot->asked_ppm);
-	uint64_t mem = arb_load64(&slot->asked_mem);
+	uint64_t mem = ARB_LEDGER_LOAD(own, slot, asked_mem);
 	uint32_t share = arb_hint32(&slot->asked_share);
 
+	if (own) {
+		ppm = own->asked_ppm;
+		share = own->asked_share;
+	}
 	if (ppm >= ARB_PPM / 100 && ppm < ARB_PPM && (!asked->ppm || ppm < asked->ppm))
 		asked->ppm = ppm;
 	if (mem && (!asked->mem || mem < asked->mem))
@@ -45,11 +54,15 @@ struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a)
 {
 	struct arb_asked asked = {0};
 	struct arb_account_snap s;
+	int r = arb_account_read(seg, a, &s);
 
-	if (arb_account_read(seg, a, &s) == 0)
+	if (r == 0)
 		for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
 			i = arb_bits_next(s.attached, seg->nwords, i + 1))
-			arb_asked_add(&asked, &seg->slots[i]);
+			arb_asked_add(&asked, seg, i);
+	/* Whoever asks is a member, whatever the record says. */
+	if (arb_ledger_in(seg, a) && (r < 0 || !arb_bit_test(s.attached, seg->own_slot)))
+		arb_asked_add(&asked, seg, seg->own_slot);
 	return asked;
 }
 
@@ -69,6 +82,20 @@ void arb_asked_settle(struct arb_asked *asked, const struct gpuarb_config_limit 
 		asked->weight = (uint32_t)set->weight;
 }
 
+static uint64_t base(const struct arb_segment *seg, uint32_t i)
+{
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
+
+	return ARB_LEDGER_LOAD(own, &seg->slots[i], base);
+}
+
+static uint64_t wall_base(const struct arb_segment *seg, uint32_t i)
+{
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
+
+	return ARB_LEDGER_LOAD(own, &seg->slots[i], wall_base);
+}
+
 uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
 	const struct arb_account_snap *acct, bool wall, bool at_start)
 {
@@ -78,10 +105,10 @@ uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap 
 		i = arb_bits_next(acct->attached, seg->nwords, i + 1))
 		if (wall)
 			sum += arb_running_wall_at(seg, run, i, at_start ? run->win_busy : run->busy) -
-			       arb_load64(&seg->slots[i].wall_base);
+			       wall_base(seg, i);
 		else
 			sum += arb_running_usage_at(seg, run, i, at_start ? run->win_v : run->v) -
-			       arb_load64(&seg->slots[i].base);
+			       base(seg, i);
 	return sum;
 }
 
@@ -180,6 +207,7 @@ bool arb_account_claim(
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 {
 	struct arb_slot *s = &seg->slots[slot];
+	struct arb_ledger *own = arb_ledger_of(seg, slot);
 	struct arb_account_snap acct;
 	uint64_t bit = 1ull << (slot % 64);
 
@@ -195,8 +223,8 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->mem[1], 0);
 		arb_store64(&s->mem_now, 0);
 		arb_store64(&s->mem_passing, 0);
-		arb_store64(&s->base, arb_load64(&s->total));
-		arb_store64(&s->wall_base, arb_load64(&s->wall_total));
+		ARB_LEDGER_STORE(own, s, base, ARB_LEDGER_LOAD(own, s, total));
+		ARB_LEDGER_STORE(own, s, wall_base, ARB_LEDGER_LOAD(own, s, wall_total));
 		acct.attached[slot / 64] |= bit;
 		acct.parity[slot / 64] &= ~bit;
 		if (account_publish(seg, a, ARB_HOME, &acct))
@@ -207,12 +235,16 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 static uint64_t mem_of(const struct arb_segment *seg, const struct arb_account_snap *acct, uint32_t slot)
 {
-	return arb_load64(&seg->slots[slot].mem[arb_bit_test(acct->parity, slot)]);
+	const struct arb_ledger *own = arb_ledger_of(seg, slot);
+	uint64_t there = arb_load64(&seg->slots[slot].mem[arb_bit_test(acct->parity, slot)]);
+
+	return arb_ledger_choose(there, own != NULL, own ? own->mem : 0);
 }
 
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed)
 {
 	struct arb_slot *s = &seg->slots[slot];
+	struct arb_ledger *own = arb_ledger_of(seg, slot);
 	struct arb_account_snap acct;
 	uint64_t bit = 1ull << (slot % 64);
 
@@ -229,8 +261,9 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 		if (acct.attached[slot / 64] & bit) {
 			mem = mem_of(seg, &acct, slot);
 			acct.mem_used = acct.mem_used > mem ? acct.mem_used - mem : 0;
-			acct.folded += arb_load64(&s->total) - arb_load64(&s->base);
-			acct.wall_folded += arb_load64(&s->wall_total) - arb_load64(&s->wall_base);
+			acct.folded += ARB_LEDGER_LOAD(own, s, total) - ARB_LEDGER_LOAD(own, s, base);
+			acct.wall_folded +=
+				ARB_LEDGER_LOAD(own, s, wall_total) - ARB_LEDGER_LOAD(own, s, wall_base);
 			acct.attached[slot / 64] &= ~bit;
 			acct.parity[slot / 64] &= ~bit;
 			*freed = mem;
@@ -303,13 +336,14 @@ static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_accoun
 static int count_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint64_t quota, bool sure)
 {
 	struct arb_slot *slot = &me->seg->slots[me->slot];
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
 	struct arb_account_snap s;
 	uint64_t bit = 1ull << (me->slot % 64);
 
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = account_load(me->seg, a, &s);
 		bool odd = (s.parity[me->slot / 64] & bit) != 0;
-		uint64_t mine = arb_load64(&slot->mem[odd]);
+		uint64_t mine = mem_of(me->seg, &s, me->slot);
 
 		if (r < 0)
 			return r;
@@ -345,6 +379,8 @@ static int count_mem(const struct arb_actor *me, uint32_t a, int64_t bytes, uint
 			s.mem_peak = s.mem_used;
 		s.parity[me->slot / 64] ^= bit;
 		if (account_publish(me->seg, a, me->slot, &s)) {
+			if (own)
+				own->mem = mine + (uint64_t)bytes;
 			arb_store64(&slot->mem_now, mine + (uint64_t)bytes);
 			return 0;
 		}

@@ -51,7 +51,7 @@ struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a);
  * ARB_PPM. */
 void arb_asked_settle(struct arb_asked *asked, const struct gpuarb_config_limit *set);
 /* Takes the limits of one slot into account. */
-void arb_asked_add(struct arb_asked *asked, const struct arb_slot *slot);
+void arb_asked_add(struct arb_asked *asked, const struct arb_segment *seg, uint32_t slot);
 
 /* Usage of all members up to this snapshot; at_start: up to the beginning of its window. */
 uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
@@ -73,6 +73,9 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 int arb_account_bound_debt(struct arb_segment *seg, uint32_t a);
 /* Recomputes what can be recomputed after garbage was found. */
 int arb_account_repair(struct arb_segment *seg, uint32_t a);
+
+/* By a member that knows what was published last: puts right what somebody has written over it. True: it had to. */
+bool arb_account_restore(const struct arb_actor *me, uint32_t a);
 
 /*
  * By a member. roll: brings caps to the window of *run, and to changed terms, pro rata. Must come before

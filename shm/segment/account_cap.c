@@ -115,9 +115,10 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 			return 0;
 		if (s->window == run->win_number && s->limit_ppm == terms->limit_ppm &&
 			s->quota_ppm == terms->quota_ppm && s->wall == terms->wall) {
-			if (account_unchanged(seg, a, s))
-				return 0;
-			continue;
+			if (!account_unchanged(seg, a, s))
+				continue;
+			arb_ledger_note(seg, a, s);
+			return 0;
 		}
 		if (s->window != run->win_number)
 			roll_to(seg, run, terms, s);

@@ -5,10 +5,13 @@
 #define ARB_ACCOUNT_RECORD_H
 
 #include <errno.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "shm/segment/account.h"
 #include "shm/base/atomic.h"
 #include "shm/policy/policy.h"
+#include "shm/segment/ledger.h"
 #include "shm/segment/publish.h"
 
 static inline struct arb_account_record *account_record_of(
@@ -22,7 +25,8 @@ static inline struct arb_account_record *account_record_of(
 	return slot ? &slot->account_record[head & 1] : NULL;
 }
 
-static inline bool account_copy(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
+/* As it stands in the segment. */
+static inline bool account_copy_raw(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	const struct arb_account_record *r;
 	uint64_t quota;
@@ -52,6 +56,32 @@ static inline bool account_copy(const struct arb_segment *seg, uint32_t a, struc
 	return true;
 }
 
+static inline bool account_same(
+	const struct arb_segment *seg, const struct arb_account_snap *s, const struct arb_account_snap *known)
+{
+	return !memcmp(s, known, offsetof(struct arb_account_snap, attached)) &&
+	       !memcmp(s->attached, known->attached, 8 * seg->nwords) &&
+	       !memcmp(s->parity, known->parity, 8 * seg->nwords);
+}
+
+/*
+ * A record is constant while it is the head: a member that knows what it was finds out here if somebody has written over
+ * it, and goes by what it knows.
+ */
+static inline bool account_copy(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
+{
+	const struct arb_ledger *own = arb_ledger_in(seg, a);
+	bool good = account_copy_raw(seg, a, s);
+
+	if (!own || !own->has_record || own->record.head != s->head || account_same(seg, s, &own->record))
+		return good;
+	arb_fence_acquire(); /* pairs SNAPSHOT_REUSE: or it is torn */
+	if (arb_hint64(&seg->accounts[a].head) != s->head)
+		return good;
+	*s = own->record;
+	return true;
+}
+
 static inline bool account_plausible(const struct arb_segment *seg, const struct arb_account_snap *s)
 {
 	return s->limit_ppm <= ARB_PPM && s->quota_ppm <= s->limit_ppm && s->wall <= 1 &&
@@ -73,11 +103,9 @@ static inline int account_load(const struct arb_segment *seg, uint32_t a, struct
 	return 0;
 }
 
-/* `owner` is the slot whose buffers are used, or ARB_HOME. */
-static inline bool account_publish(
-	struct arb_segment *seg, uint32_t a, uint32_t owner, struct arb_account_snap *s)
+static inline bool account_publish_as(
+	struct arb_segment *seg, uint32_t a, struct arb_account_snap *s, uint64_t next)
 {
-	uint64_t next = publish_next(s->head, owner);
 	struct arb_account_record *r = account_record_of(seg, a, next);
 
 	arb_fence_release(); /* SNAPSHOT_REUSE */
@@ -97,7 +125,17 @@ static inline bool account_publish(
 		arb_store64(&r->attached[w], s->attached[w]);
 		arb_store64(&r->parity[w], s->parity[w]);
 	}
-	return publish_commit(&seg->accounts[a].head, &s->head, next);
+	if (!publish_commit(&seg->accounts[a].head, &s->head, next))
+		return false;
+	arb_ledger_note(seg, a, s);
+	return true;
+}
+
+/* `owner` is the slot whose buffers are used, or ARB_HOME. */
+static inline bool account_publish(
+	struct arb_segment *seg, uint32_t a, uint32_t owner, struct arb_account_snap *s)
+{
+	return account_publish_as(seg, a, s, publish_next(s->head, owner));
 }
 
 #endif

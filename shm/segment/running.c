@@ -1,6 +1,7 @@
 /* The transitions of the running set: each is one CAS of the head. */
 #include "shm/segment/running.h"
 
+#include "shm/segment/ledger.h"
 #include "shm/segment/snapshot.h"
 
 /* W after one has gone: checked, because a wrong W would be divided by. */
@@ -19,10 +20,11 @@ static inline void lighten(const struct arb_segment *seg, struct arb_snap *s, ui
 static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, uint32_t i)
 {
 	struct arb_slot *slot = &seg->slots[i];
-	uint32_t w = snap_clamp_weight(arb_load64(&slot->weight));
+	struct arb_ledger *own = arb_ledger_of(seg, i);
+	uint32_t w = snap_clamp_weight(ARB_LEDGER_LOAD(own, slot, weight));
 
-	arb_store64(&slot->total, arb_load64(&slot->acc) + w * s->v);
-	arb_store64(&slot->wall_total, arb_load64(&slot->wall_acc) + s->busy);
+	ARB_LEDGER_STORE(own, slot, total, ARB_LEDGER_LOAD(own, slot, acc) + w * s->v);
+	ARB_LEDGER_STORE(own, slot, wall_total, ARB_LEDGER_LOAD(own, slot, wall_acc) + s->busy);
 	s->running[i / 64] &= ~(1ull << (i % 64));
 	lighten(seg, s, w);
 }
@@ -143,8 +145,37 @@ static bool over_silence(const struct arb_actor *me, struct arb_move *move, cons
 /* What an evicted slot owes goes to `total`, which counts once the bit is gone. */
 static void take_bill(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i)
 {
-	arb_store64(&seg->slots[i].total, arb_running_usage(seg, s, i));
-	arb_store64(&seg->slots[i].wall_total, arb_running_wall_at(seg, s, i, s->busy));
+	struct arb_slot *slot = &seg->slots[i];
+	struct arb_ledger *own = arb_ledger_of(seg, i);
+
+	ARB_LEDGER_STORE(own, slot, total, arb_running_usage(seg, s, i));
+	ARB_LEDGER_STORE(own, slot, wall_total, arb_running_wall_at(seg, s, i, s->busy));
+}
+
+/* What was published puts this client into the set, or takes it out: its ledger follows. */
+static inline void entered(const struct arb_actor *me, const struct arb_snap *s)
+{
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+
+	if (own)
+		arb_ledger_entered(own, s);
+}
+
+static inline void left(const struct arb_actor *me)
+{
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+
+	if (own)
+		own->inside = false;
+}
+
+/* The record does not know this client, and stands. If it had not left, somebody has written that. */
+static inline void not_there(const struct arb_actor *me, const struct arb_move *move)
+{
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+
+	if (__builtin_expect(own && own->inside, 0))
+		arb_ledger_lost(me->seg, me->slot, own, move->at);
 }
 
 int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
@@ -162,19 +193,24 @@ int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
 		arb_fence_release();
 		take_bill(me->seg, s, me->slot);
 		s->evicted[me->slot / 64] &= ~(1ull << (me->slot % 64));
-		if (snap_publish(me, s))
+		if (snap_publish(me, s)) {
+			left(me);
 			return 1;
+		}
 	}
 	return -EBUSY;
 }
 
 /* The words of a slot that is about to be in the set; they count once its bit is there. */
-static inline void open_bill(struct arb_slot *slot, const struct arb_snap *s, uint32_t weight)
+static inline void open_bill(const struct arb_actor *me, const struct arb_snap *s, uint32_t weight)
 {
+	struct arb_slot *slot = &me->seg->slots[me->slot];
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+
 	arb_fence_release(); /* SNAPSHOT_REUSE, for the slot's words */
-	arb_store64(&slot->weight, weight);
-	arb_store64(&slot->acc, arb_load64(&slot->total) - (uint64_t)weight * s->v);
-	arb_store64(&slot->wall_acc, arb_load64(&slot->wall_total) - s->busy);
+	ARB_LEDGER_STORE(own, slot, weight, weight);
+	ARB_LEDGER_STORE(own, slot, acc, ARB_LEDGER_LOAD(own, slot, total) - (uint64_t)weight * s->v);
+	ARB_LEDGER_STORE(own, slot, wall_acc, ARB_LEDGER_LOAD(own, slot, wall_total) - s->busy);
 }
 
 /*
@@ -195,7 +231,8 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 	if (entering) {
 		if (!snap_unchanged(me->seg, &s))
 			return false; /* as in arb_running_enter */
-		open_bill(&me->seg->slots[me->slot], &s, move->weight);
+		not_there(me, move);
+		open_bill(me, &s, move->weight);
 		move->others = s.weight;
 		s.running[0] |= bit;
 		s.weight += move->weight;
@@ -208,6 +245,10 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 	if (!snap_publish_as(me, &s, true))
 		return false;
 	move->entered = s.head;
+	if (entering)
+		entered(me, &s);
+	else
+		left(me);
 	return true;
 }
 
@@ -225,7 +266,6 @@ static inline int advance_to(const struct arb_actor *me, struct arb_move *move, 
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	struct arb_segment *seg = me->seg;
-	struct arb_slot *slot = &seg->slots[me->slot];
 	uint32_t word = me->slot / 64;
 	uint64_t bit = 1ull << (me->slot % 64);
 
@@ -283,7 +323,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		 * change. One clean look is enough, because nobody else puts us in. */
 		if (!snap_unchanged(seg, s))
 			continue;
-		open_bill(slot, s, move->weight);
+		not_there(me, move);
+		open_bill(me, s, move->weight);
 		if (__builtin_expect(move->level, 0))
 			raise_to(seg, move, s, me->slot);
 		move->others = s->weight;
@@ -297,6 +338,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			choose(seg, move, s, false);
 		if (snap_publish(me, s)) {
 			move->entered = s->head;
+			entered(me, s);
 			return 0;
 		}
 	}
@@ -338,9 +380,10 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 		if (r < 0)
 			return r;
 		if (word >= s->words || !((s->running[word] | s->evicted[word]) & bit)) {
-			if (snap_unchanged(seg, s))
-				return 0;
-			continue;
+			if (!snap_unchanged(seg, s))
+				continue;
+			not_there(me, move);
+			return 0;
 		}
 		if (__builtin_expect(s->evicted[word] & bit, 0)) {
 			r = arb_running_settle(me, s);
@@ -365,8 +408,10 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 		move->kept = keep_place(me, move, s);
 		if (!move->kept)
 			choose(seg, move, s, true);
-		if (snap_publish(me, s))
+		if (snap_publish(me, s)) {
+			left(me);
 			return 0;
+		}
 		move->kept = false;
 	}
 	return -EBUSY;
@@ -435,8 +480,10 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 		s->waiting[word] &= ~bit;
 		drop_reservation_of(s, me->slot);
 		choose(me->seg, move, s, runs);
-		if (snap_publish(me, s))
+		if (snap_publish(me, s)) {
+			left(me);
 			return 0;
+		}
 	}
 	return -EBUSY;
 }
@@ -468,9 +515,12 @@ int arb_running_relevel(const struct arb_actor *me, struct arb_move *move, struc
 
 int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(me->seg, s);
-		uint64_t before = s->win_number;
+		struct arb_clocks clocks = {s->t, s->v, s->busy, s->weight, s->win_ms, s->win_number,
+			s->win_start, s->win_v, s->win_busy};
 
 		if (r < 0)
 			return r;
@@ -482,11 +532,10 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 			continue;
 		}
 		snap_advance(s, move->at, move->win_ms);
-		if (s->win_number == before) {
-			if (snap_unchanged(me->seg, s))
-				return 0;
-		} else if (snap_publish(me, s)) {
-			return 0;
+		if (s->win_number == clocks.win_number ? snap_unchanged(me->seg, s) : snap_publish(me, s)) {
+			if (own)
+				arb_ledger_look(me->seg, me->slot, own, &clocks, s, move->now);
+			return own && own->impossible ? -EBADMSG : 0;
 		}
 	}
 	return -EBUSY;

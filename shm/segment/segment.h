@@ -15,6 +15,8 @@
 #include "gpuarb/abi.h"
 #include "gpuarb/client.h"
 
+struct arb_ledger;
+
 /* How a file is made if it is not there yet. */
 struct arb_create {
 	uint32_t nslots;
@@ -50,9 +52,11 @@ struct arb_segment {
 	uint32_t nwords; /* of bitmaps over nslots */
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
-	bool alone;            /* memory of this process: no file, no locks, one client */
-	bool stranded;         /* its path leads there no more: nobody can be asked after */
-	struct arb_file file;  /* last: its path is long, and rarely looked at */
+	bool alone;                     /* memory of this process: no file, no locks, one client */
+	bool stranded;                  /* its path leads there no more: nobody can be asked after */
+	uint32_t own_slot, own_account; /* of the client that has joined through this mapping, */
+	struct arb_ledger *own;         /* and what it knows of them; NULL: none has (shm/segment/ledger.h) */
+	struct arb_file file;           /* last: its path is long, and rarely looked at */
 	struct arb_file locks; /* never mapped but to hold a lock; ino 0: whichever the path leads to */
 };
 

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "shm/segment/ledger.h"
+
 uint32_t arb_bits_next(const uint64_t *words, uint32_t nwords, uint32_t from)
 {
 	uint32_t w = from / 64;
@@ -86,36 +88,51 @@ void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms)
 	snap_advance(snap, to, win_ms);
 }
 
-/* Which of three words counts is decided by the bitmaps alone; `rate` times the clock while it runs. */
-static uint64_t counted(const struct arb_snap *s, uint32_t i, const arb_u64 *acc, const arb_u64 *total,
-	const arb_u64 *evicted_at, uint64_t rate, uint64_t clock)
-{
-	uint64_t stop;
+/* The three words of a clock; what the slot's owner knows of two of them stands above what is there. */
+struct counted {
+	const arb_u64 *acc, *total, *evicted_at;
+	bool known;
+	uint64_t own_acc, own_total, own_least;
+};
 
-	if (i / 64 >= s->words)
-		return arb_load64(total);
+/* Which of the three counts is decided by the bitmaps alone; `rate` times the clock while it runs. */
+static uint64_t counted(
+	const struct arb_snap *s, uint32_t i, const struct counted *words, uint64_t rate, uint64_t clock)
+{
+	bool there = i / 64 < s->words;
+	uint64_t acc, stop;
+
+	if (!there || !(arb_bit_test(s->running, i) || arb_bit_test(s->evicted, i)))
+		return arb_ledger_choose(arb_load64(words->total), words->known, words->own_total);
 	if (arb_bit_test(s->running, i))
-		return arb_load64(acc) + rate * clock;
-	if (!arb_bit_test(s->evicted, i))
-		return arb_load64(total);
-	stop = arb_load64(evicted_at);
-	return arb_load64(acc) + rate * ((int64_t)(clock - stop) < 0 ? clock : stop);
+		return arb_ledger_choose(arb_load64(words->acc), words->known, words->own_acc) + rate * clock;
+	stop = arb_load64(words->evicted_at);
+	/* It ran when it last looked. */
+	if (words->known && (int64_t)(stop - words->own_least) < 0)
+		stop = words->own_least;
+	acc = arb_ledger_choose(arb_load64(words->acc), words->known, words->own_acc);
+	return acc + rate * ((int64_t)(clock - stop) < 0 ? clock : stop);
 }
 
 uint64_t arb_running_usage_at(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i, uint64_t v)
 {
 	const struct arb_slot *slot = &seg->slots[i];
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
+	struct counted words = {&slot->acc, &slot->total, &slot->evicted_v, own != NULL, own ? own->acc : 0,
+		own ? own->total : 0, own ? own->seen.v : 0};
 
-	return counted(s, i, &slot->acc, &slot->total, &slot->evicted_v,
-		snap_clamp_weight(arb_load64(&slot->weight)), v);
+	return counted(s, i, &words, snap_clamp_weight(ARB_LEDGER_LOAD(own, slot, weight)), v);
 }
 
 uint64_t arb_running_wall_at(
 	const struct arb_segment *seg, const struct arb_snap *s, uint32_t i, uint64_t busy)
 {
 	const struct arb_slot *slot = &seg->slots[i];
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
+	struct counted words = {&slot->wall_acc, &slot->wall_total, &slot->evicted_busy, own != NULL,
+		own ? own->wall_acc : 0, own ? own->wall_total : 0, own ? own->seen.busy : 0};
 
-	return counted(s, i, &slot->wall_acc, &slot->wall_total, &slot->evicted_busy, 1, busy);
+	return counted(s, i, &words, 1, busy);
 }
 
 uint64_t arb_running_usage(const struct arb_segment *seg, const struct arb_snap *s, uint32_t i)
@@ -153,16 +170,47 @@ uint32_t arb_snapshot_top(const struct arb_segment *seg, const struct arb_snap *
 	return top;
 }
 
+/*
+ * The clocks and the window of a record that is to be replaced. A window that began anew would bring everybody its quota
+ * anew: so does only one who knows of none. True: it has begun one.
+ */
+static bool set_clocks(
+	const struct arb_ledger *own, bool good, uint64_t now, uint32_t win_ms, struct arb_snap *s)
+{
+	if (!own || !own->looked || (int64_t)(own->sure.t - now) > 0) {
+		s->t = now;
+		s->win_number++;
+		s->win_start = arb_snapshot_aligned(now, win_ms);
+		s->win_ms = win_ms;
+		s->win_v = s->v;
+		return true;
+	}
+	if (!good || own->astray) {
+		s->t = own->sure.t;
+		s->v = own->sure.v;
+		s->busy = own->sure.busy;
+		s->win_ms = own->sure.win_ms;
+		s->win_ticks = s->win_ms * ARB_TICKS_PER_MS;
+		s->win_number = own->sure.win_number;
+		s->win_start = own->sure.win_start;
+		s->win_v = own->sure.win_v;
+		s->win_busy = own->sure.win_busy;
+	}
+	snap_advance(s, now, win_ms);
+	return false;
+}
+
 int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms)
 {
 	struct arb_segment *seg = me->seg;
+	struct arb_ledger *own = arb_ledger_of(seg, me->slot);
 	struct arb_snap s;
 
 	for (int i = 0; i < ARB_TRIES; i++) {
-		bool good = snap_copy_in(seg, &s);
+		bool good = snap_copy_in(seg, &s), fresh;
 		uint64_t busy = 0;
 
-		if (good && !snap_too_far_ahead(&s, now)) {
+		if (good && !snap_too_far_ahead(&s, now) && !(own && own->impossible)) {
 			if (snap_unchanged(seg, &s))
 				return 0;
 			continue;
@@ -181,26 +229,29 @@ int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms
 
 			if (w == seg->nwords - 1)
 				valid = ~seg->beyond;
-			s.running[w] &= valid;
+			s.running[w] &= valid & ~(own ? arb_ledger_nobody(seg, &s, w) : 0);
 			s.evicted[w] &= valid & ~s.running[w];
 			s.waiting[w] &= valid & ~s.running[w];
+			if (own && !own->inside && w == me->slot / 64)
+				s.evicted[w] &= ~(1ull << (me->slot % 64));
 			s.any_waiting |= s.waiting[w];
 			s.any_evicted |= s.evicted[w];
 		}
 		s.weight = arb_snapshot_weights(seg, &s);
 		s.top = arb_snapshot_top(seg, &s);
-		s.t = now;
 		s.reserved = s.reserved_until = 0;
-		s.win_number++;
-		s.win_start = arb_snapshot_aligned(now, win_ms);
-		s.win_ms = win_ms;
-		s.win_v = s.v;
+		fresh = set_clocks(own, good, now, win_ms, &s);
 		/* The law holds again from here on. */
 		for (uint32_t slot = 0; slot < seg->nslots; slot++)
 			busy += arb_running_usage(seg, &s, slot);
-		s.busy = s.win_busy = busy;
-		if (snap_publish(me, &s))
+		s.busy = busy;
+		if (fresh)
+			s.win_busy = busy;
+		if (snap_publish(me, &s)) {
+			if (own)
+				arb_ledger_repaired(seg, me->slot, own, &s);
 			return 1;
+		}
 	}
 	return -EBUSY;
 }

@@ -63,8 +63,8 @@ static const struct field process_fields[] = {{"slot", "i"}, {"generation", "i"}
 	{"waited_ns", "i"}, {"measured_percent", "r?"}, {"queue_position", "i?"}, {"waiting_ms", "i?"},
 	{"memory_bytes", "i"}, {"memory_turn_ms", "i?"}, {"admission_class", "s?"}, {"leases", "i"},
 	{"leases_granted", "i"}, {"leases_refused", "i"}, {"enters", "i"}, {"evictions", "i"},
-	{"age_ms", "i?"}, {"heartbeat_age_ms", "i?"}, {"calls_seen", "o"}, {"routes_past", "o"},
-	{"calls_in_no_table", "s?"}, {NULL, NULL}};
+	{"restored", "i"}, {"age_ms", "i?"}, {"heartbeat_age_ms", "i?"}, {"calls_seen", "o"},
+	{"routes_past", "o"}, {"calls_in_no_table", "s?"}, {NULL, NULL}};
 
 static bool is_type(const json_t *value, const char *type)
 {

@@ -19,6 +19,7 @@
 #include "test/world/jobs.h"
 #include "test/world/judge.h"
 #include "test/world/latency.h"
+#include "test/world/intruder.h"
 #include "test/world/lending.h"
 #include "test/world/program.h"
 #include "test/world/rows.h"
@@ -339,6 +340,7 @@ int cases_run(const struct case_options *o)
 	bad += latency_run(o, &rows);
 	bad += lending_run(o, &rows);
 	bad += jobs_run(o, &rows);
+	bad += intruder_run(o, &rows);
 
 	for (size_t m = 0; m < sizeof(devices) / sizeof(devices[0]); m++)
 		for (size_t i = 0; i < ncases + nshares; i++) {

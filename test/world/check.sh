@@ -21,6 +21,10 @@ cases=$?
 "$world" --cases 'latency-*' --seconds 2 --brief || cases=1
 # Collectives: jobs on two and four GPUs, every policy, with ranks that are killed; nobody waits for ever.
 "$world" --cases 'jobs-*' --brief || cases=1
+# Somebody writes over words of others: everybody has its share again within a second.
+for seed in 1 2 3; do
+	"$world" --cases 'intruder-*' --seed $seed --brief || cases=1
+done
 wait $!
 seeds=$?
 cat "$dir/seeds"

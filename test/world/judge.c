@@ -192,6 +192,16 @@ static void check_quotas(void)
 	}
 }
 
+/* Where nobody writes what is not his, no client finds a word of its own that it has to put right. */
+static void check_restored(void)
+{
+	for (uint32_t i = 0; i < judge.seg.nslots; i++)
+		if (arb_hint32(&judge.seg.slots[i].restored))
+			world_fail(
+				"the client of slot %u has put its words right, and nobody had written over them",
+				i);
+}
+
 void judge_step(void)
 {
 	struct arb_snap s;
@@ -210,6 +220,7 @@ void judge_step(void)
 		if (r == -EBUSY)
 			world_fail("the segment never stands still, although nobody runs");
 		check_others();
+		check_restored();
 	}
 	if (faults_limits_move())
 		records_accounts(&judge.seg);

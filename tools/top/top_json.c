@@ -101,6 +101,7 @@ static json_t *process(const struct top_gpu *g, unsigned i)
 	set(o, "memory_turn_ms", elapsed_ms(c->turn_since_ns, now));
 	set(o, "enters", number(c->enters));
 	set(o, "evictions", number(c->evictions));
+	set(o, "restored", number(c->restored));
 	set(o, "age_ms", elapsed_ms(c->joined_ns, now));
 	set(o, "heartbeat_age_ms", elapsed_ms(c->heartbeat_ns, now));
 	for (int k = 0; k < ARB_COUNTER_COUNT && k < ARB_COUNTERS; k++)

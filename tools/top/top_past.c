@@ -58,6 +58,7 @@ static enum family family_of(const struct gpuarb_event *e)
 	case ARB_EVENT_ALTERNATES:
 	case ARB_EVENT_CORRUPT:
 	case ARB_EVENT_CROWDED:
+	case ARB_EVENT_RESTORED:
 		return SAME;
 	default:
 		return ALONE;

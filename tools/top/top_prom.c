@@ -348,6 +348,9 @@ static void process_metrics(const struct out *o)
 	process_family(o, "gpuarb_process_evictions_total", "counter",
 		"How often it was taken out of the running set because it had stopped.", COUNT,
 		FIELD(evictions));
+	process_family(o, "gpuarb_process_restored_total", "counter",
+		"How often it found words of its own in the segment written over, and put them right.", COUNT,
+		FIELD(restored));
 	process_family(o, "gpuarb_process_admitted_total", "counter", "Tasks of it that were admitted.",
 		COUNT, FIELD(adm_granted));
 	process_family(o, "gpuarb_process_refused_total", "counter",

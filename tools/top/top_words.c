@@ -136,9 +136,24 @@ static void limit_words(const struct gpuarb_event *e, char *to, size_t size)
 	snprintf(to, size, "memory quota changed from %s to %s", a, b);
 }
 
+static const char *restored(unsigned what, char *to, size_t size)
+{
+	static const char *const names[] = {"its bill", "the limits that it asks for",
+		"the memory that it holds", "its slot", "its account's record", "its account's entry",
+		"its place in the running set", "the clocks"};
+	size_t length = 0;
+
+	*to = 0;
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (what >> i & 1 && length < size)
+			length += (size_t)snprintf(
+				to + length, size - length, "%s%s", length ? ", " : "", names[i]);
+	return *to ? to : "something";
+}
+
 static void words(const struct top_gpu *g, const struct gpuarb_event *e, char *to, size_t size)
 {
-	char a[32], b[32];
+	char a[32], b[32], list[200];
 
 	switch (e->kind) {
 	case ARB_EVENT_JOINED:
@@ -216,6 +231,10 @@ static void words(const struct top_gpu *g, const struct gpuarb_event *e, char *t
 		snprintf(to, size,
 			"refused a slot to a process of user %llu: that user, or its container, has %llu, and may have %llu (slots_per_user)",
 			(unsigned long long)e->c, (unsigned long long)e->a, (unsigned long long)e->b);
+		break;
+	case ARB_EVENT_RESTORED:
+		snprintf(to, size, "found that somebody else had written over %s, and put it right",
+			restored(e->why, list, sizeof(list)));
 		break;
 	default:
 		snprintf(to, size, "%s (%llu, %llu)", e->name ? e->name : "something",

@@ -1,0 +1,10 @@
+/* Somebody writes over words of the segment that are not his: how soon everybody has its own share again. */
+#ifndef WORLD_INTRUDER_H
+#define WORLD_INTRUDER_H
+
+#include "test/world/cases.h"
+
+/* Those of the intruder-* cases whose names match. As latency_run(). */
+int intruder_run(const struct case_options *o, int *n);
+
+#endif
