@@ -142,13 +142,20 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 
 uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct)
 {
-	uint32_t high = arb_load32(&seg->header->accounts_high), best = ARB_NONE;
+	uint32_t high = arb_load32(&seg->header->accounts_high), counted, best = ARB_NONE;
 	uint64_t best_at = UINT64_MAX;
 	struct arb_account *acct;
 	struct arb_account_snap fresh;
 
 	if (high > seg->naccounts)
 		high = seg->naccounts;
+	/* An entry that has a name is in use. A count that leaves it out was written by somebody else, or the one who named
+	 * it died before it was counted. */
+	counted = high;
+	while (high < seg->naccounts && arb_hint64(&seg->accounts[high].name[0]))
+		high++;
+	if (high != counted)
+		arb_store32_release(&seg->header->accounts_high, high);
 	for (uint32_t a = 0; a < high; a++)
 		if (arb_text_equals(seg->accounts[a].name, ARB_NAME_WORDS, name))
 			return a;

@@ -308,3 +308,17 @@ Test(restore, where_nobody_writes_over_anything_nothing_is_found)
 	cr_assert_eq(gpuarb_client_restored(other), 0);
 	nothing_is_wrong();
 }
+
+Test(restore, an_entry_with_a_name_is_given_to_nobody_else)
+{
+	struct gpuarb_client *third;
+
+	arb_store32(&one->seg.header->accounts_high, 0);
+	third = u_client("third", 0);
+	cr_assert_neq(third->account, one->account);
+	cr_assert_neq(third->account, other->account);
+	tick_after(one, 200);
+	cr_assert_eq(one->quota.terms.limit_ppm, 300000);
+	nothing_is_wrong();
+	gpuarb_client_close(third);
+}
