@@ -1,4 +1,5 @@
-/* The tracking core from events alone: what its tests tell it. Each test program has a book, a clock and a count of calls. */
+/* For tests of the tracking core, which tell it events and look at its decisions. Each test program has one book, one
+ * clock and one count of calls. */
 #ifndef TEST_UNIT_BOOK_EVENTS_H
 #define TEST_UNIT_BOOK_EVENTS_H
 
@@ -59,7 +60,7 @@ static inline struct book_action entered(int result)
 	return tell(e);
 }
 
-/* A launch that is let through, takes a microsecond in the driver and is fenced at this place. */
+/* A launch that is let through, takes a microsecond in the driver and gets a fence at `fence`. */
 static inline struct book_action launch(uint8_t fence)
 {
 	struct book_event e;

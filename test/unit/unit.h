@@ -1,4 +1,5 @@
-/* For unit tests of the segment: one mapped segment, several slots played by one process, a clock by hand. */
+/* For unit tests of the segment: one mapped segment, several slots that one process plays, a clock that the test
+ * moves. */
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 
@@ -63,7 +64,7 @@ static inline struct arb_move u_move(void)
 		.next = ARB_NONE};
 }
 
-/* The transitions with the window taken as rolled: what clients do after they rolled their account. */
+/* Makes a transition as a client does that has rolled its account to this window already. */
 static inline int u_step(int (*step)(const struct arb_actor *, struct arb_move *, struct arb_snap *),
 	uint32_t slot, struct arb_move *m, struct arb_snap *s)
 {
@@ -104,7 +105,7 @@ static inline uint64_t u_usage(uint32_t slot)
 	return arb_running_usage(&u_seg, &s, slot);
 }
 
-/* The law and every other invariant. */
+/* Checks that what was billed is the busy time, and every other invariant of arb_check(). */
 static inline void u_check(void)
 {
 	cr_assert_eq(arb_check(&u_seg, t_say, NULL), 0);

@@ -1,4 +1,4 @@
-/* Requests, weights and precedence of clients, with a clock by hand. */
+/* Requests, weights and priorities of clients, with a clock that the test moves. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/policy/policy.h"
@@ -49,13 +49,13 @@ static struct gpuarb_client_status status_of(struct gpuarb_client *c)
 	return status;
 }
 
-Test(above, who_comes_closes_the_gates_below_and_only_their_owner_opens_them)
+Test(above, a_newcomer_closes_the_gates_below_and_only_their_owners_open_them)
 {
 	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
 	cr_assert(is_open(low));
 	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
 	cr_assert(is_open(high));
-	cr_assert_not(is_open(low), "closed by who came");
+	cr_assert_not(is_open(low), "the newcomer closed it");
 	cr_assert_eq(gpuarb_client_tick(low), -EAGAIN);
 	cr_assert(status_of(low).below);
 	cr_assert(status_of(low).above_present);
@@ -66,14 +66,14 @@ Test(above, who_comes_closes_the_gates_below_and_only_their_owner_opens_them)
 	cr_assert(is_open(low));
 }
 
-Test(above, who_stopped_waits_and_is_woken_by_the_last_one_above)
+Test(above, a_stopped_client_waits_and_the_last_one_above_wakes_it)
 {
 	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(low, NULL), -EAGAIN);
 	cr_assert_eq(status_of(low).reason, ARB_REASON_ABOVE);
 	cr_assert_eq(gpuarb_client_wait(low, NULL, 2 * MS), -ETIMEDOUT);
 	cr_assert_eq(arb_check(&low->seg, t_say, NULL), 0);
-	/* Registered, and not yet given up: as if it slept. */
+	/* It is registered and has not given up yet, as if it slept. */
 	low->move.queue = true;
 	cr_assert_eq(arb_running_enter(&low->me, arb_client_move(low, 0), &(struct arb_snap){0}), -EAGAIN);
 	u_futex.nwoken = 0;
@@ -83,7 +83,7 @@ Test(above, who_stopped_waits_and_is_woken_by_the_last_one_above)
 	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
 }
 
-Test(above, nobody_stops_for_one_that_is_stopped)
+Test(above, no_client_stops_for_a_stopped_one)
 {
 	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(low, NULL), -EAGAIN);
@@ -107,7 +107,7 @@ Test(above, a_priority_that_is_set_counts_at_once)
 	cr_assert_eq(gpuarb_client_tick(high), -EAGAIN);
 }
 
-Test(above, equal_ones_do_not_stop_for_each_other)
+Test(above, clients_of_equal_priority_do_not_stop_for_each_other)
 {
 	struct gpuarb_client *a = with("a", 90, 0);
 
@@ -119,8 +119,8 @@ Test(above, equal_ones_do_not_stop_for_each_other)
 	gpuarb_client_close(a);
 }
 
-/* A lower one has its request in each window, whoever is above; then it stops. */
-Test(above, a_request_is_kept_from_nobody)
+/* A client of lower priority gets its request in each window, whoever is above it. Then it stops. */
+Test(above, every_client_gets_its_request)
 {
 	struct gpuarb_client *c = with("guaranteed", 10, 20);
 
@@ -146,7 +146,7 @@ Test(above, a_request_is_kept_from_nobody)
 	gpuarb_client_close(c);
 }
 
-/* Of the same priority: who has not had its request comes before who has. */
+/* At the same priority, a client that has not had its request comes before one that has. */
 Test(above, what_was_lent_comes_back_at_once)
 {
 	struct gpuarb_client *owner = with("owner", 0, 50), *borrower = with("borrower", 0, 0);
@@ -165,8 +165,9 @@ Test(above, what_was_lent_comes_back_at_once)
 	gpuarb_client_close(borrower);
 }
 
-/* Where one runs at a time, too: before one of a higher priority that has no request, and without waiting for a slice. */
-Test(above, who_has_not_had_its_request_has_the_next_turn)
+/* The same order holds where one client runs at a time: it precedes a client of higher priority without a request,
+ * and does not wait for a slice. */
+Test(above, a_client_without_its_request_has_the_next_turn)
 {
 	struct gpuarb_client *owner = with("owner", 10, 20), *greedy = with("greedy", 10, 0);
 
@@ -191,8 +192,8 @@ Test(above, who_has_not_had_its_request_has_the_next_turn)
 	gpuarb_client_close(greedy);
 }
 
-/* Under exclusive a turn lasts for a window; for one whose work has been short so far it lasts for a slice. */
-Test(above, who_wants_little_waits_for_a_slice_at_most)
+/* Under exclusive a turn lasts for a window, but only for a slice if the client's work has been short so far. */
+Test(above, a_client_that_wants_little_waits_for_a_slice_at_most)
 {
 	struct gpuarb_client *little = with("little", 0, 0), *much = with("much", 0, 0);
 	uint64_t left;

@@ -19,7 +19,7 @@ static void open_with_account(void)
 
 TestSuite(account, .init = open_with_account, .fini = u_close);
 
-/* Rolls as slot 0 does, on the given terms; returns the account as it is then. */
+/* Rolls the account as slot 0 does, on the given terms, and returns the account afterwards. */
 static struct arb_account_snap roll(uint32_t limit_pct, uint32_t quota_pct)
 {
 	struct arb_terms terms = {limit_pct * 10000, quota_pct * 10000, 100, false};
@@ -149,7 +149,7 @@ Test(account, going_beyond_a_share_does_not_pay_a_debt)
 	cr_assert_eq(acct.owed, 10 * U_MS);
 	cr_assert_eq(acct.borrowed, 2 * U_MS);
 	cr_assert_eq(arb_account_debt(&acct, usage()), 10 * U_MS);
-	/* What it uses meanwhile, and a little beyond that, is free. */
+	/* What it uses meanwhile is free, and so is a little beyond that. */
 	run(0, 3);
 	cr_assert_eq(
 		arb_account_extend(&me, web, &(struct arb_extension){53 * U_MS, 2 * U_MS, true, true}, &acct),
@@ -173,7 +173,7 @@ Test(account, another_clock_leaves_what_was_left)
 	struct arb_snap s;
 
 	u_enter(0, ARB_WEIGHT_ONE);
-	u_enter(5, ARB_WEIGHT_ONE); /* a stranger: the bill is half the time */
+	u_enter(5, ARB_WEIGHT_ONE); /* a client of another account: each is billed for half the time */
 	u_clock_ns += 20000000;
 	u_leave(0);
 	cr_assert_eq(usage(), 10 * U_MS);
@@ -220,7 +220,7 @@ Test(account, what_was_used_without_a_limit_is_no_debt_under_one)
 	cr_assert_eq(acct.hard, acct.cap);
 }
 
-Test(account, memory_is_counted_and_the_last_byte_goes_to_one)
+Test(account, memory_is_counted_and_the_last_byte_is_given_once)
 {
 	struct arb_actor a = {&u_seg, 0}, b = {&u_seg, 1};
 	struct arb_account_snap acct;
@@ -278,8 +278,8 @@ Test(account, entries_are_used_again_only_when_nothing_is_owed)
 	arb_store64(&u_seg.accounts[1].used_at, 5);
 	last = arb_account_find(&u_seg, "one-more", 2, 100);
 	cr_assert_neq(last, ARB_NONE);
-	cr_assert_neq(last, web, "that one has members");
-	cr_assert_neq(last, 1, "the one that was used longest ago goes first");
+	cr_assert_neq(last, web, "web has members");
+	cr_assert_neq(last, 1, "the entry that was used longest ago is taken first");
 }
 
 Test(account, only_active_and_limited_accounts_are_added_up)
@@ -297,10 +297,11 @@ Test(account, only_active_and_limited_accounts_are_added_up)
 	cr_assert_eq(arb_account_sum(&u_seg, 2, web), 700000, "still active in the window after");
 	cr_assert_eq(arb_account_sum(&u_seg, 3, ARB_NONE), 0, "not two windows later");
 	arb_store32(&u_seg.accounts[other].limit_ppm, ARB_PPM);
-	cr_assert_eq(arb_account_sum(&u_seg, 1, ARB_NONE), 600000, "no limit is not in the sum");
+	cr_assert_eq(
+		arb_account_sum(&u_seg, 1, ARB_NONE), 600000, "an account without a limit is not in the sum");
 }
 
-Test(account, what_has_no_limit_owes_nothing_and_makes_room_at_once)
+Test(account, an_account_without_a_limit_owes_nothing_and_makes_room_at_once)
 {
 	char name[32];
 

@@ -1,4 +1,4 @@
-/* Leases: who goes, who waits and how long, who is passed over. */
+/* Leases: which class goes, which waits and for how long, which is skipped. */
 #include "test/unit/unit_admission.h"
 
 TestSuite(admission, .init = open_dir, .fini = u_end);
@@ -76,7 +76,7 @@ Test(admission, a_class_may_pass_under_pressure)
 	done();
 }
 
-Test(admission, whoever_waits_goes_when_the_pressure_ends)
+Test(admission, waiters_go_when_the_pressure_ends)
 {
 	three();
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
@@ -92,7 +92,7 @@ Test(admission, whoever_waits_goes_when_the_pressure_ends)
 
 static int low_result, low_skip;
 
-/* The high one is on the way to its futex, or asleep: it waits. */
+/* The lease of high class waits: it is on the way to its futex, or asleep. */
 static void low_tries_when_the_pressure_is_over(void)
 {
 	u_futex.while_asleep = NULL;
@@ -139,8 +139,8 @@ Test(admission, without_leases_the_highest_class_goes_in_spite_of_the_pressure)
 	sample(100);
 	cr_assert_eq(acquire_for(a, "nmt", GPUARB_NO_WAIT, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(acquire(a, "asr", &la), GPUARB_OK);
-	cr_assert_eq(acquire_for(b, "asr", 20, &lb), GPUARB_TIMEOUT, "one of them");
-	cr_assert_eq(acquire_for(a, "asr", 20, &lc), GPUARB_TIMEOUT, "its own lease is one too");
+	cr_assert_eq(acquire_for(b, "asr", 20, &lb), GPUARB_TIMEOUT, "one lease is out already");
+	cr_assert_eq(acquire_for(a, "asr", 20, &lc), GPUARB_TIMEOUT, "its own lease counts as well");
 	arb_admission_release(a, &la);
 	cr_assert_eq(acquire(b, "asr", &lb), GPUARB_OK);
 	arb_admission_release(b, &lb);
@@ -152,7 +152,7 @@ static void the_lease_is_released(void)
 	u_futex.while_asleep = NULL;
 	u_futex.nwoken = 0;
 	arb_admission_release(a, &la);
-	cr_assert_eq(u_futex.nwoken, 1, "the one who waits for it");
+	cr_assert_eq(u_futex.nwoken, 1, "the waiter at the head of the queue");
 }
 
 Test(admission, the_last_lease_wakes_the_highest_class)
@@ -172,7 +172,7 @@ static void a_higher_one_comes_and_gives_up(void)
 	u_futex.while_asleep = NULL;
 	u_futex.nwoken = 0;
 	cr_assert_eq(acquire_for(b, "asr", 20, &lb), GPUARB_TIMEOUT);
-	cr_assert_eq(u_futex.nwoken, 1, "the one who stood behind it");
+	cr_assert_eq(u_futex.nwoken, 1, "the waiter behind it");
 	cr_assert_eq(u_futex.first_woken, &b->seg.slots[a->me.slot].wake);
 }
 
@@ -184,7 +184,7 @@ static void a_lower_one_is_skipped(void)
 	cr_assert_eq(u_futex.nwoken, 0);
 }
 
-Test(admission, who_is_skipped_disturbs_nobody)
+Test(admission, a_skipped_task_disturbs_nobody)
 {
 	three();
 	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
@@ -195,7 +195,7 @@ Test(admission, who_is_skipped_disturbs_nobody)
 	done();
 }
 
-Test(admission, who_gives_up_wakes_the_one_behind)
+Test(admission, a_waiter_that_gives_up_wakes_the_next)
 {
 	three();
 	cr_assert_eq(acquire(c, "tts", &lc), GPUARB_OK);
@@ -301,7 +301,7 @@ Test(admission, a_long_task_raises_the_lines_for_a_while)
 	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_OK);
 	arb_admission_release(b, &lb);
 	u_clock_ns++;
-	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_SKIP, "to the moment");
+	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_SKIP, "the boost ends to the millisecond");
 	arb_admission_release(a, &la);
 	arb_admission_release(c, &lc);
 	done();
@@ -315,8 +315,8 @@ Test(admission, without_a_sample_the_busy_clock_is_asked)
 	u_clock_ns += 3000 * MS;
 	u_futex.nwoken = 0;
 	cr_assert_eq(acquire(b, "repair", &lb), GPUARB_OK, "nobody runs, nobody has run in this window");
-	cr_assert_eq(u_futex.nwoken, 1, "whoever samples is woken");
-	/* 60 ms in the set of the 70 since the window began. */
+	cr_assert_eq(u_futex.nwoken, 1, "the sampler is woken");
+	/* It was in the set for 60 of the 70 ms since the window began. */
 	u_clock_ns += 60 * MS;
 	cr_assert_eq(acquire(a, "repair", &la), GPUARB_SKIP);
 	cr_assert_eq(la.reason, GPUARB_GPU_USAGE_HIGH);

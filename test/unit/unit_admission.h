@@ -27,7 +27,7 @@ static inline void set_class(const char *name, const char *key, const char *valu
 static struct gpuarb_client *a, *b, *c;
 static struct gpuarb_lease la, lb, lc;
 
-/* A sample, as whoever is elected would bring it. */
+/* Publishes a sample, as the elected sampler would. */
 static inline void sample(unsigned percent)
 {
 	if (arb_usage_publish(&a->seg, &a->rules.usage, percent * 100, ARB_SAMPLE_NVML, u_clock_ns))

@@ -1,11 +1,12 @@
-/* Leases and the running set: its policies and quotas, the preload, cancelled and silent waiters, viewers. */
+/* Leases and the running set: policies and quotas, clients of the preload, waiters that are cancelled or silent,
+ * viewers. */
 #include "test/unit/unit_admission.h"
 
 TestSuite(admission_set, .init = open_dir, .fini = u_end);
 
 static int low_result;
 
-Test(admission_set, one_at_a_time_where_the_policy_says_so)
+Test(admission_set, leases_go_one_at_a_time_where_the_policy_says_so)
 {
 	three();
 	sample(10);
@@ -36,7 +37,7 @@ static void a_releases_and_b_is_cancelled(void)
 	__atomic_store_n(&lb.cancelled, 1, __ATOMIC_SEQ_CST);
 }
 
-Test(admission_set, what_comes_at_the_last_moment_is_taken_or_given_back)
+Test(admission_set, a_place_that_comes_at_the_last_moment_is_taken_or_given_back)
 {
 	three();
 	sample(10);
@@ -71,7 +72,7 @@ static void b_comes_with_a_higher_class(void)
 	arb_admission_release(b, &lb);
 }
 
-Test(admission_set, the_set_goes_by_classes_too_however_long_one_has_waited)
+Test(admission_set, the_set_goes_by_classes_too_however_long_a_client_has_waited)
 {
 	three();
 	sample(10);
@@ -96,7 +97,7 @@ static void a_low_one_with_quota_goes(void)
 	arb_admission_release(b, &lb);
 }
 
-Test(admission_set, without_quota_it_waits_and_is_in_nobodys_way)
+Test(admission_set, a_client_without_quota_waits_and_is_in_nobodys_way)
 {
 	a = u_client("limited", 10);
 	b = u_client("b", 0);
@@ -151,7 +152,7 @@ Test(admission_set, a_wait_can_be_cancelled)
 	cr_assert_eq(u_futex.nslept, 1);
 	la = (struct gpuarb_lease)GPUARB_LEASE_INIT;
 	arb_admission_release(c, &lc);
-	/* In the queue of the running set as well. */
+	/* Waiting in the queue of the running set can be cancelled as well. */
 	sample(10);
 	u_set("policy", "exclusive");
 	cr_assert_eq(acquire(c, "asr", &lc), GPUARB_OK);
@@ -180,7 +181,7 @@ static void another_thread_of_the_process_waits(void)
 	low_result = acquire_for(a, "nmt", 500, &lb);
 }
 
-Test(admission_set, a_cancelled_thread_does_not_take_its_fellow_along)
+Test(admission_set, a_cancelled_thread_does_not_end_the_wait_of_another)
 {
 	three();
 	sample(10);
@@ -194,11 +195,11 @@ Test(admission_set, a_cancelled_thread_does_not_take_its_fellow_along)
 	done();
 }
 
-Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
+Test(admission_set, a_waiter_that_does_not_look_is_passed_over)
 {
 	three();
 	sample(10);
-	/* b stands in the queue, stopped. */
+	/* b stands in the queue and its program is stopped. */
 	arb_store32(&b->seg.slots[b->me.slot].adm_want, 2 | 90 << ARB_WANT_PRIORITY_SHIFT);
 	arb_store64(&b->seg.slots[b->me.slot].adm_since_ns, u_clock_ns);
 	arb_store64(&b->seg.slots[b->me.slot].heartbeat_ns, u_clock_ns);
@@ -211,7 +212,7 @@ Test(admission_set, one_that_waits_and_does_not_look_is_passed_over)
 	done();
 }
 
-Test(admission_set, garbage_in_its_bits_is_put_right_by_its_owner)
+Test(admission_set, garbage_in_a_clients_bits_is_put_right_by_the_client)
 {
 	three();
 	sample(10);
@@ -224,7 +225,7 @@ Test(admission_set, garbage_in_its_bits_is_put_right_by_its_owner)
 	cr_assert_eq(gpuarb_client_tick(b), 0);
 	cr_assert_not(leased(b));
 	cr_assert_eq(acquire_for(a, "nmt", GPUARB_NO_WAIT, &la), GPUARB_OK);
-	/* And the bit of one that holds a lease is back. */
+	/* The bit of a client that holds a lease is set again. */
 	arb_bit_clear(&a->seg.header->adm_leased[0], 1ull << a->me.slot);
 	cr_assert_eq(gpuarb_client_tick(a), 0);
 	cr_assert(leased(a));
@@ -238,17 +239,17 @@ static void the_highest_tries_and_is_refused_by_the_set(void)
 	u_futex.nwoken = 0;
 	cr_assert_eq(acquire_for(b, "top", GPUARB_NO_WAIT, &lb), GPUARB_TIMEOUT);
 	cr_assert_eq(lb.reason, GPUARB_QUEUE);
-	cr_assert_eq(u_futex.nwoken, 1, "who may have seen its bit");
+	cr_assert_eq(u_futex.nwoken, 1, "a waiter that may have seen the bit");
 	cr_assert_eq(u_futex.first_woken, &b->seg.slots[a->me.slot].wake);
 }
 
-Test(admission_set, a_bit_that_was_not_to_stay_makes_nobody_wait)
+Test(admission_set, a_stale_bit_makes_nobody_wait)
 {
 	three();
 	set_class("top", "priority", "99");
 	sample(100);
 	u_set("policy", "exclusive");
-	cr_assert_eq(gpuarb_client_enter(c, NULL), 0, "one without a lease runs");
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0, "a client without a lease runs");
 	u_futex.while_asleep = the_highest_tries_and_is_refused_by_the_set;
 	cr_assert_eq(acquire_for(a, "asr", 20, &la), GPUARB_TIMEOUT);
 	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
@@ -257,7 +258,7 @@ Test(admission_set, a_bit_that_was_not_to_stay_makes_nobody_wait)
 
 static uint64_t slept_until_ns;
 
-/* Every look at the clock takes a while, as on a machine that has little time for us. */
+/* Each read of the clock takes a while, as on a machine that seldom runs us. */
 static uint64_t slow_clock(void)
 {
 	return u_clock_ns += MS / 2;
@@ -285,7 +286,7 @@ static void waits_to_the_moment(void)
 	}
 }
 
-Test(admission_set, nobody_sleeps_beyond_its_time_however_long_the_way_there)
+Test(admission_set, nobody_sleeps_beyond_its_timeout_however_slow_the_machine)
 {
 	static const struct arb_os_hooks slow = {
 		.now_ns = slow_clock, .futex_wake = u_futex_wake, .futex_wait_until = sleep_until};
@@ -296,7 +297,7 @@ Test(admission_set, nobody_sleeps_beyond_its_time_however_long_the_way_there)
 	sample(100);
 	arb_os_hooks = &slow;
 	waits_to_the_moment();
-	/* In the queue of the running set as well. */
+	/* So it is in the queue of the running set. */
 	sample(10);
 	u_set("policy", "exclusive");
 	waits_to_the_moment();
@@ -338,7 +339,7 @@ Test(admission_set, a_viewer_sees_pressure_that_came_while_it_looked)
 	done();
 }
 
-Test(admission_set, a_viewer_sees_it)
+Test(admission_set, a_viewer_sees_leases_and_waiters)
 {
 	static struct gpuarb_picture p;
 	struct gpuarb_view *view;

@@ -1,4 +1,4 @@
-/* A GPU that serves its processes one after the other, with a clock by hand. */
+/* A GPU that serves its processes one after the other, with a clock that the test moves. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/segment/alternation.h"
@@ -50,7 +50,7 @@ Test(alternation, what_one_client_has_seen_counts_for_all)
 	cr_assert_eq(gpuarb_client_enter(other, NULL), -EAGAIN, "one at a time");
 }
 
-Test(alternation, those_who_ran_together_stop_when_it_is_seen)
+Test(alternation, clients_that_ran_together_stop_when_alternation_is_seen)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
@@ -61,7 +61,7 @@ Test(alternation, those_who_ran_together_stop_when_it_is_seen)
 	cr_assert_eq(gpuarb_client_tick(other), 0, "it is alone now");
 }
 
-Test(alternation, it_has_to_be_seen_anew_from_time_to_time)
+Test(alternation, alternation_has_to_be_seen_anew_from_time_to_time)
 {
 	gpuarb_client_alternates(one);
 	cr_assert(arb_alternates(&one->seg, u_clock_ns + ARB_ALTERNATES_NS - 1));
@@ -78,20 +78,20 @@ Test(alternation, the_setting_stands_above_what_is_seen)
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
 }
 
-Test(alternation, nobody_waits_for_one_whose_work_outlasts_its_turn)
+Test(alternation, nobody_waits_for_a_client_whose_work_outlasts_its_turn)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), -EAGAIN);
 	gpuarb_client_outlasts(one, true);
-	cr_assert_eq(gpuarb_client_enter(other, NULL), 0, "beside it");
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0, "it runs at the same time");
 	u_clock_ns += 500 * MS;
-	cr_assert_eq(gpuarb_client_tick(one), 0, "nor does its own turn end");
+	cr_assert_eq(gpuarb_client_tick(one), 0, "its own turn does not end either");
 	gpuarb_client_outlasts(one, false);
 	cr_assert_eq(gpuarb_client_tick(one), -EAGAIN, "until its work has ended");
 }
 
-/* Runs `other`, whose limit is 50, for so long, in steps of a millisecond as a client's tracker does. */
+/* Runs `other`, whose limit is 50 percent, for `ms`, in steps of a millisecond as a client's tracker does. */
 static void run_other(unsigned ms)
 {
 	for (unsigned i = 0; i < ms; i++) {
@@ -117,7 +117,7 @@ Test(alternation, work_that_stalls_is_not_owed_and_other_work_is)
 	run_other(1000);
 	cr_assert(debt_of_other() <= 100 * MS, "no more than what has run since the window began");
 	gpuarb_client_stalls(other, false);
-	cr_assert_eq(debt_of_other(), 0, "nor that, when it has ended");
+	cr_assert_eq(debt_of_other(), 0, "nothing, once it has ended");
 	run_other(1000);
 	cr_assert(debt_of_other() > 300 * MS, "from then on as before");
 	gpuarb_client_leave(other, 0);

@@ -1,4 +1,4 @@
-/* How much of a process's work may be queued, on credit or not, and what if it does not end. */
+/* How much of a process's work may be queued, with credit and without, and what is done if that work does not end. */
 #include "test/unit/book_events.h"
 
 Test(backlog, a_limited_queue_is_bounded_by_measured_time)
@@ -26,18 +26,18 @@ Test(backlog, credit_is_given_only_behind_fenced_work_that_has_not_ended)
 	ask(0);
 	entered(0);
 	ask(CALL_ENTERED);
-	/* In the midst of many. */
+	/* It is in the middle of many launches. */
 	b.interval.apart_ns = 0;
 	b.program.called_ns = now;
 	cr_assert_gt(launch(0).n, 0, "an unlimited one alone does");
 	cr_assert(b.open);
-	/* Not while a stream captures: what is captured would count as work. */
+	/* No credit while a stream captures: what is captured would be counted as work. */
 	begin(false);
 	calls++;
 	ask(0);
 	entered(0);
 	ask(CALL_ENTERED);
-	/* In the midst of many. */
+	/* It is in the middle of many launches. */
 	b.interval.apart_ns = 0;
 	b.program.called_ns = now;
 	struct book_event e = event(EVENT_FENCED);
@@ -67,7 +67,8 @@ Test(backlog, what_is_queued_and_never_ends_is_let_past)
 	cr_assert_eq(act.what, ACT_PASS);
 }
 
-/* Its interval is left and begun again meanwhile, as while a partner is waited for: each time all over again. */
+/* Its busy interval ends and begins again meanwhile, as while a partner is waited for, and each time the queue looks
+ * new. */
 Test(backlog, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
 {
 	struct book_action act = {0};
@@ -98,7 +99,7 @@ Test(backlog, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
 	cr_assert_eq(act.what, ACT_PASS, "held up for ever");
 }
 
-/* What it waited for is held up here for longer and longer, if that is learned as its length. */
+/* If its wait were learned as its length, what waits for it would be held up for longer each time. */
 Test(backlog, what_ends_right_after_another_was_let_past_without_quota_teaches_nothing)
 {
 	uint64_t usual;
@@ -113,7 +114,8 @@ Test(backlog, what_ends_right_after_another_was_let_past_without_quota_teaches_n
 	status(limited(-EDQUOT, 0));
 	cr_assert_eq(b.state, BOOK_DRAINING);
 	now += 2 * STUCK_NS + MS;
-	/* It is parked; the first is let past at once, the second when the limit allows it, half a minute later. */
+	/* It is without quota: the first is let past at once, the second half a minute later, when the limit allows
+	 * it. */
 	b.queue.pace_ns = now + 30000 * MS;
 	status(limited(-EDQUOT, 0));
 	cr_assert_eq(ask(STEP_SETTLED).what, ACT_WAIT);
@@ -152,7 +154,7 @@ Test(backlog, what_once_waited_for_later_work_queues_no_more_than_a_window_of_it
 	cr_assert_leq(n, 5, "%u kernels of 30 ms are queued", n);
 }
 
-Test(backlog, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gate)
+Test(backlog, below_a_higher_priority_the_queue_is_short_and_each_launch_looks_at_the_gate)
 {
 	struct book_status s;
 	struct book_event e;
@@ -172,8 +174,9 @@ Test(backlog, below_somebody_the_queue_is_short_and_each_launch_looks_at_the_gat
 	cr_assert_eq(b.state, BOOK_DRAINING);
 }
 
-/* On a GPU that alternates, one graph at a time takes a slice more than two in a row, each time: that is no reason to stay with one. */
-Test(backlog, beside_others_a_second_one_is_queued_by_what_it_takes_of_the_gpu)
+/* On a GPU that alternates, one graph at a time takes a slice more than two in a row, and does so each time. That is
+ * no reason to queue only one. */
+Test(backlog, when_contended_a_second_launch_is_queued_by_what_it_takes_of_the_gpu)
 {
 	struct book_status s;
 
@@ -186,7 +189,7 @@ Test(backlog, beside_others_a_second_one_is_queued_by_what_it_takes_of_the_gpu)
 	durations_learn(&b.durations, KERNEL, 1, 6 * MS, false);
 	cr_assert_eq(ask(CALL_ENTERED).what, ACT_PASS, "it is 3 ms of work");
 	launch(1);
-	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT, "a third");
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT, "a third would be too much");
 
 	begin(true);
 	enter_and_launch(0);

@@ -1,4 +1,4 @@
-/* The tracking core from events alone: what it decides, in every state. */
+/* The tracking core, told nothing but events: what it decides in every state. */
 #include "test/unit/book_events.h"
 
 Test(book, the_first_launch_enters_and_the_end_of_the_last_leaves)
@@ -14,14 +14,14 @@ Test(book, the_first_launch_enters_and_the_end_of_the_last_leaves)
 	pass(0, now - 100 * US);
 	act = tell(event(EVENT_SETTLE));
 	cr_assert_eq(act.what, ACT_LEAVE);
-	/* From the submission, not from the entry. */
+	/* The interval begins at the submission, not when the call entered the driver. */
 	cr_assert_eq(act.at_ns - b.interval.begin_ns, 800 * US);
 	tell(event(EVENT_LEFT));
 	cr_assert_eq(b.state, BOOK_OUT);
 	cr_assert_eq(b.durations.mean_ns, 800 * US);
 }
 
-Test(book, refused_it_waits_and_entered_it_runs)
+Test(book, a_launch_that_is_refused_waits_and_one_that_entered_runs)
 {
 	begin(true);
 	calls++;
@@ -73,7 +73,7 @@ Test(book, time_in_the_driver_is_not_gpu_time)
 	entered(0);
 	ask(CALL_ENTERED);
 	tell(event(EVENT_LET));
-	/* It loads for 30 ms, then a kernel of 1 ms runs. */
+	/* The driver loads a module for 30 ms, then a kernel of 1 ms runs. */
 	now += 30 * MS;
 	e = event(EVENT_RETURNED);
 	e.at_ns = now - 30 * MS;
@@ -101,18 +101,18 @@ Test(book, a_call_that_is_in_the_driver_for_long_does_not_keep_the_interval)
 	now += IN_DRIVER_NS;
 	cr_assert_eq(tell(event(EVENT_SETTLE)).what, ACT_LEAVE);
 	tell(event(EVENT_LEFT));
-	/* Back from there, there is work. */
+	/* When the call comes back, there is work. */
 	cr_assert_eq(tell(event(EVENT_RETURNED)).what, ACT_RESUME);
 }
 
-Test(book, no_fence_stands_between_the_two_of_a_programmatic_dependent_launch)
+Test(book, no_fence_stands_between_the_two_kernels_of_a_programmatic_dependent_launch)
 {
 	struct book_event e;
 	struct book_action act;
 
 	begin(true);
 	enter_and_launch(0);
-	/* The first time nobody knows. */
+	/* At the first launch it is not known that another depends on it. */
 	e = event(EVENT_ASKED);
 	e.call = CALL_ENTERED | CALL_DEPENDENT | STEP_LOOKED;
 	e.work = KERNEL + 1;
@@ -124,7 +124,8 @@ Test(book, no_fence_stands_between_the_two_of_a_programmatic_dependent_launch)
 	e.kind = EVENT_FENCED;
 	e.fence = 1;
 	tell(e);
-	/* Then the first of the two is not fenced, whatever the queue, and the second passes also while it drains. */
+	/* Later the first of the two is never fenced, whatever is queued, and the second passes even while the client
+	 * drains. */
 	status(limited(0, 20 * MS));
 	calls++;
 	tell(event(EVENT_LET));
@@ -189,7 +190,8 @@ Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alte
 	cr_assert_eq(b.durations.mean_ns, MS);
 }
 
-/* Whoever comes to a GPU that alternates while another has it has never seen how long its kernels take. */
+/* A program that comes to a GPU that alternates, while another has it, has never seen how long its kernels take
+ * alone. */
 Test(book, a_kernel_that_was_never_alone_is_measured_behind_another_before_its_length_is_believed)
 {
 	struct book_status s;
@@ -201,7 +203,7 @@ Test(book, a_kernel_that_was_never_alone_is_measured_behind_another_before_its_l
 	status(s);
 	enter_and_launch(0);
 	status(s);
-	/* It waited for the other's slice. */
+	/* It waited for the other program's slice. */
 	now += 30 * MS;
 	pass(0, now);
 	status(s);
@@ -216,7 +218,7 @@ Test(book, a_kernel_that_was_never_alone_is_measured_behind_another_before_its_l
 	pass(1, now - 20 * US);
 	pass(2, now);
 	cr_assert_eq(durations_expect(&b.durations, KERNEL, 1), 20 * US);
-	/* From here on it is known what a wait for others is. */
+	/* From here on the book knows what a wait for others looks like. */
 	for (uint8_t i = 3; i <= 4; i++) {
 		ask(CALL_ENTERED);
 		launch(i);
@@ -256,7 +258,7 @@ Test(book, a_kernel_that_is_as_long_behind_another_is_long_and_queued_alone)
 	cr_assert_eq(ask(0).what, ACT_WAIT, "it was tried once");
 }
 
-Test(book, what_passed_unfenced_is_asked_about_and_its_time_is_counted_as_estimated)
+Test(book, after_unfenced_launches_streams_are_asked_and_the_time_is_estimated)
 {
 	struct book_action act;
 	struct book_event e;
@@ -302,7 +304,8 @@ Test(book, the_tracker_sleeps_until_the_expected_end)
 	cr_assert_eq(tell(e).what, ACT_FENCES);
 }
 
-/* Stopped between a look at the fences and one at the quota, which rolls the window: that would bill all of it. */
+/* The tracker is stopped between a look at the fences and a look at the quota. That look would roll the window and
+ * bill all the time of the stop. */
 Test(book, a_tracker_that_was_held_up_looks_at_the_fences_again_before_the_quota)
 {
 	struct book_event e;
@@ -327,13 +330,13 @@ Test(book, a_tracker_that_was_held_up_looks_at_the_fences_again_before_the_quota
 	act = tell(e);
 	cr_assert_eq(act.what, ACT_LEAVE);
 	cr_assert_leq(act.at_ns, now - 290 * MS);
-	/* A driver that takes as long for each answer does not keep it there. */
+	/* A driver that takes as long for every answer does not keep the tracker in this loop. */
 	e.call |= act.step;
 	e.now_ns = now += 300 * MS;
 	cr_assert_eq(tell(e).what, ACT_CHECK);
 }
 
-Test(book, who_is_back_at_once_keeps_its_turn)
+Test(book, a_client_that_is_back_at_once_keeps_its_turn)
 {
 	struct book_status s;
 	struct book_action act;
@@ -362,7 +365,7 @@ Test(book, who_is_back_at_once_keeps_its_turn)
 	cr_assert_eq(b.state, BOOK_OUT);
 }
 
-Test(book, of_two_who_ask_at_once_the_older_answer_does_not_undo_the_newer)
+Test(book, when_two_threads_ask_at_once_the_older_answer_does_not_undo_the_newer)
 {
 	struct book_event e;
 
@@ -375,7 +378,8 @@ Test(book, of_two_who_ask_at_once_the_older_answer_does_not_undo_the_newer)
 	e.at_ns = now + MS;
 	tell(e);
 	cr_assert_eq(b.queue.busy_ns, now + 5 * MS);
-	/* The GPU's clock is not known well yet: it cannot have ended before it was seen unfinished. */
+	/* The offset to the GPU's clock is not known well yet, but work cannot have ended before it was seen
+	 * unfinished. */
 	now += 6 * MS;
 	pass(0, now - 3 * MS);
 	cr_assert_eq(b.queue.last_end_ns, now - MS);
@@ -404,8 +408,7 @@ Test(book, without_a_segment_everything_passes)
 	cr_assert_eq(ask(0).what, ACT_PASS);
 }
 
-/* Any events in any order: no count goes below zero, no state is unknown. */
-/* Neighbours among the fences that are of different streams. */
+/* Counts the neighbours among the fences that belong to different streams. */
 static unsigned mixed(void)
 {
 	unsigned n = 0;
@@ -437,7 +440,8 @@ Test(book, it_is_known_whether_all_fences_are_of_one_stream)
 	cr_assert_eq(b.queue.count, 0);
 }
 
-Test(book, no_order_of_events_breaks_it)
+/* Tells it any events in any order: no count may go below zero, no state may be unknown. */
+Test(book, no_order_of_events_breaks_the_book)
 {
 	uint32_t seed = 1;
 

@@ -1,4 +1,4 @@
-/* Task classes: read from a file, set at run time, each bad value a sentence. */
+/* Task classes: read from a file, set at run time; each bad value is refused with a sentence. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int load(const char *text, struct gpuarb_config *config, struct gpuarb_er
 	return r;
 }
 
-Test(classes, a_section_says_what_is_not_the_default)
+Test(classes, a_section_changes_only_what_it_names)
 {
 	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
@@ -84,7 +84,7 @@ Test(classes, there_is_room_for_thirty_one_beside_the_default)
 	cr_assert(strstr(err.text, "more than 31 classes"), "%s", err.text);
 }
 
-/* The example as its reader would use it: the comment signs of the classes taken away. */
+/* Reads the example as a user would who takes the comment signs of the classes away. */
 Test(classes, those_of_the_example_are_as_it_says)
 {
 	static char text[32768], line[256];
@@ -102,7 +102,7 @@ Test(classes, those_of_the_example_are_as_it_says)
 	fclose(file);
 	cr_assert_eq(load(text, &config, &err), 0, "%s", err.text);
 	cr_assert_eq(config.nclasses, 5);
-	/* Every setting there is, at its default, for the default class. */
+	/* The example has every setting of a class, at its default, for the class "default". */
 	cr_assert_eq(memcmp(&config.classes[0], &gpuarb_class_default, sizeof(gpuarb_class_default)), 0);
 	for (unsigned k = 0; gpuarb_class_key(k); k++)
 		cr_assert(strstr(text, gpuarb_class_key(k)), "%s is not in the example", gpuarb_class_key(k));

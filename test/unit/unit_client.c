@@ -1,4 +1,5 @@
-/* Clients with a clock and a futex by hand: who is woken, who sleeps how long, what a limit does. */
+/* Clients, with a clock and a futex that the test moves: which client is woken, how long a client sleeps, what a
+ * limit does. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/segment/events.h"
@@ -81,13 +82,13 @@ Test(client, a_silent_holder_loses_its_place_to_the_waiter)
 	u_set("policy", "exclusive");
 	u_set("grace_ms", "100");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	/* The holder is alive (its byte is held) but gives no sign of life while the clock runs. */
+	/* The holder is alive, because its byte is locked, but gives no sign of life while the clock runs. */
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
 	cr_assert_eq(gpuarb_client_status(holder, &status), 0);
 	cr_assert_not(status.running);
 	cr_assert(status.total_ns >= 100000000 && status.total_ns <= 106000000, "%lu",
 		(unsigned long)status.total_ns);
-	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "which it may find out late");
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0, "the holder may find out late");
 	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	cr_assert_eq(arb_check(&waiter->seg, t_say, NULL), 0);
@@ -97,7 +98,7 @@ Test(client, a_silent_holder_loses_its_place_to_the_waiter)
 
 static struct gpuarb_client *stopped;
 
-/* One that waits is stopped for two seconds, in which the holder gives signs of life. */
+/* Lets a waiter be stopped for two seconds, in which the holder gives signs of life. */
 static void other_waits(void)
 {
 	uint64_t before;
@@ -111,9 +112,9 @@ static void other_waits(void)
 	before = u_clock_ns;
 	u_futex.while_asleep = holder_leaves;
 	cr_assert_eq(gpuarb_client_wait(waiter, NULL, 1000000000), 0);
-	cr_assert_eq(u_clock_ns, before, "woken at once: the place was not kept for the one that is stopped");
+	cr_assert_eq(u_clock_ns, before, "woken at once: no place was kept for the stopped client");
 	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
-	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0, "nor if nobody else waits");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0, "no place is kept if nobody else waits either");
 	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
 }
 
@@ -188,7 +189,7 @@ Test(client, a_changed_limit_wakes_and_holds_at_once)
 	cr_assert(used >= 3950000000ull && used <= 4050000000ull, "%lu", (unsigned long)used);
 	u_limit("web", "core", NULL);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
-	cr_assert_eq(status.core_pct, 20, "and gone when it is taken back");
+	cr_assert_eq(status.core_pct, 20, "the client's own counts when it is taken back");
 	gpuarb_client_close(c);
 }
 
@@ -214,7 +215,7 @@ Test(client, limits_wait_for_an_account_that_comes_later)
 	gpuarb_client_close(first);
 }
 
-Test(client, a_tick_with_its_status_says_what_the_two_say)
+Test(client, a_tick_with_a_status_says_the_same_as_a_tick_and_a_status)
 {
 	struct gpuarb_client *a = u_client("a", 30), *b = u_client("b", 60);
 	struct gpuarb_client_status both, status;
@@ -222,7 +223,7 @@ Test(client, a_tick_with_its_status_says_what_the_two_say)
 
 	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
-	/* Through the rolls of five windows, and its quota's end. */
+	/* Five windows are rolled, and its quota ends. */
 	for (int i = 0; i < 100; i++) {
 		int r;
 
@@ -304,7 +305,7 @@ Test(client, priority_decides_who_is_next)
 		gpuarb_client_close(c[i]);
 }
 
-Test(client, what_does_not_belong_to_an_account_is_not_read_as_if_it_did)
+Test(client, a_setting_of_the_gpu_is_not_read_as_a_limit_of_an_account)
 {
 	struct gpuarb_error err = {0};
 	char text[64];
@@ -393,7 +394,7 @@ static unsigned count_events(struct gpuarb_view *view, enum arb_event_kind kind)
 	return found;
 }
 
-Test(client, what_others_may_give_back_refuses_nobody)
+Test(client, memory_that_may_be_given_back_refuses_nobody_for_good)
 {
 	struct gpuarb_client *a = u_client("web", 0), *b = u_client("web", 0);
 	static struct gpuarb_picture picture;
@@ -404,14 +405,14 @@ Test(client, what_others_may_give_back_refuses_nobody)
 	u_limit("web", "mem", "1000");
 	cr_assert_eq(gpuarb_client_mem_try(a, 700, true), 0);
 	cr_assert_eq(gpuarb_client_mem_try(b, 400, false), -EAGAIN, "another process's call is under way");
-	cr_assert_eq(gpuarb_client_mem_try(a, 400, true), -EAGAIN, "one's own");
+	cr_assert_eq(gpuarb_client_mem_try(a, 400, true), -EAGAIN, "its own call is under way");
 	cr_assert_eq(gpuarb_client_mem_try(b, 1001, false), -ENOMEM, "nothing makes room for that");
 	cr_assert_eq(gpuarb_client_mem_try(b, 300, true), 0);
 	cr_assert_eq(gpuarb_client_mem_release(a, 600), 0);
 	gpuarb_client_mem_settled(a);
-	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -EAGAIN, "b's still is");
+	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -EAGAIN, "b's call still is");
 	gpuarb_client_mem_settled(b);
-	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -ENOMEM, "nobody's is");
+	cr_assert_eq(gpuarb_client_mem_try(a, 700, false), -ENOMEM, "nobody's call is");
 	cr_assert_eq(gpuarb_client_mem_try(a, 600, false), 0);
 	cr_assert_eq(gpuarb_client_mem_try(b, 1, true), -ENOMEM);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
@@ -420,7 +421,7 @@ Test(client, what_others_may_give_back_refuses_nobody)
 	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 0, "nobody was refused for good yet");
 	cr_assert(gpuarb_client_mem_refused(b, 1, NULL));
 	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 1);
-	/* Garbage from elsewhere is gone with the owner's next call. */
+	/* Garbage that another process wrote is gone with the owner's next call. */
 	arb_store64(&a->seg.slots[a->me.slot].mem_passing, UINT64_MAX);
 	cr_assert_eq(gpuarb_client_mem_try(b, 1, false), -EAGAIN);
 	cr_assert_eq(gpuarb_client_mem_try(a, 1, true), -ENOMEM);
@@ -432,7 +433,7 @@ Test(client, what_others_may_give_back_refuses_nobody)
 	gpuarb_client_close(b);
 }
 
-Test(client, what_it_saw_is_shown)
+Test(client, what_a_client_saw_is_shown)
 {
 	struct gpuarb_client *c = u_client("web", 10);
 	uint64_t counters[ARB_COUNTERS + 4];
@@ -448,7 +449,7 @@ Test(client, what_it_saw_is_shown)
 	for (unsigned i = 0; i < ARB_COUNTERS; i++)
 		cr_assert_eq(picture.clients[0].counter[i], 100 + i);
 	gpuarb_client_close(c);
-	/* Whoever comes next begins with none. */
+	/* The next client in the slot begins with none. */
 	c = u_client("web", 10);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
 	cr_assert_eq(picture.clients[0].counter[0], 0);
@@ -456,7 +457,7 @@ Test(client, what_it_saw_is_shown)
 	gpuarb_client_close(c);
 }
 
-/* Whatever reservation garbage says: nobody waits for it for ever. */
+/* Whatever garbage a reservation holds, nobody waits for it for ever. */
 Test(client, a_reservation_that_nobody_made_is_passed)
 {
 	static const struct {
@@ -519,7 +520,7 @@ static unsigned core_of(struct gpuarb_client *c)
 	return status.core_pct;
 }
 
-Test(client, what_a_program_asked_for_goes_with_it)
+Test(client, the_limit_that_a_program_asked_for_ends_with_it)
 {
 	struct gpuarb_client *a = u_client("job", 30), *b = u_client("job", 0);
 
@@ -534,17 +535,17 @@ Test(client, what_a_program_asked_for_goes_with_it)
 
 Test(client, of_two_programs_of_an_account_the_stricter_limit_counts)
 {
-	struct gpuarb_client *strict = u_client("job", 30), *loose = u_client("job", 60);
+	struct gpuarb_client *strict = u_client("job", 30), *lenient = u_client("job", 60);
 
-	cr_assert_eq(core_of(loose), 30, "though it came later");
+	cr_assert_eq(core_of(lenient), 30, "though it came later");
 	cr_assert_eq(core_of(strict), 30);
-	cr_assert_eq(gpuarb_client_set_limits(loose, 20, 0, 0), 0);
+	cr_assert_eq(gpuarb_client_set_limits(lenient, 20, 0, 0), 0);
 	cr_assert_eq(core_of(strict), 20);
-	cr_assert_eq(gpuarb_client_set_limits(loose, 100, 0, 0), 0);
-	cr_assert_eq(core_of(loose), 30, "it takes back its own limit alone");
+	cr_assert_eq(gpuarb_client_set_limits(lenient, 100, 0, 0), 0);
+	cr_assert_eq(core_of(lenient), 30, "it takes back its own limit alone");
 	gpuarb_client_close(strict);
-	cr_assert_eq(core_of(loose), 100);
-	gpuarb_client_close(loose);
+	cr_assert_eq(core_of(lenient), 100);
+	gpuarb_client_close(lenient);
 }
 
 Test(client, what_a_dead_program_asked_for_does_not_bind_a_new_one)
@@ -560,7 +561,7 @@ Test(client, what_a_dead_program_asked_for_does_not_bind_a_new_one)
 	}
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
 	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	/* Its slot is not the lowest free one, so that nobody cleans it by joining there. */
+	/* Its slot is not the lowest free one, so no client cleans it by joining there. */
 	gpuarb_client_close(other);
 	next = u_client("job", 0);
 	cr_assert_eq(core_of(next), 100);
@@ -574,7 +575,7 @@ Test(client, processes_of_one_container_share_an_account)
 
 	cr_assert_str_eq(one->opened.name, two->opened.name);
 	cr_assert_eq(one->account, two->account);
-	/* The engine's short id, or the PID namespace where there is no engine. */
+	/* The account is named by the engine's short id, or by the PID namespace where there is no engine. */
 	cr_assert(strspn(one->opened.name, "0123456789abcdef") == 12 ||
 			  strncmp(one->opened.name, "pidns-", 6) == 0,
 		"%s", one->opened.name);

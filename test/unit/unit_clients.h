@@ -1,5 +1,5 @@
-/* For unit tests of clients: a directory of their own, clients in one process, a clock and a futex by hand.
- */
+/* For unit tests of clients: a directory of their own, clients in one process, a clock and a futex that the test
+ * moves. */
 #ifndef TEST_UNIT_CLIENTS_H
 #define TEST_UNIT_CLIENTS_H
 
@@ -9,10 +9,11 @@
 #include "gpuarb/control.h"
 #include "units.h"
 
-/* The futex. Who sleeps lets somebody else act; if its word stays as it was, its whole timeout passes. */
+/* The futex. A sleeper lets the test act in its place. If the word then still holds the expected value, the whole
+ * timeout passes. */
 static struct {
 	int nslept, nwoken;
-	uint64_t slept_ns; /* in vain */
+	uint64_t slept_ns; /* in sleeps that nobody ended */
 	uint64_t first_timeout_ns;
 	arb_u32 *first_woken;
 	void (*while_asleep)(void);
@@ -71,8 +72,8 @@ static inline struct gpuarb_client *u_client(const char *account, unsigned core_
 	return c;
 }
 
-/* What the kernel does at a death: the lock is gone, and nobody uses the client any more. It is remembered, so
- * that a leak checker does not take it for lost. */
+/* Ends a client as the kernel does at a death: its lock is gone, and nobody uses it any more. The client is
+ * remembered, so that a leak checker does not take it for lost. */
 static struct gpuarb_client *u_dead[64];
 
 static inline void u_die(struct gpuarb_client *c)
@@ -85,7 +86,7 @@ static inline void u_die(struct gpuarb_client *c)
 	arb_os_unmap(c->lock_page, 0);
 }
 
-/* What gpuarb-set does: a limit of an account, or a setting; value NULL takes it back. */
+/* Sets a limit of an account, or a setting, as gpuarb-set does. A value of NULL takes it back. */
 static inline void u_limit(const char *account, const char *key, const char *value)
 {
 	struct gpuarb_change change = {account, key, value};

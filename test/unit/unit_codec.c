@@ -1,4 +1,4 @@
-/* The bytes of traces: what is written is read again, whatever it is; what is torn or garbage is found. */
+/* The bytes of traces: whatever is written is read again, and a torn or garbled file is noticed. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static void put(const struct trace_record *r)
 	size += codec_put(&writer, trace + size, r);
 }
 
-/* As the recorder does it. */
+/* Tells the book an event, as the recorder does. */
 static struct book_action tell(struct book_event e)
 {
 	struct trace_record r = {.thread = 7};
@@ -58,7 +58,7 @@ static void end(enum trace_note note)
 	put(&r);
 }
 
-/* Launches that are fenced and pass, one behind the other. */
+/* Records launches that get a fence each and end, one after the other. */
 static void record_work(unsigned launches)
 {
 	begin();
@@ -122,7 +122,7 @@ Test(codec, a_record_is_short)
 	cr_assert_lt(size / 5000, 12, "%zu bytes an event", size / 5000);
 }
 
-/* Every field, at its ends and at random. */
+/* Tries every field at its smallest, its largest and at random values. */
 Test(codec, any_event_and_any_decision_come_back)
 {
 	struct t_random random = t_seeded(3);
@@ -179,8 +179,8 @@ Test(codec, any_event_and_any_decision_come_back)
 	cr_assert_eq(at, size);
 }
 
-/* A killed program's file may end anywhere. */
-Test(codec, a_torn_trace_is_replayed_up_to_its_end)
+/* The file of a killed program may end anywhere. */
+Test(codec, a_torn_trace_is_replayed_up_to_where_it_ends)
 {
 	char words[768];
 	uint64_t before = 0;
@@ -236,7 +236,7 @@ Test(codec, garbage_ends_the_replay)
 	char words[768];
 
 	record_work(3);
-	size -= 2; /* the note */
+	size -= 2; /* the last record, a note */
 	trace[size++] = 0x1e;
 	trace[size++] = 0;
 	cr_assert_not(replay_verdict(replayed(size), words, sizeof(words)));
@@ -245,7 +245,7 @@ Test(codec, garbage_ends_the_replay)
 	cr_assert_not(replay_begin(&(struct replay){0}, trace, size));
 }
 
-/* A clock or a count beyond all sense is not told to the book. */
+/* A clock or a count that is impossibly large is not told to the book. */
 Test(codec, what_cannot_have_been_told_is_garbage)
 {
 	struct trace_record r = {.event = {.kind = EVENT_FENCED, .covers = UINT32_MAX}};
@@ -278,7 +278,7 @@ Test(codec, other_thresholds_are_said)
 	cr_assert(strstr(words, "other thresholds"), "%s", words);
 }
 
-/* Nothing is without words, and no words are too long for their room. */
+/* Every event and decision has words, and no words are too long for their buffer. */
 Test(codec, every_event_and_every_decision_has_words)
 {
 	for (unsigned kind = 0; kind < EVENT_KINDS; kind++)

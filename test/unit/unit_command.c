@@ -1,11 +1,11 @@
-/* What a process is called: its program, and what an interpreter runs; never an argument. */
+/* The name that a process is shown by: its program, or the script that an interpreter runs; never an argument. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "shm/base/command.h"
 
-/* The words of a command line are separated by '|' here. */
+/* Gives the name for a command line whose words are separated by '|'. */
 static const char *name_of(const char *line)
 {
 	static char name[128];
@@ -23,7 +23,7 @@ static void expect(const char *line, const char *name)
 	cr_assert_str_eq(name_of(line), name, "%s: %s", line, name_of(line));
 }
 
-Test(command, an_interpreter_is_called_by_what_it_runs)
+Test(command, an_interpreter_is_named_after_the_script_that_it_runs)
 {
 	expect("python|train.py", "python train.py");
 	expect("/usr/bin/python3.11|-u|/home/me/project/train.py|--lr|0.1", "python3.11 train.py");
@@ -55,7 +55,7 @@ Test(command, what_may_be_a_secret_is_not_shown)
 	expect("pythonista|s3cret", "pythonista");
 }
 
-Test(command, whatever_the_command_line_holds)
+Test(command, any_command_line_gives_a_name_that_can_be_shown)
 {
 	char name[16], longest[64];
 
@@ -68,7 +68,7 @@ Test(command, whatever_the_command_line_holds)
 	expect("dir/", "dir/");
 	arb_command_name("", 0, name, sizeof(name));
 	cr_assert_str_eq(name, "");
-	/* The end is cut, and no character is cut in two. */
+	/* A long name is cut at its end, never in the middle of a character. */
 	arb_command_name("0123456789abcdefgh", 19, name, sizeof(name));
 	cr_assert_str_eq(name, "0123456789abcde");
 	arb_command_name("0123456789abcd\xc3\xa4", 17, name, sizeof(name));

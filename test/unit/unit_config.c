@@ -1,4 +1,4 @@
-/* Settings: every key, every kind, every sentence about a bad one. */
+/* Settings: every key, every kind of value, every sentence about a bad one. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ Test(config, every_default_is_a_value_that_would_be_accepted)
 	}
 }
 
-Test(config, ends_of_every_range_are_accepted_and_one_beyond_is_not)
+Test(config, ends_of_every_range_are_accepted_and_values_beyond_are_not)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		const struct gpuarb_key *k = &gpuarb_keys[key];

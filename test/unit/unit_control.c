@@ -1,4 +1,4 @@
-/* What the tools see of a GPU's files: made, tried, read as a whole. */
+/* What the tools see of a GPU's files: whether they exist, how large they are, all settings read at once. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -59,7 +59,7 @@ Test(control, a_gpu_without_files_is_told_from_one_with_them)
 	cr_assert_eq(gpuarb_control_try_settings(dir.path, T_GPU, &err), 0, "%s", err.text);
 }
 
-Test(control, the_bytes_of_the_segments_are_those_of_their_files)
+Test(control, the_size_that_is_told_is_the_size_of_the_files)
 {
 	unsigned slots;
 
@@ -96,7 +96,7 @@ Test(control, what_was_set_is_read_as_a_whole)
 	gpuarb_config_free(&config);
 }
 
-Test(control, without_settings_there_are_the_defaults)
+Test(control, without_settings_the_defaults_are_read)
 {
 	struct gpuarb_error err = {0};
 	struct gpuarb_config config;

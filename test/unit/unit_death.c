@@ -1,4 +1,5 @@
-/* Who dies in the running set is billed to its last sign of life, whoever finds it and however late. */
+/* A client that dies in the running set is billed to its last sign of life, whichever client finds it and however
+ * late. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/client/reclaim.h"
@@ -7,7 +8,7 @@
 
 TestSuite(death, .init = u_begin_default, .fini = u_end);
 
-/* Those that are alive, while time goes by: each gives a sign of life every 5 ms, also beyond its quota. */
+/* Lets `ns` pass for clients that are alive: each gives a sign of life every 5 ms, also beyond its quota. */
 static void live(uint64_t ns, struct gpuarb_client *const *clients)
 {
 	uint64_t end = u_clock_ns + ns;
@@ -28,7 +29,7 @@ static struct gpuarb_client *working(const char *account, unsigned core_pct)
 	return c;
 }
 
-/* Works alone for so long, and dies in the set. */
+/* Runs a client alone for `ns`; it dies in the set. */
 static void work_and_die(const char *account, unsigned core_pct, uint64_t ns)
 {
 	struct gpuarb_client *c = working(account, core_pct);
@@ -50,24 +51,26 @@ static uint64_t busy_ns(struct gpuarb_client *c)
 	struct arb_snap snap;
 
 	cr_assert_eq(arb_running_read(&c->seg, &snap), 0);
-	cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0, "the law and all the rest");
+	cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0,
+		"bills add up to the busy time, and all other invariants hold");
 	return snap.busy / ARB_TICKS_PER_NS;
 }
 
-/* Its last sign of life was up to 5 ms before its end, and it is billed until 4 ms after that. */
+/* Checks a bill of a client that died. Its last sign of life was up to 5 ms before its end, and it is billed until 4
+ * ms after that sign. */
 static void assert_about(uint64_t ns, uint64_t expected_ns)
 {
 	cr_assert(ns + 6 * MS >= expected_ns && ns <= expected_ns + 6 * MS, "%.3f ms instead of %.3f",
 		(double)ns / 1e6, (double)expected_ns / 1e6);
 }
 
-Test(death, one_that_died_alone_is_billed_to_its_last_sign_of_life)
+Test(death, a_client_that_died_alone_is_billed_to_its_last_sign_of_life)
 {
 	struct gpuarb_client *other = u_client("other", 0), *next;
 	struct gpuarb_client_status status;
 
 	work_and_die("job", 30, 3000 * MS);
-	/* In another slot than the one that it died in. */
+	/* The next client gets another slot than the one in which it died. */
 	gpuarb_client_close(other);
 	u_clock_ns += 30000 * MS;
 	next = u_client("job", 30);
@@ -92,7 +95,7 @@ Test(death, what_a_dead_program_leaves_is_at_most_the_debt_of_a_window)
 	gpuarb_client_close(next);
 }
 
-Test(death, of_several_dead_each_is_billed_to_its_own_end)
+Test(death, each_of_several_dead_is_billed_to_its_own_end)
 {
 	/* The slots' order is not that of the deaths. */
 	struct gpuarb_client *late = working("late", 0), *early = working("early", 0),
@@ -117,7 +120,7 @@ Test(death, of_several_dead_each_is_billed_to_its_own_end)
 	gpuarb_client_close(c);
 }
 
-Test(death, several_that_died_at_once_and_were_found_by_nobody_for_a_night)
+Test(death, several_clients_that_died_at_once_and_were_not_found_for_a_night)
 {
 	struct gpuarb_client *all[17] = {NULL}, *next;
 
@@ -133,7 +136,7 @@ Test(death, several_that_died_at_once_and_were_found_by_nobody_for_a_night)
 	gpuarb_client_close(next);
 }
 
-Test(death, who_runs_beside_a_dead_one_pays_for_the_time_that_it_has_the_gpu_alone)
+Test(death, the_partner_of_a_dead_client_pays_for_the_time_that_it_has_the_gpu_alone)
 {
 	struct gpuarb_client *living = working("living", 0), *dead = working("dead", 0), *next;
 
@@ -161,7 +164,7 @@ Test(death, a_stopped_program_is_billed_for_the_grace_that_it_had)
 	gpuarb_client_close(stopped);
 }
 
-Test(death, a_stopped_program_is_billed_for_its_grace_also_where_nobody_was_there)
+Test(death, a_stopped_program_that_is_alone_is_billed_for_its_grace_as_well)
 {
 	struct gpuarb_client *c = u_client("stopped", 10);
 	struct gpuarb_client_status status;
@@ -176,10 +179,10 @@ Test(death, a_stopped_program_is_billed_for_its_grace_also_where_nobody_was_ther
 	cr_assert_eq(status.debt_ns, 0, "an hour later it is paid");
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	u_clock_ns += 3600000 * MS;
-	/* Without a look in between; it does not know when its work ended. */
+	/* It does not look in between, and does not know when its work ended. */
 	cr_assert_eq(gpuarb_client_leave(c, 0), 0);
 	assert_about(total_ns(c), 2 * grace);
-	/* It does know. */
+	/* This time it knows when its work ended. */
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	u_clock_ns += 3600000 * MS;
 	cr_assert_eq(gpuarb_client_leave(c, u_clock_ns - 3590000 * MS), 0);
@@ -230,8 +233,9 @@ static int open_nothing(const char *path, int flags)
 	return -EMFILE;
 }
 
-/* A program may have used up its descriptors, or given up its rights to the file, while it runs. */
-Test(death, who_cannot_ask_after_a_silent_one_leaves_it_in_peace)
+/* A program may have used up its descriptors, or given up its rights to the file, while it runs. Then it cannot ask
+ * the kernel whether others live. */
+Test(death, a_client_that_cannot_ask_whether_another_lives_leaves_it_in_peace)
 {
 	static const struct arb_os_hooks without_files = {.now_ns = u_now,
 		.futex_wait = u_futex_wait,
@@ -250,7 +254,7 @@ Test(death, who_cannot_ask_after_a_silent_one_leaves_it_in_peace)
 	gpuarb_client_close(silent);
 }
 
-Test(death, who_died_beside_a_stopped_one_is_billed_to_its_own_end)
+Test(death, a_client_that_died_beside_a_stopped_one_is_billed_to_its_own_end)
 {
 	struct gpuarb_client *stopped = working("stopped", 0), *dead = working("dead", 0), *next;
 	uint64_t grace = stopped->rules.grace_ns;
@@ -266,8 +270,9 @@ Test(death, who_died_beside_a_stopped_one_is_billed_to_its_own_end)
 	gpuarb_client_close(stopped);
 }
 
-/* One that cleans up is stopped half-way: it holds the lock of the dead one, which is not live any more. */
-Test(death, one_that_is_being_cleaned_up_behind_is_billed_to_its_end)
+/* The client that cleans up is stopped half-way: it holds the lock of the dead client, whose slot is not live any
+ * more. */
+Test(death, a_client_whose_slot_is_being_cleaned_is_billed_to_its_end)
 {
 	struct gpuarb_client *dead = working("dead", 0), *living = working("living", 0), *next;
 	struct arb_lock lock;
@@ -285,7 +290,7 @@ Test(death, one_that_is_being_cleaned_up_behind_is_billed_to_its_end)
 	gpuarb_client_close(living);
 }
 
-/* Programs with workers that end by _exit(), one after the other, would be bound by no limit. */
+/* Otherwise no limit would bind a program whose workers end by _exit(), one after the other. */
 Test(death, a_member_that_dies_pays_nothing_of_what_the_living_owe)
 {
 	struct gpuarb_client *c = working("job", 10), *worker = u_client("job", 0),
@@ -304,7 +309,7 @@ Test(death, a_member_that_dies_pays_nothing_of_what_the_living_owe)
 	gpuarb_client_close(other);
 }
 
-/* How long it is refused, when it asks at the beginning of each window. */
+/* Counts the windows in which it is refused, when it asks at the beginning of each. */
 static unsigned windows_until_it_enters(struct gpuarb_client *c)
 {
 	struct gpuarb_client_status status;
@@ -318,7 +323,8 @@ static unsigned windows_until_it_enters(struct gpuarb_client *c)
 	return n;
 }
 
-/* Work that takes longer than a window is a debt of more than a window: written off, it would be bound by no limit. */
+/* Work that takes longer than a window is a debt of more than a window. If that debt were written off, no limit would
+ * bind such work. */
 Test(death, a_living_account_pays_for_all_that_it_has_run)
 {
 	struct gpuarb_client *c = working("job", 10);
@@ -333,7 +339,7 @@ Test(death, a_living_account_pays_for_all_that_it_has_run)
 	gpuarb_client_close(c);
 }
 
-/* Where each pays in full, an account of three runs for three windows in one. */
+/* Where each client pays in full, an account of three runs for the time of three windows in one window. */
 Test(death, members_that_pay_in_full_owe_a_window_each)
 {
 	struct gpuarb_change full = {NULL, "billing", "full"};
@@ -351,7 +357,7 @@ Test(death, members_that_pay_in_full_owe_a_window_each)
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert(status.debt_ns > 2 * status.window_ns && status.debt_ns <= 3 * status.window_ns, "%.3f ms",
 		(double)status.debt_ns / 1e6);
-	/* The last one that dies leaves one window. */
+	/* When the last member dies, the debt of one window is left. */
 	gpuarb_client_close(c);
 	for (int i = 0; i < 3; i++)
 		u_die(all[i]);

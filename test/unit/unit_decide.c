@@ -1,4 +1,4 @@
-/* Whether a task may have a lease, by tables: nothing but numbers goes in. */
+/* Whether a task may have a lease, by tables: the decision sees nothing but numbers. */
 #include <criterion/criterion.h>
 
 #include "shm/admission/decide.h"
@@ -16,7 +16,7 @@ static struct arb_usage sample(bool fresh, bool was, bool high)
 		.word = was ? ARB_SAMPLE_HIGH : 0};
 }
 
-Test(decide, a_state_that_has_changed_is_to_be_noted_and_its_end_told)
+Test(decide, a_change_of_pressure_is_noted_and_its_end_is_told)
 {
 	static const struct {
 		bool was, high, note, over;
@@ -51,7 +51,7 @@ Test(decide, an_old_sample_gives_way_to_the_busy_clock_and_is_not_changed)
 	}
 }
 
-Test(decide, who_goes_follows_the_table)
+Test(decide, which_task_goes_follows_the_table)
 {
 	static const struct {
 		struct arb_decide_case c;
@@ -63,9 +63,9 @@ Test(decide, who_goes_follows_the_table)
 		{{.want = PRIORITY(50) | ARB_WANT_PASS, .highest = 80, .high = true}, ARB_REASON_NONE},
 		{{.want = PRIORITY(80), .highest = 80, .high = true}, ARB_REASON_NONE},
 		{{.want = PRIORITY(80), .highest = 80, .high = true, .leases = true}, ARB_REASON_PRESSURE},
-		/* Others go first even where the pressure would keep it as well. */
+		/* The reason is "others go first" even if the pressure would hold the task up as well. */
 		{{.want = PRIORITY(50), .highest = 80, .high = true, .ahead = 2}, ARB_REASON_QUEUE},
-		/* What blocked it before does not keep it from asking. */
+		/* The mark that a task was blocked before does not keep it from asking again. */
 		{{.want = PRIORITY(50) | ARB_WANT_BLOCKED, .highest = 80}, ARB_REASON_NONE},
 	};
 
@@ -73,7 +73,7 @@ Test(decide, who_goes_follows_the_table)
 		cr_assert_eq(arb_decide(&table[i].c), table[i].reason, "row %u", i);
 }
 
-Test(decide, one_that_is_blocked_is_in_nobodys_way)
+Test(decide, a_blocked_task_is_in_nobodys_way)
 {
 	struct arb_decide_case c = {.want = PRIORITY(80) | ARB_WANT_PASS, .highest = 80};
 

@@ -1,4 +1,5 @@
-/* Environment variables: each that something reads is known, and a misspelt one is told what was meant. */
+/* Environment variables: every variable that the product reads is known, and a misspelt name is answered with the
+ * nearest right one. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static void expect(const char *wrong, const char *meant)
 	cr_assert(meant ? got && !strcmp(got, meant) : !got, "%s: %s", wrong, got ? got : "nothing");
 }
 
-Test(environment, a_misspelt_one_is_told_what_was_meant)
+Test(environment, a_misspelt_name_is_answered_with_the_right_one)
 {
 	expect("GPUARB_CORELIMIT", "GPUARB_CORE_LIMIT");
 	expect("GPUARB_CORE", "GPUARB_CORE_LIMIT");
@@ -30,9 +31,8 @@ Test(environment, a_misspelt_one_is_told_what_was_meant)
 	expect("GPUARB_", NULL);
 }
 
-/* Every quoted GPUARB_... in the sources of the library, the preload and the tools is the name of a variable.
- */
-Test(environment, whatever_is_read_is_known)
+/* Every quoted "GPUARB_..." in the sources of the library, the preload and the tools is the name of a variable. */
+Test(environment, every_variable_that_is_read_is_known)
 {
 	FILE *pipe = popen("grep -hoE '\"GPUARB_[A-Z_]+\"' -r --include='*.c' shm preload tools "
 			   "tools/python/*.py include/gpuarb/keys.def",
@@ -59,7 +59,7 @@ static void note(void *argument, const char *sentence)
 	strcat(strcat(said, sentence), "\n");
 }
 
-Test(environment, only_ours_are_looked_at_and_each_is_said_once)
+Test(environment, only_our_variables_are_looked_at_and_each_is_reported_once)
 {
 	char longest[128] = "GPUARB_", names[64];
 
@@ -68,7 +68,7 @@ Test(environment, only_ours_are_looked_at_and_each_is_said_once)
 	setenv("GPUARB_LOG", "off", 1);
 	setenv("PATH", "/bin", 1);
 	setenv("NOT_GPUARB_CORE", "1", 1);
-	/* Of services that are called gpuarb and gpuarb-metrics, by Kubernetes. */
+	/* Kubernetes sets these for services that are called gpuarb and gpuarb-metrics. */
 	setenv("GPUARB_PORT", "tcp://10.0.0.1:80", 1);
 	setenv("GPUARB_PORT_80_TCP_ADDR", "10.0.0.1", 1);
 	setenv("GPUARB_SERVICE_HOST", "10.0.0.1", 1);
@@ -79,7 +79,7 @@ Test(environment, only_ours_are_looked_at_and_each_is_said_once)
 	cr_assert_str_eq(said,
 		"the environment variable GPUARB_CORELIMIT is not known and does nothing; did you "
 		"mean GPUARB_CORE_LIMIT?\n");
-	/* Those that gpuarb-run has named, and no other. */
+	/* Variables that gpuarb-run has reported are not reported again; all others are. */
 	setenv("GPUARB_SAID", "GPUARB_CORELIMITS GPUARB_CORE", 1);
 	cr_assert_eq(gpuarb_client_environment(note, NULL), 1);
 	setenv("GPUARB_SAID", "GPUARB_CORELIMITS GPUARB_CORELIMIT", 1);

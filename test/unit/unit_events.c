@@ -1,4 +1,4 @@
-/* The black box: laps, half-written entries, mixtures. */
+/* The event ring: it wraps around, entries may be half written or mixed from two writers. */
 #include "test/unit/unit.h"
 
 #include "shm/segment/events.h"
@@ -10,7 +10,7 @@ static void open_small(void)
 
 TestSuite(events, .init = open_small, .fini = u_close);
 
-Test(events, the_last_ones_are_there_in_order)
+Test(events, the_last_events_are_there_in_order)
 {
 	struct arb_event_copy e;
 	uint64_t first, end;

@@ -1,4 +1,4 @@
-/* A segment that is truncated under its users, and every other SIGBUS. */
+/* A segment that is truncated while processes use it, and every other SIGBUS. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 static char path[] = "/dev/shm/gpuarb-fault-XXXXXX";
 
-/* A file with a mapping, which is about to lose it. */
+/* Maps a file, which is about to lose its content. */
 static volatile char *map(void)
 {
 	int fd = mkstemp(path);
@@ -50,7 +50,7 @@ static void jump(int number, siginfo_t *info, void *context)
 
 static struct sigaction earlier;
 
-/* A handler of the kind that hands on what it does not know to the one that it found. */
+/* A handler that calls the handler it replaced for faults that are not its own. */
 static void polite(int number, siginfo_t *info, void *context)
 {
 	order[norder++ % 4] = 2;
@@ -108,7 +108,7 @@ Test(fault, without_a_handler_of_its_own_a_program_dies_of_its_own_fault)
 
 	memcpy(path, "/dev/shm/gpuarb-fault-XXXXXX", sizeof(path));
 	theirs = map();
-	/* The address sanitizer has one. */
+	/* The address sanitizer has installed a handler of its own. */
 	signal(SIGBUS, SIG_DFL);
 	arb_fault_guard((void *)ours, SIZE);
 	pid = fork();
@@ -122,7 +122,8 @@ Test(fault, without_a_handler_of_its_own_a_program_dies_of_its_own_fault)
 		_exit(0);
 	}
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
-	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS, "also one that was sent");
+	cr_assert(
+		WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS, "a SIGBUS that was sent kills it as well");
 }
 
 Test(fault, a_handler_that_the_program_installs_later_stays_in_the_chain)
@@ -140,8 +141,8 @@ Test(fault, a_handler_that_the_program_installs_later_stays_in_the_chain)
 	if (!sigsetjmp(back, 1))
 		cr_assert_fail("read %d", theirs[0]);
 	cr_assert(norder == 2 && order[0] == 2 && order[1] == 1,
-		"theirs, then the one that it found: ours, which hands on");
-	/* It takes its handler away again: what it found is there. */
+		"the program's handler, then ours, which it replaced");
+	/* When the program takes its handler away again, ours is in force. */
 	cr_assert_eq(sigaction(SIGBUS, &earlier, NULL), 0);
 	arb_fault_keep();
 	norder = 0;

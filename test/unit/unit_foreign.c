@@ -1,5 +1,5 @@
-/* Memory of programs that are no clients: what is believed of it, and what those who take turns leave to it.
- */
+/* Memory of programs that are no clients: how much is believed, and how much clients that take turns leave free for
+ * it. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/segment/foreign.h"
@@ -48,7 +48,7 @@ Test(foreign, room_is_what_others_leave)
 	cr_assert_eq(arb_memory_room(&rules, 1), 1);
 }
 
-Test(foreign, those_that_do_not_fit_beside_others_take_turns)
+Test(foreign, clients_that_do_not_fit_beside_others_memory_take_turns)
 {
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 7 * GIB), 0);
 	cr_assert_eq(gpuarb_client_mem_reserve(b, 7 * GIB), 0);
@@ -59,27 +59,28 @@ Test(foreign, those_that_do_not_fit_beside_others_take_turns)
 	found(4 * GIB);
 	cr_assert_eq(gpuarb_client_enter(b, NULL), -EAGAIN);
 	cr_assert_eq(arb_load32(&b->seg.slots[b->me.slot].reason), ARB_REASON_MEMORY);
-	/* It has ended: both fit again. */
+	/* The other program has ended: both clients fit again. */
 	found(0);
 	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
-	/* They were let in when they fitted; since then a stranger has come. */
+	/* They were let in when they fitted; since then another program has taken memory. */
 	found(4 * GIB);
 	cr_assert_eq(gpuarb_client_tick(a), 0);
 	cr_assert_eq(gpuarb_client_tick(b), -EAGAIN, "the last to come goes");
 }
 
-Test(foreign, what_is_in_use_beyond_the_clients_is_theirs_at_least)
+Test(foreign, what_is_in_use_beyond_the_clients_belongs_to_others)
 {
 	cr_assert_eq(believed(), 0, "nobody has looked");
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 3 * GIB), 0);
 	gpuarb_client_set_used(a, 10 * GIB);
 	cr_assert_eq(believed(), 7 * GIB - 512 * MIB, "without the memory and the contexts of two clients");
-	/* Where clients have more than is in use, that says nothing: what was found stands for a while. */
+	/* If the clients have reserved more than is in use, the use says nothing, and what was found before stands
+	 * for a while. */
 	cr_assert_eq(gpuarb_client_mem_reserve(b, 20 * GIB), 0);
 	u_clock_ns += SECOND;
 	gpuarb_client_set_used(b, 16 * GIB);
 	cr_assert_eq(believed(), 7 * GIB - 512 * MIB);
-	/* But nobody has more than is in use. */
+	/* But others can never have more than is in use. */
 	gpuarb_client_set_used(b, 2 * GIB);
 	cr_assert_eq(believed(), 2 * GIB);
 	u_clock_ns += ARB_FOREIGN_KEEP_NS + 2 * MS;
@@ -100,19 +101,19 @@ Test(foreign, the_driver_is_asked_only_where_there_are_turns_and_not_too_often)
 	cr_assert_not(gpuarb_client_used_due(a));
 }
 
-/* Whoever may write the segment can write garbage into it. */
+/* A process that may write the segment can write garbage into it. */
 Test(foreign, garbage_is_not_believed_or_costs_turns)
 {
 	arb_u64 *word = &a->seg.header->mem_foreign;
 
 	u_clock_ns += SECOND;
 	arb_store64(word, (u_clock_ns + 5 * SECOND) >> ARB_FOREIGN_TIME_UNIT << ARB_FOREIGN_MIB_BITS | 4096);
-	cr_assert_eq(believed(), 0, "of a time to come");
+	cr_assert_eq(believed(), 0, "its time is in the future");
 	gpuarb_client_set_used(a, GIB);
-	cr_assert_eq(believed(), GIB - 512 * MIB, "and replaced");
+	cr_assert_eq(believed(), GIB - 512 * MIB, "the garbage is replaced");
 	arb_store64(word, UINT64_MAX >> 1);
 	cr_assert_eq(believed(), 0);
 	found(UINT64_MAX);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, GIB), 0);
-	cr_assert_eq(gpuarb_client_enter(a, NULL), 0, "who is alone always runs");
+	cr_assert_eq(gpuarb_client_enter(a, NULL), 0, "a client that is alone always runs");
 }

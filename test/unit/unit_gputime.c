@@ -1,11 +1,11 @@
-/* The GPU's clock against ours, from events by hand. */
+/* The GPU's clock against ours, from events that the test makes. */
 #include <criterion/criterion.h>
 
 #include "units.h"
 
 #include "preload/book/gputime.h"
 
-/* The GPU's clock began so much after ours. */
+/* How much later than our clock the GPU's clock began. */
 #define OFFSET (700 * MS)
 
 static uint64_t gpu(uint64_t host_ns)
@@ -38,7 +38,7 @@ Test(gputime, an_event_that_waits_for_a_slice_moves_nothing)
 	uint64_t now = 1000 * MS;
 
 	gputime_recorded(&t, gpu(now), US, now, true);
-	/* Recorded now, and it takes place 30 ms later. */
+	/* It is recorded now and takes place 30 ms later. */
 	gputime_recorded(&t, gpu(now + 40 * MS), US, now + 10 * MS, false);
 	cr_assert_eq(gputime_host(&t, gpu(now + 50 * MS), now + 60 * MS), now + 50 * MS);
 }
@@ -51,13 +51,14 @@ Test(gputime, a_record_call_that_was_held_up_is_not_believed)
 	gputime_recorded(&t, gpu(now), US, now, true);
 	gputime_recorded(&t, gpu(now + MS), 5 * MS, now + 6 * MS, true);
 	cr_assert_eq(gputime_host(&t, gpu(now + 8 * MS), now + 20 * MS), now + 8 * MS);
-	/* Nor one that was held up by less, where somebody noticed an end sooner than that allows. */
+	/* The same goes for a call that was held up by less, if somebody noticed an end sooner than that delay
+	 * allows. */
 	gputime_recorded(&t, gpu(now + 10 * MS), 15 * US, now + 10 * MS + 15 * US, true);
 	gputime_noticed(&t, gpu(now + 11 * MS), now + 11 * MS + 2 * US);
 	cr_assert_eq(gputime_host(&t, gpu(now + 12 * MS), now + 20 * MS), now + 12 * MS + 2 * US);
 }
 
-Test(gputime, whoever_noticed_soonest_is_believed_where_every_event_waits)
+Test(gputime, the_soonest_notice_is_believed_where_every_event_waits)
 {
 	struct gputime t = {0};
 	uint64_t now = 1000 * MS;
@@ -82,7 +83,7 @@ Test(gputime, clocks_that_drift_are_followed)
 	struct gputime t = {0};
 	uint64_t now = 1000 * MS;
 
-	/* The GPU's clock is fast by 40 millionths, and an idle stream is met ten times a second. */
+	/* The GPU's clock is fast by 40 millionths, and the tracker finds an idle stream ten times a second. */
 	for (unsigned i = 0; i < 600; i++, now += 100 * MS) {
 		uint64_t at = gpu(now) + i * 4 * US;
 

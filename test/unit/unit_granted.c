@@ -1,4 +1,4 @@
-/* What a container was granted stands above the environment and above what its programs say. */
+/* What a container was granted counts before the environment and before what its programs ask for. */
 #include "test/unit/unit_clients.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void end(void)
 
 TestSuite(granted, .init = begin, .fini = end);
 
-/* A program that does what it can to have more. */
+/* A program that does what it can to get more. */
 static struct gpuarb_client *greedy(const char *limits_file)
 {
 	struct gpuarb_options o = t_options(&u_dir, "another");

@@ -1,4 +1,4 @@
-/* What the tests themselves stand on. */
+/* The harness that the tests stand on. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ static int hears_no_alarm(void *argument)
 	return 0;
 }
 
-Test(harness, a_child_that_does_not_hear_its_alarm_is_killed)
+Test(harness, a_child_that_ignores_its_alarm_is_killed)
 {
 	cr_assert_eq(t_run(hears_no_alarm, NULL, 1), -SIGKILL);
 }
@@ -44,7 +44,7 @@ Test(harness, a_child_ends_with_what_it_returns)
 	cr_assert_eq(t_run(returns, &r, 20), 7);
 }
 
-/* Criterion's own timeout is of no use: see harness.c. */
+/* Criterion's own timeout is not used: harness.c says why. */
 Test(harness, a_test_has_an_alarm, .signal = SIGALRM)
 {
 	unsigned left = alarm(1);

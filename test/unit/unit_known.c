@@ -1,4 +1,5 @@
-/* Tables that are read without a lock: nothing is freed while somebody reads it, and everything is in the end. */
+/* Tables that are read without a lock: nothing is freed while a thread reads it, and everything is freed in the end.
+ */
 #include <criterion/criterion.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #include "preload/process/threads.h"
 #include "test/alarm.h"
 
-/* In place of the tracker and the gate. */
+/* Stands for the tracker and the gate. */
 static unsigned rang;
 void tracker_ring(void);
 void tracker_ring(void)
@@ -69,7 +70,7 @@ Test(known, entries_are_found_by_their_keys_until_they_are_removed)
 	cr_assert(nothing_left());
 }
 
-/* A thread that reads until it is told not to. */
+/* A thread that reads until it is told to stop. */
 static int step;
 
 static void await(int wanted)
@@ -106,7 +107,7 @@ Test(known, what_is_read_is_not_freed_and_the_tracker_does_not_wait_for_it)
 		known_free();
 		cr_assert_eq(arb_own.known.waiting, &item->known);
 	}
-	/* What is removed meanwhile waits for the next time. */
+	/* What is removed meanwhile waits for the next call of known_free(). */
 	item = put(8);
 	known_remove(&item->known);
 	__atomic_store_n(&step, 2, __ATOMIC_RELEASE);
@@ -134,7 +135,7 @@ Test(known, a_section_that_began_after_the_removal_is_not_waited_for)
 	cr_assert(nothing_left());
 }
 
-/* As one that is cancelled in the midst of it. */
+/* Ends in the middle of a read section, as a cancelled thread does. */
 static void *read_and_end(void *argument)
 {
 	cr_assert(known_read());
@@ -159,7 +160,8 @@ Test(known, a_thread_that_has_ended_while_it_read_holds_nothing_up)
 	cr_assert(nothing_left());
 }
 
-/* Many readers, one that changes the table, one that frees, threads that come and go, and forks in the midst of it. */
+/* Many readers, a thread that changes the table, a thread that frees, threads that come and go, and forks meanwhile.
+ */
 static bool over;
 static uint64_t reads;
 
@@ -218,7 +220,7 @@ static void change(uint64_t key)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The other threads do not exist here, wherever they were. */
+/* In the child the other threads do not exist, wherever they were. */
 static void be_a_child(void)
 {
 	known_forked();

@@ -57,7 +57,7 @@ Test(limits_parse, what_the_downward_api_writes)
 	expect("a=\"b\"\ngpuarb.dev/core-limit=\"40\"\ngpuarb.dev/memory-limit=\"512Mi\"\nz=\"\"", 40, true,
 		512ull << 20);
 	expect("nvshare.com/gpu-core-limit=\"30\"\nnvshare.com/gpu-memory-limit=\"0\"", 30, true, 0);
-	/* Go's quoting of what other annotations hold. */
+	/* Other annotations hold text that Go has quoted. */
 	expect("kubectl.kubernetes.io/"
 	       "last-applied-configuration=\"{\\\"a\\\":\\\"x=\\\\\\\"y\\\\\\\"\\\\n\\\"}\\n\"\n"
 	       "gpuarb.dev/core-limit=\"7\"",
@@ -110,8 +110,7 @@ Test(limits_parse, a_mistake_gets_a_sentence_and_changes_nothing)
 	refuse("gpuarb.dev/core-limit=\"4\\n0\"", "cannot be '4?0'");
 }
 
-/* Any change of any byte, any length: understood or refused, never anything else; and within the text alone.
- */
+/* Changes any byte, or the length: the text is understood or refused, nothing else, and no byte beyond it is read. */
 Test(limits_parse, garbage_is_refused_and_never_read_beyond)
 {
 	static const char sample[] = "a=\"\\\"x\\\\\"\ngpuarb.dev/core-limit=\"40\"\n"
@@ -125,7 +124,8 @@ Test(limits_parse, garbage_is_refused_and_never_read_beyond)
 		struct arb_limits limits = {0};
 		struct gpuarb_error err = {0};
 		size_t n = t_below(&r, sizeof(sample));
-		char *text = malloc(n ? n : 1); /* exactly: the sanitizer sees one byte too many */
+		char *text =
+			malloc(n ? n : 1); /* exact size: the sanitizer reports a read of one byte more */
 		int result;
 
 		memcpy(text, sample, n);
@@ -152,7 +152,8 @@ static void write_text(const char *name, const char *text)
 	cr_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* What the kubelet's AtomicWriter does: a new directory, a link to it under another name, a rename. */
+/* Replaces the file as the kubelet's AtomicWriter does: a new directory, a link to it under another name, a rename.
+ */
 static void kubelet_writes(const char *text)
 {
 	static int version;
@@ -205,11 +206,11 @@ Test(limits_file, the_kubelets_swap_is_seen_at_the_next_look)
 	}
 }
 
-Test(limits_file, so_is_a_file_written_over_as_often_as_one_likes)
+Test(limits_file, a_file_that_is_written_over_is_seen_however_often)
 {
 	struct arb_limits_file *f = limits_file("limits");
 
-	/* Of the same length, faster than the file system's clock ticks. */
+	/* All versions have the same length and follow each other faster than the file system's clock ticks. */
 	for (int i = 0; i < 300; i++) {
 		write_text("limits", i % 2 ? "10" : "20");
 		cr_assert_eq(arb_limits_look(f, NULL), 1, "round %d", i);
@@ -262,7 +263,7 @@ Test(limits_file, a_directory_may_vanish_and_come_back)
 	cr_assert_eq(arb_limits_look(f, &err), -ENOTDIR);
 }
 
-Test(limits_file, what_is_no_file_holds_nobody_up)
+Test(limits_file, a_path_that_is_no_file_holds_nobody_up)
 {
 	struct arb_limits_file *f = limits_file("pipe");
 	struct gpuarb_error err = {0};
@@ -283,7 +284,7 @@ Test(limits_file, what_is_no_file_holds_nobody_up)
 	cr_assert_eq(arb_limits_look(f, &err), -EFBIG);
 }
 
-/* Clients, with a clock by hand. */
+/* Clients, with a clock that the test moves. */
 static struct gpuarb_client *client(const char *name, unsigned core, uint64_t mem)
 {
 	struct gpuarb_options o = t_options(&u_dir, "pod");
@@ -373,13 +374,13 @@ Test(follow, what_an_administrator_set_stands_above)
 	later(100);
 	cr_assert_eq(gpuarb_client_tick(c), 0);
 	cr_assert_eq(status_of(c).core_pct, 30);
-	cr_assert_eq(status_of(c).mem_limit, 8 << 20, "what he did not set follows");
+	cr_assert_eq(status_of(c).mem_limit, 8 << 20, "what the administrator did not set follows the file");
 	u_limit("pod", "core", NULL);
 	cr_assert_eq(status_of(c).core_pct, 90, "taken back: the file's counts");
 	gpuarb_client_close(c);
 }
 
-Test(follow, trouble_is_told_once_whoever_looked_first)
+Test(follow, trouble_is_told_once_whichever_call_looked_first)
 {
 	struct gpuarb_error err = {0};
 	struct gpuarb_client *c = client("annotations", 60, 0);
@@ -389,7 +390,7 @@ Test(follow, trouble_is_told_once_whoever_looked_first)
 	cr_assert_eq(gpuarb_client_follow(c, NULL, &err), 0);
 	kubelet_writes("?");
 	later(100);
-	cr_assert_eq(gpuarb_client_tick(c), 0, "garbage is nobody's end");
+	cr_assert_eq(gpuarb_client_tick(c), 0, "garbage stops no client");
 	cr_assert_eq(gpuarb_client_follow(c, NULL, &err), -EINVAL);
 	cr_assert(strstr(err.text, "'?' is neither"), "%s", err.text);
 	later(100);
@@ -407,7 +408,7 @@ static void kubelet_swaps(void)
 	kubelet_writes("100");
 }
 
-Test(follow, one_that_sleeps_without_quota_is_let_go_by_a_new_file)
+Test(follow, a_new_file_wakes_a_client_that_sleeps_without_quota)
 {
 	struct gpuarb_client *c;
 	uint64_t began;

@@ -1,4 +1,4 @@
-/* What the preload says, and how often. */
+/* What the preload logs, and how often. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 
@@ -38,7 +38,7 @@ static void *provoke(void *argument)
 	return NULL;
 }
 
-Test(log, of_many_threads_one_says_it_and_none_is_lost)
+Test(log, when_many_threads_log_one_line_is_written_and_all_are_counted)
 {
 	pthread_t thread[4];
 
@@ -46,7 +46,7 @@ Test(log, of_many_threads_one_says_it_and_none_is_lost)
 		cr_assert_eq(pthread_create(&thread[i], NULL, provoke, NULL), 0);
 	for (int i = 0; i < 4; i++)
 		pthread_join(thread[i], NULL);
-	/* 100 s of a clock by hand. */
+	/* The clock that the test moves has advanced by 100 s. */
 	cr_assert(said >= 1 && said <= 10, "%u", said);
 	cr_assert_eq(said + counted + shared.unsaid, 400000);
 }

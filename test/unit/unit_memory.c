@@ -1,4 +1,5 @@
-/* Turns at the GPU's memory, with a clock and a futex by hand: who fits, who waits how long, who must go. */
+/* Turns at the GPU's memory, with a clock and a futex that the test moves: which clients fit, how long the others
+ * wait, which must leave. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/policy/memory_fit.h"
@@ -40,7 +41,7 @@ static struct gpuarb_client *client(uint64_t bytes)
 	return c;
 }
 
-/* Runs all the time until it is told to leave. */
+/* Clients that run all the time until they are told to leave. */
 static struct gpuarb_client *busy[8];
 static int nbusy;
 
@@ -66,7 +67,7 @@ static struct gpuarb_client *runs(uint64_t bytes)
 	return c;
 }
 
-/* How long it has to wait while the others work on. */
+/* Returns how long `c` has to wait while the others work on. */
 static uint64_t waits(struct gpuarb_client *c)
 {
 	uint64_t began = u_clock_ns;
@@ -117,7 +118,7 @@ Test(memory, those_that_fit_run_together)
 		runs(4 * GIB);
 	late = client(4 * GIB);
 	cr_assert_eq(refused(late), ARB_REASON_MEMORY);
-	/* 12 of 14 GiB are in use; five contexts are there, whoever runs. */
+	/* 12 of 14 GiB are in use. All five contexts take memory, whichever clients run. */
 	late = client(2 * GIB);
 	cr_assert_eq(gpuarb_client_enter(late, NULL), 0);
 }
@@ -140,7 +141,7 @@ Test(memory, nobody_waits_in_vain_while_the_gpu_is_idle)
 	struct gpuarb_client *a = runs(12 * GIB), *b = client(12 * GIB);
 	uint64_t ns;
 
-	/* Without work for a moment: nobody gets in between. */
+	/* The holder has no work for a moment: nobody else is let in. */
 	nbusy = 0;
 	gpuarb_client_leave(a, 0);
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
@@ -148,7 +149,7 @@ Test(memory, nobody_waits_in_vain_while_the_gpu_is_idle)
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	gpuarb_client_leave(a, 0);
-	/* For longer: its turn is over. */
+	/* It has no work for longer: its turn is over. */
 	ns = waits(b);
 	cr_assert(ns >= 200 * MS && ns < 300 * MS, "%llu", (unsigned long long)ns);
 	cr_assert_eq(refused(a), ARB_REASON_MEMORY);
@@ -160,7 +161,7 @@ Test(memory, pauses_do_not_make_a_turn_longer)
 	uint64_t began = u_clock_ns, ns;
 
 	u_futex.while_asleep = NULL;
-	/* Nobody waits yet: it is let in again and again. */
+	/* Nobody waits yet, so it is let in again and again. */
 	for (int i = 0; i < 700; i++) {
 		gpuarb_client_leave(a, 0);
 		u_clock_ns += 100 * MS;
@@ -172,7 +173,7 @@ Test(memory, pauses_do_not_make_a_turn_longer)
 	cr_assert(ns < 100 * MS, "%llu", (unsigned long long)ns);
 }
 
-Test(memory, who_frees_lets_the_next_one_in_at_once)
+Test(memory, a_client_that_frees_memory_lets_the_next_in_at_once)
 {
 	struct gpuarb_client *a = runs(12 * GIB), *b = client(12 * GIB);
 
@@ -192,7 +193,7 @@ static void frees(void)
 	cr_assert_gt(u_futex.nwoken, before, "nobody was woken");
 }
 
-Test(memory, who_waits_is_woken_by_one_who_frees)
+Test(memory, a_waiter_is_woken_by_a_client_that_frees_memory)
 {
 	struct gpuarb_client *b;
 
@@ -203,7 +204,7 @@ Test(memory, who_waits_is_woken_by_one_who_frees)
 	cr_assert_leq(u_futex.nslept, 4);
 }
 
-Test(memory, one_that_allocates_until_all_do_not_fit_goes_if_it_came_last)
+Test(memory, the_last_to_come_leaves_if_it_allocates_until_all_do_not_fit)
 {
 	struct gpuarb_client *a = runs(8 * GIB), *b;
 
@@ -218,7 +219,7 @@ Test(memory, one_that_allocates_until_all_do_not_fit_goes_if_it_came_last)
 	cr_assert_eq(gpuarb_client_tick(a), 0);
 }
 
-Test(memory, one_that_is_too_large_runs_alone)
+Test(memory, a_client_that_is_too_large_runs_alone)
 {
 	struct gpuarb_client *a = client(20 * GIB), *b = client(GIB);
 
@@ -228,12 +229,12 @@ Test(memory, one_that_is_too_large_runs_alone)
 	cr_assert_eq(refused(b), ARB_REASON_MEMORY);
 	waits(b);
 	busy[0] = b;
-	/* And comes back when the small one has had its turn. */
+	/* It comes back when the small one has had its turn. */
 	waits(a);
 	cr_assert_not(b->running);
 }
 
-/* A large one waits: small ones that would keep it out do not pass it, others do. */
+/* A large client waits: small clients that would keep it out do not pass it, others do. */
 static struct gpuarb_client *large, *small, *tiny;
 
 static void try_to_pass(void)
@@ -245,7 +246,7 @@ static void try_to_pass(void)
 	work_on();
 }
 
-Test(memory, a_large_one_is_not_kept_out_by_small_ones)
+Test(memory, a_large_client_is_not_kept_out_by_small_ones)
 {
 	for (int i = 0; i < 2; i++)
 		runs(5 * GIB);
@@ -259,7 +260,7 @@ Test(memory, a_large_one_is_not_kept_out_by_small_ones)
 	cr_assert_not(busy[1]->running);
 }
 
-Test(memory, only_as_many_go_as_must)
+Test(memory, no_more_clients_leave_than_must)
 {
 	struct gpuarb_client *a = runs(4 * GIB), *b, *c, *d;
 
@@ -269,13 +270,13 @@ Test(memory, only_as_many_go_as_must)
 	c = runs(4 * GIB);
 	d = client(4 * GIB);
 	waits(d);
-	cr_assert_not(a->running, "the oldest turn");
+	cr_assert_not(a->running, "its turn is the oldest");
 	cr_assert(b->running && c->running);
 }
 
 static void never_ends(void)
 {
-	/* A kernel that does not end: it never gets to leave. */
+	/* Its kernel does not end, so it never gets to leave. */
 	gpuarb_client_tick(busy[0]);
 }
 
@@ -305,7 +306,7 @@ Test(memory, a_wait_that_is_repeated_is_one_wait)
 	cr_assert(a->running);
 }
 
-Test(memory, one_that_died_holding_its_turn_is_not_waited_for)
+Test(memory, nobody_waits_for_a_client_that_died_during_its_turn)
 {
 	struct gpuarb_client *b;
 	pid_t pid = fork();
@@ -353,7 +354,7 @@ Test(memory, one_client_may_exceed_the_gpu_only_if_it_is_allowed_to)
 	cr_assert_eq(m.limit, 15584 * MIB);
 	cr_assert_eq(m.left, 15584 * MIB);
 	cr_assert_eq(gpuarb_client_mem_reserve(a, 15584 * MIB + 1), -ENOMEM);
-	/* Beside a call of its own that may give back what it has reserved. */
+	/* It asks while a call of its own is under way that may give back what it has reserved. */
 	cr_assert_eq(gpuarb_client_mem_try(a, 600 * MIB, true), 0);
 	cr_assert_eq(gpuarb_client_mem_try(a, 15584 * MIB, false), -EAGAIN);
 	cr_assert_eq(

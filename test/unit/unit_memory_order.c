@@ -1,4 +1,4 @@
-/* Turns at the GPU's memory where several wait: whose is next, how long a turn is, that nobody starves. */
+/* Turns at the GPU's memory where several clients wait: which is next, how long a turn is, that none starves. */
 #include "test/unit/unit_clients.h"
 #include "units.h"
 
@@ -30,7 +30,7 @@ static void end(void)
 
 TestSuite(memory_order, .init = begin, .fini = end);
 
-/* One that works without a pause from its arrival on. */
+/* A client that works without a pause from its arrival on. */
 static struct player *player(uint64_t bytes, unsigned priority, uint64_t arrives_ns)
 {
 	struct player *p = &players[nplayers];
@@ -46,7 +46,7 @@ static struct player *player(uint64_t bytes, unsigned priority, uint64_t arrives
 	return p;
 }
 
-/* Stands in the queue without sleeping there, as gpuarb_client_wait does between two sleeps. */
+/* Puts the client into the queue without letting it sleep, as gpuarb_client_wait does between two sleeps. */
 static void ask(struct player *p)
 {
 	struct gpuarb_client *c = p->client;
@@ -125,8 +125,8 @@ Test(memory_order, among_equals_the_longest_wait_goes_first)
 	cr_assert_eq(second->turns, 0);
 }
 
-/* Two of 12 GiB that never stop and come again at once, and one that counts for less: a round is 180 s. */
-Test(memory_order, who_counts_for_less_does_not_starve)
+/* Two clients of 12 GiB never stop and come again at once, and a third has a lower priority: a round is 180 s. */
+Test(memory_order, a_client_of_low_priority_does_not_starve)
 {
 	struct player *a = player(12 * GIB, 90, 0), *b = player(12 * GIB, 90, 0),
 		      *low = player(12 * GIB, 10, 0);
@@ -137,7 +137,7 @@ Test(memory_order, who_counts_for_less_does_not_starve)
 	cr_assert_gt(low->waited_ns, 180 * SECOND, "it did not wait for longer than in a round of equals");
 	cr_assert_geq(a->turns, 3 * low->turns);
 	cr_assert_geq(b->turns, 3 * low->turns);
-	/* Those two never wait for so long that their priority would be forgotten. */
+	/* The other two never wait for so long that their priority would be disregarded. */
 	cr_assert_leq(a->waited_ns, 180 * SECOND);
 	cr_assert_leq(b->waited_ns, 180 * SECOND);
 }
@@ -149,7 +149,7 @@ Test(memory_order, among_many_priority_still_decides)
 	for (int i = 0; i < MOST - 1; i++)
 		player(12 * GIB, 90, 0);
 	low = player(12 * GIB, 10, 0);
-	/* Two rounds, each of eight turns of a minute. */
+	/* 960 s are two rounds, each of eight turns of a minute. */
 	run_for(960 * SECOND);
 	cr_assert_eq(low->turns, 0);
 	for (int i = 0; i < MOST - 1; i++)
@@ -180,7 +180,7 @@ Test(memory_order, a_turn_lasts_by_all_the_memory_that_has_to_move)
 	run_for(59 * SECOND);
 	cr_assert(a->client->running && b->client->running);
 	run_for(2 * SECOND);
-	/* 12 GiB at 1 GiB/s, five times over; not 30 s for the 6 GiB of each. */
+	/* 12 GiB at 1 GiB/s, five times over; not 30 s for the 6 GiB of each client. */
 	cr_assert(about(large->entered_ns - began_ns, 60 * SECOND));
 	cr_assert_not(a->client->running || b->client->running);
 }
@@ -193,12 +193,12 @@ Test(memory_order, what_may_stay_is_not_counted)
 		player(4 * GIB, 50, 0);
 	late = player(4 * GIB, 50, SECOND);
 	run_for(22 * SECOND);
-	/* One of the three has to go: 4 GiB. */
+	/* One of the three, with its 4 GiB, has to leave. */
 	cr_assert(about(late->entered_ns - began_ns, 20 * SECOND));
 }
 
-/* It would only leave room that is too small for the one that waits. */
-Test(memory_order, nobody_goes_before_all_who_have_to_go_can)
+/* If the first left as soon as its turn is over, the room would still be too small for the client that waits. */
+Test(memory_order, no_client_leaves_before_all_that_have_to_leave_can)
 {
 	struct player *a = player(6 * GIB, 50, 0), *b = player(6 * GIB, 50, 40 * SECOND),
 		      *large = player(12 * GIB, 50, 41 * SECOND);

@@ -1,4 +1,4 @@
-/* A segment that is removed or replaced while clients run, and none at all: who goes on how. */
+/* A segment that is removed or replaced while clients run, or that never was there: how each client goes on. */
 #include "test/unit/unit_clients.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void conf(const char *text)
 	cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-/* Share of the time that it gets if it always wants the GPU, in percent. */
+/* The share of the time, in percent, that it gets if it always wants the GPU. */
 static unsigned attained(struct gpuarb_client *c, unsigned ms)
 {
 	uint64_t used = 0, began = u_clock_ns;
@@ -76,7 +76,7 @@ Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 	remove_state();
 	other = u_client("web", 0);
 	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "%s", err.text);
-	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "and once is enough");
+	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "nothing is left to do the second time");
 	cr_assert_eq(picture()->nclients, 2);
 	cr_assert_eq(picture()->naccounts, 1);
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
@@ -95,7 +95,7 @@ Test(open, a_client_goes_on_in_the_new_segment_with_its_memory)
 	cr_assert_eq(picture()->nclients, 0);
 }
 
-Test(open, who_cannot_come_to_a_new_one_stays_in_the_old)
+Test(open, a_client_that_cannot_move_stays_in_the_old_segment)
 {
 	struct gpuarb_client *c = u_client("web", 30), *other = u_client("web", 0);
 	struct gpuarb_error err = {0};
@@ -128,7 +128,7 @@ Test(open, without_a_segment_a_limit_holds_as_if_alone)
 	cr_assert(got >= 24 && got <= 26, "%u", got);
 	cr_assert_eq(arb_check(&c->seg, t_say, NULL), 0);
 	gpuarb_client_close(c);
-	/* Nothing was made. */
+	/* No directory and no segment was made. */
 	cr_assert(access(u_dir.path, F_OK) == 0);
 	cr_assert_eq(gpuarb_control_list(u_dir.path, NULL, 0, NULL), 0);
 }
@@ -151,7 +151,7 @@ Test(open, a_forked_child_is_alone_by_itself)
 	gpuarb_client_close(c);
 }
 
-Test(open, what_was_in_force_holds_on_when_the_segment_is_lost_for_good)
+Test(open, limits_that_were_in_force_stay_when_the_segment_is_lost_for_good)
 {
 	struct gpuarb_client *c = u_client("web", 90);
 	struct gpuarb_change changes[2] = {{"web", "core", "20"}, {"web", "mem", "1000"}};
@@ -170,10 +170,10 @@ Test(open, what_was_in_force_holds_on_when_the_segment_is_lost_for_good)
 	got = attained(c, 2000);
 	cr_assert(got >= 19 && got <= 21, "%u", got);
 	gpuarb_client_close(c);
-	cr_assert_eq(picture()->nclients, 1, "what it left is a dead client's");
+	cr_assert_eq(picture()->nclients, 1, "its slot is that of a dead client");
 }
 
-Test(open, who_has_no_limit_runs_free)
+Test(open, a_client_without_a_limit_runs_freely)
 {
 	struct gpuarb_options o = t_options(&u_dir, "web");
 	struct gpuarb_client *c;
@@ -200,7 +200,7 @@ Test(open, closed_refuses_whatever_else_is_wrong)
 	cr_assert_eq(gpuarb_client_open_alone(&o, &c, &err), -ECONNREFUSED);
 	cr_assert_not_null(strstr(err.text, "on_error = closed"));
 	cr_assert_eq(gpuarb_client_rejoin(live, true, &err), -ECONNREFUSED);
-	/* Also behind a bad setting, which is what went wrong. */
+	/* The same holds if what went wrong is a bad setting. */
 	conf("window_ms = 7\non_error = closed\n");
 	cr_assert_eq(gpuarb_client_open(&o, &c, &err), -EINVAL);
 	cr_assert_not_null(strstr(err.text, "window_ms"));

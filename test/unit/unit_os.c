@@ -1,4 +1,4 @@
-/* Who we are, as far as files of the kernel tell. */
+/* Which container, program and user a process is, as far as the kernel's files tell. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +58,8 @@ Test(os, a_process_knows_who_it_is)
 	cr_assert(id.command[0] && !strchr(id.command, '/'), "%s", id.command);
 }
 
-/* As an engine does it: a file of its own over the image's, behind so many other mounts. They go with this process. */
+/* Mounts a file of its own over the image's, behind `before` other mounts, as a container engine does. The mounts end
+ * with this process. */
 static bool mount_as_an_engine(const char *dir, const char *file, unsigned before)
 {
 	if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
@@ -85,7 +86,7 @@ Test(os, a_container_is_known_by_its_mounts_however_many_there_are)
 	cr_assert(fd >= 0 && close(fd) == 0);
 	pid = fork();
 	if (pid == 0) {
-		/* Where mounts are forbidden there is nothing to try. */
+		/* Where mounts are forbidden the test cannot be made. */
 		if (!mount_as_an_engine(dir, file, 400))
 			_exit(0);
 		arb_os_identify(&id);
@@ -99,7 +100,8 @@ Test(os, a_container_is_known_by_its_mounts_however_many_there_are)
 	cr_assert_eq(status, 0, "the container is not known behind 400 mounts");
 }
 
-/* What a sandbox answers is its own business; each test is a process. */
+/* Makes the call fail, as a sandbox may: with any error that it likes. Each test is a process, so no other test is
+ * affected. */
 static void forbid(uint32_t call, uint32_t error)
 {
 	struct sock_filter code[] = {
@@ -120,7 +122,8 @@ Test(os, a_sandbox_that_forbids_to_sleep_on_several_words_is_noticed_whatever_it
 	struct arb_os_word words[] = {{&value, 7, false}};
 
 	forbid(449, EACCES); /* futex_waitv */
-	cr_assert_lt(arb_os_park_any(words, 1, 1000000), 0, "who takes it for a sleep never sleeps again");
+	cr_assert_lt(
+		arb_os_park_any(words, 1, 1000000), 0, "taken for a sleep, it would be repeated for ever");
 }
 
 Test(os, a_thread_gets_the_robust_list_back_that_it_had)

@@ -1,4 +1,4 @@
-/* Whose account it is: owners, guests, and those who are turned away. */
+/* Which user or container an account belongs to: its owner, its guests, and those that are turned away. */
 #include "test/unit/unit_clients.h"
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #define ID_A "1111111111111111"
 #define ID_B "2222222222222222"
 
-/* Who the next client is. */
+/* The user and container of the next client. */
 static struct arb_os_identity person;
 
 static void identify(struct arb_os_identity *id)
@@ -65,7 +65,7 @@ Test(owner, programs_of_the_owner_share_the_strictest_limit)
 Test(owner, a_stranger_has_an_account_of_its_own_with_the_limits_of_the_one_it_wanted)
 {
 	struct gpuarb_client *a = client(1, "mine", 30), *strict = client(2, "mine", 1),
-			     *loose = client(3, "mine", 0);
+			     *lenient = client(3, "mine", 0);
 	char name[ARB_NAME_BYTES];
 	const char *why = gpuarb_client_turned_away(strict, name, sizeof(name));
 
@@ -73,8 +73,8 @@ Test(owner, a_stranger_has_an_account_of_its_own_with_the_limits_of_the_one_it_w
 	cr_assert_str_eq(name, "mine.user2");
 	cr_assert_eq(core_of(a), 30, "the owner has %u", core_of(a));
 	cr_assert_eq(core_of(strict), 1);
-	cr_assert_eq(core_of(loose), 30, "who is turned away must not gain by it");
-	gpuarb_client_close(loose);
+	cr_assert_eq(core_of(lenient), 30, "to be turned away must not be an advantage");
+	gpuarb_client_close(lenient);
 	gpuarb_client_close(strict);
 	gpuarb_client_close(a);
 }
@@ -143,7 +143,7 @@ Test(owner, what_a_guest_asks_for_binds_the_guest_alone)
 	u_clock_ns += 100 * MS;
 	cr_assert_eq(gpuarb_client_enter(guest, NULL), 0, "the next window is another");
 	cr_assert_eq(gpuarb_client_leave(guest, 0), 0);
-	/* Memory as well. */
+	/* The guest's memory is limited as well. */
 	cr_assert_eq(gpuarb_client_set_limits(guest, 0, 4096, 0), 0);
 	cr_assert_eq(gpuarb_client_mem_try(a, 8192, false), 0);
 	cr_assert_eq(gpuarb_client_mem_try(guest, 8192, false), -ENOMEM);
@@ -187,7 +187,7 @@ Test(owner, containers_of_a_pod_have_one_owner)
 	cr_assert_neq(arb_owner_of(&(struct arb_os_identity){.user = 0}), 0);
 }
 
-/* One to whom an account was granted, in a container of which nothing can be seen unless `person` says so. */
+/* A client to which an account was granted, in a container of which nothing can be seen unless `person` says so. */
 static struct gpuarb_client *granted_client(const char *account, uint32_t user)
 {
 	char path[] = "/tmp/gpuarb-owner-XXXXXX", text[128];
@@ -247,7 +247,8 @@ Test(owner, a_pod_is_found_where_the_kubelet_mounted_its_files)
 Test(owner, a_user_is_known_outside_of_its_namespace)
 {
 	cr_assert_eq(arb_os_user("         0          0 4294967295\n", 1000), 1000);
-	cr_assert_eq(arb_os_user("         0       1000          1\n", 0), 1000, "root of its own making");
+	cr_assert_eq(arb_os_user("         0       1000          1\n", 0), 1000,
+		"root of a namespace that it made itself");
 	cr_assert_eq(arb_os_user("0 1000 1\n1 100000 65536\n", 5), 100004);
 	cr_assert_eq(arb_os_user("", 5), 5);
 }
@@ -272,7 +273,7 @@ Test(owner, members_are_a_user_or_a_group_or_a_container)
 		cr_assert_not(arb_members_parse(bad[i], &value), "%s", bad[i]);
 	gpuarb_config_members("1001", list);
 	cr_assert(arb_members_has(list, &user));
-	cr_assert_not(arb_members_has(list, &inside), "a number means nothing in a container");
+	cr_assert_not(arb_members_has(list, &inside), "a user's number means nothing inside a container");
 	gpuarb_config_members("0123456789ab", list);
 	cr_assert(arb_members_has(list, &inside));
 	cr_assert_not(arb_members_has(list, &user));
@@ -302,7 +303,7 @@ Test(owner, members_are_a_list)
 	cr_assert_not(gpuarb_config_members("1001, alice", list));
 	cr_assert_eq(gpuarb_config_parse(ARB_KEY_MEMBERS, "1001, alice", "here", &value, &err), -EINVAL);
 	cr_assert(strstr(err.text, "a list of at most 8"), "%s", err.text);
-	/* The longest of each fit, and are what they were. */
+	/* The longest possible members fit, and come out as they went in. */
 	cr_assert(gpuarb_config_members("4294967294 @4294967294 0123456789ab 1123456789ab 2123456789ab "
 					"3123456789ab 4123456789ab 5123456789ab",
 		list));
@@ -311,7 +312,7 @@ Test(owner, members_are_a_list)
 	cr_assert(strstr(text, ",5123456789ab"), "%s", text);
 }
 
-Test(owner, each_on_the_list_is_a_guest)
+Test(owner, each_member_of_the_list_is_a_guest)
 {
 	struct gpuarb_client *a = client(1, "mine", 30), *b, *c, *d;
 	char name[ARB_NAME_BYTES], text[ARB_MEMBERS_BYTES];
@@ -366,12 +367,12 @@ Test(owner, a_user_has_a_quarter_of_the_slots_and_others_find_room)
 		"%s", err.text);
 	cr_assert_eq(crowded(&crowd[0]->seg), 1);
 	cr_assert_eq(try_open(61002, &other, &err), 0, "%s", err.text);
-	cr_assert_eq(
-		arb_load64(&other->seg.slots[other->me.slot + 1].owner), 0, "a refused one leaves nothing");
-	/* A dead one's place is free before anybody has cleaned up. */
+	cr_assert_eq(arb_load64(&other->seg.slots[other->me.slot + 1].owner), 0,
+		"a refused client leaves nothing");
+	/* The slot of a dead client counts as free before anybody has cleaned up. */
 	u_die(crowd[0]);
 	cr_assert_eq(try_open(61001, &crowd[0], &err), 0, "%s", err.text);
-	/* A slot that says it is this user's counts only while somebody holds its byte. */
+	/* A slot that claims to be this user's counts only while a process holds its lock byte. */
 	gpuarb_client_close(crowd[1]);
 	arb_store64(&other->seg.slots[200].owner, 61002);
 	arb_store32(&other->seg.slots[200].state, ARB_SLOT_LIVE);
@@ -382,7 +383,7 @@ Test(owner, a_user_has_a_quarter_of_the_slots_and_others_find_room)
 	gpuarb_client_close(other);
 }
 
-Test(owner, how_many_slots_one_may_have)
+Test(owner, how_many_slots_a_user_may_have)
 {
 	struct arb_segment seg = {.nslots = 8, .file = {.uid = 500}};
 	struct arb_os_identity root = {.user = 0}, user = {.user = 1001, .uid = 1001}, makes = {.uid = 500},
@@ -394,7 +395,7 @@ Test(owner, how_many_slots_one_may_have)
 	cr_assert_eq(arb_owner_bound(&seg, &user, 5), 5);
 	cr_assert_eq(arb_owner_bound(&seg, &user, 0), UINT32_MAX);
 	cr_assert_eq(arb_owner_bound(&seg, &root, 1), UINT32_MAX);
-	cr_assert_eq(arb_owner_bound(&seg, &makes, 1), UINT32_MAX, "whose the segment is");
+	cr_assert_eq(arb_owner_bound(&seg, &makes, 1), UINT32_MAX, "the owner of the segment has no bound");
 	seg.nslots = 2;
-	cr_assert_eq(arb_owner_bound(&seg, &user, -1), 1, "never none");
+	cr_assert_eq(arb_owner_bound(&seg, &user, -1), 1, "never fewer than one");
 }

@@ -1,4 +1,4 @@
-/* Kernels that wait for a partner on another GPU: what is believed of them, and what they teach. */
+/* Kernels that wait for a partner on another GPU: when that is believed, and what is learned from their length. */
 #include <criterion/criterion.h>
 
 #include "preload/book/parts.h"
@@ -8,7 +8,7 @@
 
 static struct book b;
 
-/* The only kernel that is queued, with the gate closed, in the window that ends then. */
+/* Asks about the only kernel that is queued, with the gate closed, in the window that ends at `window_end_ns`. */
 static bool waits(uint64_t window_end_ns)
 {
 	uint64_t begun_ns = window_end_ns - 50 * MS;
@@ -28,7 +28,7 @@ static void passes(uint64_t at_ns)
 	partner_passed(&b, &b.queue.fence[0], at_ns, 50 * MS);
 }
 
-/* So many kernels behind it, each this long. */
+/* `n` kernels behind it end, each after `took_ns`. */
 static void more(uint64_t n, uint64_t took_ns)
 {
 	for (uint64_t i = 0; i < n; i++)
@@ -48,7 +48,7 @@ Test(partner, a_wait_is_believed_once_and_then_only_with_short_kernels_behind_th
 	cr_assert_not(waits(end += WINDOW_NS), "one short kernel too few");
 	passes(end + MS);
 	more(PARTNER_SHORTS, 50 * MS / PARTNER_SHORTS);
-	cr_assert_not(waits(end += WINDOW_NS), "those behind it are long as well: it was just long");
+	cr_assert_not(waits(end += WINDOW_NS), "those behind it are long as well: it did not wait");
 	passes(end + MS);
 	more(PARTNER_SHORTS, 50 * MS / PARTNER_SHORTS - 1);
 	cr_assert(waits(end += WINDOW_NS));
@@ -57,7 +57,7 @@ Test(partner, a_wait_is_believed_once_and_then_only_with_short_kernels_behind_th
 	cr_assert_not(waits(end += WINDOW_NS), "the last one ended in the midst of a window");
 }
 
-/* A kernel of a client whose work stalls has passed; gives what is expected of the next. */
+/* A kernel of a client whose work stalls has ended. Returns the length that is expected of the next. */
 static uint64_t teach(uint64_t expected_ns, uint64_t took_ns)
 {
 	struct book_event fence = {.kind = EVENT_FENCED, .covers = 1, .work = 7, .at_ns = MS, .now_ns = MS};
@@ -72,7 +72,7 @@ static uint64_t teach(uint64_t expected_ns, uint64_t took_ns)
 	return durations_expect(&b.durations, 7, 1);
 }
 
-Test(partner, what_may_have_waited_teaches_twice_what_was_known_and_no_more_than_the_most)
+Test(partner, a_kernel_that_may_have_waited_at_most_doubles_the_expected_length)
 {
 	cr_assert_eq(teach(10 * MS, 15 * MS), 15 * MS);
 	cr_assert_eq(teach(10 * MS, 900 * MS), 20 * MS);

@@ -1,7 +1,7 @@
-/* The tracking core: programs whose GPU stands still between their launches are billed for what it did, not for that. */
+/* The tracking core: a program whose GPU is idle between its launches is not billed for these pauses. */
 #include "test/unit/book_events.h"
 
-/* So many that passed on credit have got a fence. */
+/* A fence stands behind `covers` launches that passed with credit. */
 static void fence(uint8_t at, uint32_t covers, uint64_t begun_ns)
 {
 	struct book_event e = event(EVENT_FENCED);
@@ -12,7 +12,7 @@ static void fence(uint8_t at, uint32_t covers, uint64_t begun_ns)
 	tell(e);
 }
 
-/* All has ended: as of when is the set left? */
+/* All work has ended. Returns the time as of which the set is left. */
 static uint64_t left_as_of(void)
 {
 	struct book_event e = event(EVENT_SETTLE);
@@ -26,7 +26,7 @@ static uint64_t left_as_of(void)
 	return act.at_ns;
 }
 
-/* A kernel of 20 us, then ten more in a millisecond, with a fence behind the last. */
+/* A kernel of 20 us, then ten more within a millisecond, with a fence behind the last. */
 static uint64_t eleven_with_pauses(void)
 {
 	uint64_t begun;
@@ -44,7 +44,7 @@ static uint64_t eleven_with_pauses(void)
 	return b.interval.begin_ns;
 }
 
-Test(pauses, between_launches_on_credit_are_not_billed)
+Test(pauses, between_launches_with_credit_are_not_billed)
 {
 	uint64_t from = eleven_with_pauses();
 
@@ -120,7 +120,7 @@ Test(pauses, of_one_stream_are_not_pauses_while_another_has_work)
 	cr_assert_eq(left_as_of(), b.interval.begin_ns + 400 * US);
 }
 
-Test(pauses, to_be_seen_busy_by_chance_is_no_proof_of_work_all_the_time)
+Test(pauses, a_gpu_that_is_seen_busy_by_chance_may_have_paused)
 {
 	struct book_event e = {0};
 	uint64_t from = eleven_with_pauses();
@@ -144,7 +144,7 @@ Test(pauses, to_be_seen_busy_by_chance_is_no_proof_of_work_all_the_time)
 	cr_assert_eq(tell(e).at_ns, from + 17 * 20 * US);
 }
 
-Test(pauses, to_be_seen_busy_twice_without_a_call_is)
+Test(pauses, a_gpu_that_is_seen_busy_twice_without_a_call_between_has_not_paused)
 {
 	struct book_event e = {0};
 	uint64_t seen = 0;
@@ -193,7 +193,7 @@ Test(pauses, are_taken_off_before_a_window_is_rolled)
 	cr_assert_eq(tell(e).what, ACT_CHECK);
 }
 
-Test(pauses, calls_on_credit_come_as_often_as_they_come)
+Test(pauses, the_rate_of_calls_with_credit_is_measured)
 {
 	begin(true);
 	for (int i = 0; i < 20; i++) {
@@ -206,7 +206,7 @@ Test(pauses, calls_on_credit_come_as_often_as_they_come)
 	cr_assert_lt(b.program.apart_ns, 2 * SHORT_NS);
 }
 
-Test(pauses, of_launches_that_nobody_has_counted_it_is_known_until_when_they_were_waited_for)
+Test(pauses, uncounted_launches_end_when_the_program_had_waited_for_them)
 {
 	struct book_event e;
 	uint64_t from;

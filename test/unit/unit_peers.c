@@ -1,4 +1,4 @@
-/* Copies between GPUs, by the book of the GPU that the stream is not on. */
+/* Copies between GPUs, as seen by the book of the GPU that the stream does not belong to. */
 #include <criterion/criterion.h>
 
 #include "preload/book/book.h"
@@ -32,7 +32,7 @@ static void begin(void)
 	cr_assert_eq(b.state, BOOK_RUNNING);
 }
 
-/* A kernel of this GPU's own. */
+/* A kernel in a stream of this GPU. */
 static void launch(uint8_t fence)
 {
 	struct book_event e;
@@ -48,7 +48,7 @@ static void launch(uint8_t fence)
 	tell(e);
 }
 
-/* A copy in another GPU's stream, fenced here. */
+/* A copy in another GPU's stream, fenced on this one. */
 static void copy_of_another(uint8_t fence)
 {
 	struct book_event e;
@@ -65,11 +65,11 @@ static void copy_of_another(uint8_t fence)
 	e.call = CALL_PEER;
 	e.fence = fence;
 	e.at_ns = now;
-	/* Credit would be the other GPU's to give. */
+	/* Only the other GPU's book could give credit. */
 	cr_assert_eq(tell(e).n, 0);
 }
 
-/* And has ended after so much of copying. */
+/* The copy has ended; the copying itself took `took_ns`. */
 static void copied(uint8_t fence, uint64_t took_ns)
 {
 	struct book_event e = event(EVENT_PASSED);

@@ -1,4 +1,4 @@
-/* Decisions as arithmetic, by tables. */
+/* The decisions of the policies, by tables of numbers. */
 #include <criterion/criterion.h>
 
 #include "shm/policy/policy.h"
@@ -38,7 +38,7 @@ Test(policy, auto_takes_turns_only_above_a_hundred_percent)
 	cr_assert(arb_policy_takes_turns(ARB_POLICY_AUTO, ARB_PPM + 1));
 }
 
-Test(policy, where_the_gpu_alternates_those_who_run_together_take_turns)
+Test(policy, where_the_gpu_alternates_clients_that_would_run_together_take_turns)
 {
 	enum arb_alternation detect = ARB_ALTERNATION_DETECT, off = ARB_ALTERNATION_OFF,
 			     on = ARB_ALTERNATION_ON;
@@ -149,19 +149,20 @@ Test(policy, priority_then_share_then_waiting_time_decide_who_is_next)
 	cr_assert(arb_policy_goes_first(&b, &a, 20000, 10000),
 		"nobody starves: too long a wait beats priority");
 	b.silent = true;
-	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "but who is stopped does not come anyway");
+	cr_assert(
+		arb_policy_goes_first(&a, &b, 20000, 10000), "but a stopped program would not take its turn");
 	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
 	b = (struct arb_candidate){90, 0, 0, false};
-	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "nor who does not wait for it");
+	cr_assert(arb_policy_goes_first(&a, &b, 20000, 10000), "nor one that does not wait for it");
 	cr_assert_not(arb_policy_goes_first(&b, &a, 20000, 10000));
 }
 
-Test(policy, who_waits_in_the_queue_keeps_what_it_could_not_use)
+Test(policy, a_client_in_the_queue_keeps_the_quota_that_it_could_not_use)
 {
-	/* Nothing used of a cap of 50: half a window of savings, and a new grant. */
+	/* Nothing was used of a cap of 50: half a window is saved, and a new grant is added. */
 	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 1), 200);
 	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 3), 300);
-	/* Not for ever. */
+	/* Savings are bounded. */
 	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, 100), 100 + 50 * (1 + ARB_SAVED_WINDOWS));
 	cr_assert_eq(arb_policy_saved_cap(100, 150, 50, UINT64_MAX), 100 + 50 * (1 + ARB_SAVED_WINDOWS));
 	/* A debt is paid first. */

@@ -1,4 +1,5 @@
-/* Promises of memory: what adds up, who is refused and with which words, who is first, what ends one. */
+/* Promises of memory: what is added up, which request is refused and with which words, which is served first, what
+ * ends a promise. */
 #include "test/unit/unit.h"
 
 #include "gpuarb/control.h"
@@ -49,7 +50,7 @@ static int take(
 	return r;
 }
 
-/* A promise of its own, made and kept. */
+/* Makes a promise with a promiser of its own, and keeps it. */
 static int kept(const char *account, uint64_t bytes)
 {
 	struct gpuarb_promiser *p = promiser(16 * GIB);
@@ -79,7 +80,7 @@ static void set(const char *account, const char *key, const char *value)
 	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
 }
 
-Test(promise, what_would_go_beyond_is_refused_and_the_sentence_says_to_whom_what_is_promised)
+Test(promise, a_promise_beyond_the_gpu_is_refused_and_the_sentence_lists_the_others)
 {
 	char said[512];
 	int a = kept("training", 10 * GIB), b = kept("web", 2 * GIB);
@@ -117,7 +118,7 @@ Test(promise, an_account_has_one_quota_however_often_it_is_started)
 	close(a);
 }
 
-Test(promise, what_an_administrator_set_stands_above_what_was_asked)
+Test(promise, what_an_administrator_set_counts_before_what_was_asked)
 {
 	int a;
 
@@ -128,7 +129,7 @@ Test(promise, what_an_administrator_set_stands_above_what_was_asked)
 	close(a);
 }
 
-Test(promise, who_lives_under_a_quota_without_a_promise_counts_as_well)
+Test(promise, a_client_with_a_quota_but_no_promise_counts_as_well)
 {
 	struct gpuarb_options o = t_options(&u_dir, "container");
 	struct gpuarb_client *c;
@@ -157,7 +158,7 @@ Test(promise, what_a_container_is_promised_counts_once)
 	close(fd);
 }
 
-Test(promise, whoever_queues_is_not_passed_by_those_who_come_later)
+Test(promise, a_waiter_is_not_passed_by_later_ones)
 {
 	struct gpuarb_promiser *big = promiser(16 * GIB), *small = promiser(16 * GIB);
 	int held = kept("first", 10 * GIB), b = -1, s = -1;
@@ -176,7 +177,7 @@ Test(promise, whoever_queues_is_not_passed_by_those_who_come_later)
 	gpuarb_promiser_close(small);
 }
 
-Test(promise, one_who_dies_in_the_queue_is_in_nobodys_way)
+Test(promise, a_waiter_that_died_is_in_nobodys_way)
 {
 	struct gpuarb_promiser *p = promiser(16 * GIB);
 	int held = kept("first", 10 * GIB), fd = -1;
@@ -195,7 +196,7 @@ Test(promise, one_who_dies_in_the_queue_is_in_nobodys_way)
 }
 
 /* The parent of the tree ends; what it started goes on, and so does the promise. */
-Test(promise, it_lives_as_long_as_the_tree)
+Test(promise, a_promise_lives_as_long_as_the_process_tree)
 {
 	int fd = kept("tree", 10 * GIB), pipes[2];
 	pid_t pid;
@@ -218,7 +219,7 @@ Test(promise, it_lives_as_long_as_the_tree)
 	cr_assert_eq(refused("other", 7 * GIB, NULL), 0);
 }
 
-/* Killed with the lock, or having locked a byte and not said for what. */
+/* A process is killed while it holds the lock, or after it locked a byte and before it wrote what for. */
 Test(promise, a_death_on_the_way_leaves_nothing)
 {
 	struct gpuarb_error err;
@@ -237,7 +238,7 @@ Test(promise, a_death_on_the_way_leaves_nothing)
 	close(fd);
 }
 
-Test(promise, of_many_who_come_at_once_no_more_get_it_than_fit)
+Test(promise, of_many_that_come_at_once_no_more_are_promised_memory_than_fit)
 {
 	int got = 0, pipes[2], status;
 
@@ -251,7 +252,7 @@ Test(promise, of_many_who_come_at_once_no_more_get_it_than_fit)
 			struct gpuarb_promiser *p = promiser(16 * GIB);
 			int fd = -1, r = take(p, name, 3 * GIB, false, &fd, NULL);
 
-			/* Kept until all have tried. */
+			/* It is kept until all have tried. */
 			alarm(30);
 			if (r == 0)
 				while (read(pipes[0], &byte, 1) > 0)
@@ -269,7 +270,7 @@ Test(promise, of_many_who_come_at_once_no_more_get_it_than_fit)
 	cr_assert_eq(got, 5);
 }
 
-Test(promise, it_is_shown)
+Test(promise, promises_and_waiters_are_shown)
 {
 	static struct gpuarb_picture picture;
 	struct gpuarb_promiser *p = promiser(16 * GIB);
@@ -290,7 +291,7 @@ Test(promise, it_is_shown)
 	close(held);
 }
 
-/* Whatever the entries hold, nobody crashes or spins, and names stay names. */
+/* Whatever the entries hold, nothing crashes or spins, and names can be printed. */
 Test(promise, garbage_in_the_entries_hurts_nobody)
 {
 	struct arb_segment seg;

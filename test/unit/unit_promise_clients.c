@@ -1,7 +1,5 @@
-/*
- * Quotas of clients, however they were started: all of them together stay within oversub_ratio, at joining,
- * when a client asks for more, and when an administrator gives more.
- */
+/* Quotas of clients, however they were started: together they stay within oversub_ratio when a client joins, when it
+ * asks for more, and when an administrator gives more. */
 #include "test/unit/unit_clients.h"
 
 #include "gpuarb/promise.h"
@@ -63,7 +61,7 @@ static void denied(const char *account, uint64_t bytes, char *said)
 	cr_assert_null(c);
 }
 
-/* What gpuarb-run does. */
+/* Promises memory as gpuarb-run does. */
 static int promise(const char *account, uint64_t bytes, bool queue, int *fd)
 {
 	struct gpuarb_promise p = {account, bytes, 0, 0};
@@ -118,7 +116,7 @@ Test(promise_clients, a_quota_that_does_not_fit_is_denied_and_the_sentence_says_
 	gpuarb_client_close(c);
 }
 
-Test(promise_clients, one_without_a_quota_is_promised_nothing_and_always_joins)
+Test(promise_clients, a_client_without_a_quota_is_promised_nothing_and_always_joins)
 {
 	struct gpuarb_client *a = joined("a", 16 * GIB), *b = joined("b", 0);
 
@@ -127,7 +125,7 @@ Test(promise_clients, one_without_a_quota_is_promised_nothing_and_always_joins)
 	gpuarb_client_close(b);
 }
 
-Test(promise_clients, nobody_is_denied_anything_of_a_gpu_whose_size_nobody_knows)
+Test(promise_clients, nothing_is_denied_while_the_size_of_the_gpu_is_unknown)
 {
 	struct gpuarb_client *a, *b;
 
@@ -138,7 +136,7 @@ Test(promise_clients, nobody_is_denied_anything_of_a_gpu_whose_size_nobody_knows
 }
 
 /* A program that takes a lease before it makes a context joins without asking the driver. */
-Test(promise_clients, one_that_joined_before_anybody_knew_the_size_is_denied_when_it_is_known)
+Test(promise_clients, a_client_that_joined_before_the_size_was_known_is_denied_when_it_is)
 {
 	struct gpuarb_client *a, *b;
 
@@ -183,7 +181,7 @@ Test(promise_clients, what_gpuarb_run_promised_is_not_counted_twice)
 	b = joined("b", 6 * GIB);
 	gpuarb_client_close(b);
 	denied("b", 7 * GIB, NULL);
-	/* The tree's promise ends; the client of the account that is left has it now. */
+	/* The process tree's promise ends; the memory is now promised to the client of the account that is left. */
 	close(fd);
 	denied("b", 7 * GIB, NULL);
 	gpuarb_client_close(a);
@@ -198,7 +196,7 @@ Test(promise_clients, a_second_process_of_an_account_is_no_new_promise)
 	int status;
 	pid_t pid;
 
-	/* Not even where less may be promised by now. */
+	/* That holds even if less may be promised by now. */
 	cr_assert_eq(change(NULL, "oversub_ratio", "0.5", NULL), 0);
 	pid = fork();
 	if (pid == 0) {
@@ -215,7 +213,7 @@ Test(promise_clients, a_second_process_of_an_account_is_no_new_promise)
 	gpuarb_client_close(second);
 }
 
-/* In force is the strictest; but when that one leaves, the account has what the other asked for. */
+/* The strictest quota is in force. When its client leaves, the account has what the other asked for. */
 Test(promise_clients, of_several_quotas_of_an_account_the_largest_is_promised)
 {
 	struct gpuarb_client *wide = joined("job", 12 * GIB), *strict = joined("job", 4 * GIB), *other;
@@ -242,8 +240,9 @@ Test(promise_clients, what_the_dead_were_promised_is_free)
 	gpuarb_client_close(c);
 }
 
-/* Its memory may be the dead one's; whether it is cannot be said while somebody is in the directory. */
-Test(promise_clients, nobody_is_denied_because_of_one_dead_that_cannot_be_cleaned_up_behind_just_now)
+/* The dead client may have been promised the memory that is asked for. Nobody can clean its slot while the directory
+ * is locked. */
+Test(promise_clients, nobody_is_denied_because_of_a_dead_client_whose_slot_cannot_be_cleaned_yet)
 {
 	struct gpuarb_client *a = joined("a", 4 * GIB), *c;
 	struct arb_lock directory;
@@ -264,7 +263,7 @@ Test(promise_clients, nobody_is_denied_because_of_one_dead_that_cannot_be_cleane
 	gpuarb_client_close(a);
 }
 
-Test(promise_clients, one_that_died_while_it_added_up_is_in_nobodys_way)
+Test(promise_clients, a_client_that_died_while_it_added_up_is_in_nobodys_way)
 {
 	struct gpuarb_client *c = joined("first", GIB);
 	struct arb_lock lock;
@@ -283,7 +282,7 @@ Test(promise_clients, one_that_died_while_it_added_up_is_in_nobodys_way)
 	gpuarb_client_close(c);
 }
 
-Test(promise_clients, whoever_queues_is_not_passed)
+Test(promise_clients, a_waiting_tree_is_not_passed_by_clients)
 {
 	struct gpuarb_client *a = joined("a", 10 * GIB), *small;
 	char said[512];
@@ -298,17 +297,17 @@ Test(promise_clients, whoever_queues_is_not_passed)
 	gpuarb_client_close(small);
 }
 
-Test(promise_clients, who_asks_for_more_than_there_is_keeps_what_it_has)
+Test(promise_clients, a_client_that_asks_for_too_much_keeps_what_it_has)
 {
 	struct gpuarb_client *a = joined("a", 4 * GIB), *b = joined("b", 8 * GIB);
 
 	cr_assert_eq(gpuarb_client_set_limits(a, 30, 9 * GIB, 0), -EDQUOT);
 	cr_assert_eq(quota(a), 4 * GIB);
-	cr_assert_eq(a->quota.terms.limit_ppm, 300000u, "the rest is done");
+	cr_assert_eq(a->quota.terms.limit_ppm, 300000u, "its other limit is changed");
 	cr_assert_eq(gpuarb_client_set_limits(a, 0, 8 * GIB, 0), 0);
 	cr_assert_eq(quota(a), 8 * GIB);
 	denied("c", 1, NULL);
-	/* What is given back can be promised to others, and is not there when it is wanted again. */
+	/* What is given back can be promised to others, and may be gone when it is wanted again. */
 	cr_assert_eq(gpuarb_client_set_limits(a, 0, 2 * GIB, 0), 0);
 	cr_assert_eq(gpuarb_client_set_limits(b, 0, 14 * GIB, 0), 0);
 	cr_assert_eq(gpuarb_client_set_limits(a, 0, 8 * GIB, 0), -EDQUOT);
@@ -335,7 +334,7 @@ static void write_limits(const char *path, const char *mem)
 	cr_assert_eq(rename(fresh, path), 0);
 }
 
-Test(promise_clients, a_limits_file_that_asks_for_too_much_is_said_once_and_obeyed_when_there_is_room)
+Test(promise_clients, a_limits_file_that_asks_for_too_much_is_reported_once_and_obeyed_when_there_is_room)
 {
 	struct gpuarb_options o = t_options(&u_dir, "pod");
 	struct gpuarb_client *c, *b = joined("b", 10 * GIB);
@@ -368,7 +367,7 @@ Test(promise_clients, a_limits_file_that_asks_for_too_much_is_said_once_and_obey
 	gpuarb_client_close(c);
 }
 
-Test(promise_clients, what_an_administrator_set_is_promised_to_one_that_asks_for_nothing)
+Test(promise_clients, a_quota_that_an_administrator_set_is_promised_to_a_client_that_asks_for_none)
 {
 	struct gpuarb_client *a, *b;
 
@@ -398,11 +397,11 @@ Test(promise_clients, an_administrator_is_refused_what_would_promise_too_much)
 	cr_assert_eq(quota(a), 8 * GIB);
 	cr_assert_eq(change("a", "mem", "2Gi", NULL), 0);
 	cr_assert_eq(gpuarb_client_set_limits(b, 0, 14 * GIB, 0), 0);
-	/* Without that entry it would have the 4 GiB again that it asked for. */
+	/* Without the administrator's entry it would have the 4 GiB again that it asked for. */
 	cr_assert_eq(change("a", "mem", NULL, said), -ENOSPC);
 	cr_assert(strstr(said, "cannot promise 4Gi to a"), "%s", said);
 	cr_assert_eq(quota(a), 2 * GIB);
-	/* Less is always possible, also where too much is promised by now. */
+	/* A smaller quota can always be set, even if too much is promised by now. */
 	cr_assert_eq(change(NULL, "oversub_ratio", "0.5", NULL), 0);
 	cr_assert_eq(change("b", "mem", "13Gi", NULL), 0);
 	cr_assert_eq(change("b", "mem", "14Gi", NULL), -E2BIG);
@@ -427,8 +426,8 @@ Test(promise_clients, an_administrator_is_not_refused_because_of_the_dead)
 	gpuarb_client_close(a);
 }
 
-/* It was promised, and has its memory: whoever came to the new segment first does not push it out. */
-Test(promise_clients, one_that_moves_to_a_new_segment_takes_its_promise_along)
+/* It was promised the memory and has it: a client that came to the new segment earlier does not displace it. */
+Test(promise_clients, a_client_that_moves_to_a_new_segment_takes_its_promise_along)
 {
 	struct gpuarb_client *a = joined("a", 12 * GIB), *b;
 	struct gpuarb_error err = {0};
@@ -444,8 +443,8 @@ Test(promise_clients, one_that_moves_to_a_new_segment_takes_its_promise_along)
 	gpuarb_client_close(b);
 }
 
-/* Some by gpuarb-run, some by themselves, all at once, each until all have tried. */
-Test(promise_clients, of_many_who_come_at_once_no_more_get_it_than_fit)
+/* Some are started by gpuarb-run, some by themselves, all at once; each lives until all have tried. */
+Test(promise_clients, of_many_that_come_at_once_no_more_are_promised_memory_than_fit)
 {
 	int got = 0, pipes[2], status;
 
@@ -476,7 +475,7 @@ Test(promise_clients, of_many_who_come_at_once_no_more_get_it_than_fit)
 	cr_assert_eq(got, 5);
 }
 
-/* Whatever the slots say that they were promised, nobody crashes, and who has no quota joins. */
+/* Whatever the slots claim to be promised, nothing crashes, and a client without a quota joins. */
 Test(promise_clients, garbage_in_what_others_were_promised_stops_nobody_without_a_quota)
 {
 	struct gpuarb_client *a = joined("a", GIB), *b;

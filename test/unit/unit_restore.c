@@ -1,4 +1,4 @@
-/* Somebody writes over words that are a client's own: it goes by what it knows, puts them right, and says so. */
+/* Another process overwrites words of a client. The client goes by what it knows, restores them and reports it. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/segment/account_record.h"
@@ -51,7 +51,7 @@ static void tick_after(struct gpuarb_client *c, unsigned ms)
 	cr_assert(r == 0 || r == -EDQUOT, "%d", r);
 }
 
-/* Of what it says that it found: all of these, in one event. */
+/* Whether one event reports all of `what` as found overwritten. */
 static bool said(struct gpuarb_client *c, uint32_t what)
 {
 	struct arb_event_copy e;
@@ -85,7 +85,7 @@ Test(restore, a_bill_is_what_its_owner_wrote)
 	add(&slot_of(one)->acc, HOUR);
 	add(&slot_of(one)->total, HOUR);
 	add(&slot_of(one)->base, 0 - HOUR);
-	cr_assert_eq(status_of(one).total_ns, 10 * MS, "at once, whatever is written there");
+	cr_assert_eq(status_of(one).total_ns, 10 * MS, "at once, whatever the word says");
 	tick_after(one, 100);
 	cr_assert_eq(status_of(one).total_ns, 110 * MS);
 	cr_assert(said(one, ARB_RESTORED_BILL));
@@ -95,7 +95,7 @@ Test(restore, a_bill_is_what_its_owner_wrote)
 	nothing_is_wrong();
 }
 
-Test(restore, a_weight_of_one_who_runs_is_what_it_entered_with)
+Test(restore, the_weight_of_a_running_client_is_what_it_entered_with)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	arb_store64(&slot_of(one)->weight, 1);
@@ -126,7 +126,7 @@ Test(restore, of_the_members_of_an_account_the_strictest_counts_again)
 	cr_assert_eq(status_of(other).core_pct, 20);
 	arb_store32(&slot_of(strict)->asked_ppm, 0);
 	arb_add32_full(&one->seg.header->epoch, 1);
-	cr_assert_eq(status_of(other).core_pct, 40, "of others it knows what they say");
+	cr_assert_eq(status_of(other).core_pct, 40, "about other members it believes their words");
 	tick_after(strict, 100);
 	cr_assert_eq(status_of(other).core_pct, 20);
 	cr_assert_eq(status_of(strict).core_pct, 20);
@@ -174,7 +174,7 @@ Test(restore, a_later_record_that_has_lost_a_member_gets_it_back)
 	struct arb_account_snap s;
 
 	cr_assert_eq(gpuarb_client_mem_reserve(one, 5000), 0);
-	/* As if another member had gone by what was written over. */
+	/* Another member has published a record that follows the overwritten words. */
 	cr_assert(account_copy_raw(&other->seg, one->account, &s));
 	s.attached[0] = 0;
 	s.mem_used = 0;
@@ -195,7 +195,7 @@ Test(restore, the_heads_of_an_account_never_go_back)
 	nothing_is_wrong();
 }
 
-Test(restore, a_slot_and_an_entry_are_whose_they_are)
+Test(restore, owner_and_name_of_slot_and_entry_are_restored)
 {
 	struct arb_account *entry = &one->seg.accounts[one->account];
 	uint64_t owner = arb_load64(&entry->owner);
@@ -218,7 +218,7 @@ static struct arb_record *set(void)
 	return snap_record_of(&one->seg, arb_load64(&one->seg.header->head));
 }
 
-Test(restore, a_place_that_was_lost_is_paid_for)
+Test(restore, a_client_that_another_took_out_of_the_set_still_pays)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	arb_store64(&set()->running[0], 0);
@@ -229,7 +229,7 @@ Test(restore, a_place_that_was_lost_is_paid_for)
 	cr_assert(said(one, ARB_RESTORED_PLACE));
 }
 
-Test(restore, nobody_is_put_into_the_set_by_another)
+Test(restore, no_client_is_put_into_the_set_by_another)
 {
 	uint64_t shape = arb_load64(&set()->shape);
 
@@ -252,7 +252,7 @@ Test(restore, a_clock_that_jumps_bills_nobody)
 	cr_assert(said(one, ARB_RESTORED_CLOCKS));
 }
 
-Test(restore, a_time_that_has_not_come_is_taken_back)
+Test(restore, a_time_in_the_future_is_corrected)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	add(&set()->t, 50000 * U_MS);
@@ -260,7 +260,7 @@ Test(restore, a_time_that_has_not_come_is_taken_back)
 	tick_after(one, 1);
 	tick_after(one, 1);
 	tick_after(one, 8);
-	cr_assert_geq(status_of(one).total_ns, 9 * MS, "it is billed, in spite of it");
+	cr_assert_geq(status_of(one).total_ns, 9 * MS, "it is billed nevertheless");
 	nothing_is_wrong();
 }
 
@@ -277,7 +277,7 @@ Test(restore, a_window_that_was_made_longer_is_the_old_one_again)
 	nothing_is_wrong();
 }
 
-Test(restore, those_who_do_not_exist_are_taken_out_and_share_no_bill)
+Test(restore, members_that_do_not_exist_are_removed_and_share_no_bill)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	arb_store64(&set()->running[0], arb_load64(&set()->running[0]) | 0xff00);
@@ -292,7 +292,7 @@ Test(restore, those_who_do_not_exist_are_taken_out_and_share_no_bill)
 	nothing_is_wrong();
 }
 
-Test(restore, where_nobody_writes_over_anything_nothing_is_found)
+Test(restore, nothing_is_reported_where_nothing_was_overwritten)
 {
 	for (unsigned i = 0; i < 200; i++) {
 		struct gpuarb_client *c = i % 3 ? one : other;

@@ -4,7 +4,7 @@
 static void open_small(void)
 {
 	u_open(128);
-	/* Taken, though by nobody in particular. */
+	/* The slots are in use, though by no client in particular. */
 	for (uint32_t i = 0; i < 128; i++)
 		arb_store32(&u_seg.slots[i].state, ARB_SLOT_JOINING);
 }
@@ -161,7 +161,7 @@ static struct arb_move queueing(void)
 	return m;
 }
 
-Test(running, whoever_leaves_reserves_the_place_for_a_waiter)
+Test(running, a_leaver_reserves_the_place_for_a_waiter)
 {
 	struct arb_move m = queueing();
 	struct arb_snap s;
@@ -184,7 +184,7 @@ Test(running, whoever_leaves_reserves_the_place_for_a_waiter)
 	u_check();
 }
 
-Test(running, who_stops_waiting_gives_his_reservation_to_the_next)
+Test(running, a_client_that_stops_waiting_hands_its_reservation_on)
 {
 	struct arb_move m = queueing();
 	struct arb_snap s;
@@ -271,7 +271,7 @@ Test(running, dropping_takes_a_slot_out_of_everything)
 	u_check();
 }
 
-Test(running, garbage_is_refused_and_can_be_repaired)
+Test(running, a_garbled_record_is_refused_and_can_be_repaired)
 {
 	static const struct {
 		const char *what;

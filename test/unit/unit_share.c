@@ -1,4 +1,4 @@
-/* Effective quotas by requests and weights: what must hold for any accounts. */
+/* Quotas that follow from requests and weights: what must hold for any set of accounts. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ Test(share, nothing_is_lost_and_nobody_gets_less_than_its_request)
 				cr_assert_geq(all[i].quota_ppm, least(all[i].request_ppm, all[i].limit_ppm),
 					"round %d", round);
 		}
-		/* Requests that are too many are cut, each by less than a millionth. */
+		/* Requests that add up to too much are cut, with a rounding error below a millionth for each. */
 		if (asked <= WHOLE)
 			cr_assert_eq(sum, least(limits, WHOLE), "round %d: %lu", round, sum);
 		else
@@ -63,8 +63,8 @@ Test(share, nothing_is_lost_and_nobody_gets_less_than_its_request)
 	}
 }
 
-/* More of a request, a limit or a weight is never less, but for what is rounded off. */
-Test(share, who_asks_for_more_does_not_get_less)
+/* More of a request, a limit or a weight never gives less, but for rounding. */
+Test(share, an_account_that_asks_for_more_does_not_get_less)
 {
 	struct t_random random = {2};
 
@@ -97,7 +97,7 @@ Test(share, who_asks_for_more_does_not_get_less)
 	}
 }
 
-Test(share, the_rest_goes_by_weight_to_those_who_may_have_more)
+Test(share, the_rest_goes_by_weight_to_accounts_below_their_limit)
 {
 	struct arb_share greedy[8] = {{.request_ppm = 250000, .limit_ppm = WHOLE}};
 	struct arb_share three[] = {{0, WHOLE, 100, 0}, {0, WHOLE, 200, 0}, {0, WHOLE, 300, 0}};
@@ -118,7 +118,7 @@ Test(share, the_rest_goes_by_weight_to_those_who_may_have_more)
 	cr_assert_eq(capped[2].quota_ppm, 100000);
 }
 
-Test(share, without_a_request_and_a_weight_it_is_not_in_force)
+Test(share, without_requests_and_weights_nothing_is_changed)
 {
 	struct arb_share all[] = {{0, WHOLE, 0, 0}, {0, 300000, ARB_SHARE_WEIGHT, 0}, {0, 0, 0, 0}};
 

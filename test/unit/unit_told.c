@@ -1,4 +1,5 @@
-/* What the event ring says of what happened, by its kind, its reason and how often; with a clock by hand. */
+/* What the event ring says about what happened: the kind, the reason and how often; with a clock that the test moves.
+ */
 #include <unistd.h>
 
 #include "units.h"
@@ -29,7 +30,7 @@ static void end(void)
 
 TestSuite(told, .init = begin, .fini = end);
 
-/* What has happened since it was last looked at. */
+/* Reads the events that were written since the last call. */
 static void look(void)
 {
 	struct gpuarb_error err = {0};
@@ -40,7 +41,7 @@ static void look(void)
 	cr_assert(nseen >= 0 && nseen < 512);
 }
 
-/* The k-th of that kind. */
+/* Finds the k-th event of a kind. */
 static const struct gpuarb_event *find(enum arb_event_kind kind, unsigned k)
 {
 	for (int i = 0; i < nseen; i++)
@@ -89,7 +90,7 @@ Test(told, what_repeats_is_written_once_a_second_and_nothing_is_lost)
 		"another reason is not said together with the first");
 }
 
-Test(told, an_allocation_over_the_quota_says_who_holds_how_much_of_what)
+Test(told, an_allocation_over_the_quota_lists_the_holders_of_the_memory)
 {
 	struct gpuarb_client *other = u_client("a", 0);
 	struct gpuarb_refusal what;
@@ -132,14 +133,14 @@ Test(told, more_holders_than_are_named_are_counted_and_the_largest_are_named)
 	u_limit("a", "mem", "50Mi");
 	cr_assert_eq(gpuarb_client_mem_try(a, 10 << 20, false), -ENOMEM);
 	cr_assert(gpuarb_client_mem_refused(a, 10 << 20, &what));
-	cr_assert_eq(what.nholders, 9, "who holds nothing is no holder");
+	cr_assert_eq(what.nholders, 9, "a client without memory is not counted");
 	for (unsigned i = 0; i < GPUARB_HOLDERS; i++)
 		cr_assert_eq(what.holder[i].bytes, (uint64_t)(9 - i) << 20, "%u", i);
 	for (int i = 0; i < 9; i++)
 		gpuarb_client_close(more[i]);
 }
 
-Test(told, what_one_client_may_have_is_not_called_a_quota)
+Test(told, the_bound_of_a_single_client_is_not_called_a_quota)
 {
 	const struct gpuarb_event *e;
 	struct gpuarb_refusal what;
@@ -155,7 +156,7 @@ Test(told, what_one_client_may_have_is_not_called_a_quota)
 	cr_assert_eq(e->why, ARB_REFUSAL_SINGLE);
 	cr_assert_eq(e->b, a->mem.most);
 	cr_assert(e->b > 14 * GIB && e->b < 16 * GIB, "not 0, which is what its quota is");
-	/* And of an account that has a quota as well, whichever refused. */
+	/* The account may have a quota as well; the event names the bound that refused. */
 	u_limit("a", "mem", "30Gi");
 	cr_assert_eq(gpuarb_client_mem_try(a, 20 * GIB, false), -ENOMEM);
 	cr_assert(gpuarb_client_mem_refused(a, 20 * GIB, &what));
@@ -213,7 +214,7 @@ Test(told, the_rest_is_written_by_a_tick_a_second_later)
 	cr_assert_eq(find(ARB_EVENT_MEM_REFUSED, 1)->times, 9);
 }
 
-Test(told, a_changed_limit_or_quota_is_said_once_whoever_notices)
+Test(told, a_changed_limit_or_quota_is_reported_once_whichever_client_notices)
 {
 	struct gpuarb_client *other = u_client("a", 0);
 	const struct gpuarb_event *e;
@@ -264,7 +265,7 @@ Test(told, pressure_is_said_when_it_begins_and_ends_and_once_a_second_at_most)
 	u_clock_ns += 600 * MS;
 	sample(21);
 	look();
-	cr_assert_eq(count(ARB_EVENT_PRESSURE), 1, "what is so in the end is said");
+	cr_assert_eq(count(ARB_EVENT_PRESSURE), 1, "the state that lasts is reported");
 	cr_assert(find(ARB_EVENT_PRESSURE, 0)->why == 0 && find(ARB_EVENT_PRESSURE, 0)->a == 2100);
 }
 
@@ -313,7 +314,7 @@ Test(told, a_lease_that_times_out_in_the_queue_of_the_set_is_one_event)
 	cr_assert_eq(arb_admission_release(a, &la), 0);
 }
 
-/* A stretch of work of `who`, which makes its account an active one. */
+/* Lets the client work for a while, which makes its account active. */
 static void work(struct gpuarb_client *who)
 {
 	cr_assert_eq(gpuarb_client_enter(who, NULL), 0);
@@ -322,7 +323,7 @@ static void work(struct gpuarb_client *who)
 	cr_assert_eq(gpuarb_client_leave(who, 0), 0);
 }
 
-Test(told, auto_goes_serial_and_back_and_says_so_once_each)
+Test(told, auto_changes_to_turns_and_back_and_reports_each_change_once)
 {
 	u_set("policy", "auto");
 	u_limit("a", "core", "60");
@@ -355,7 +356,7 @@ Test(told, auto_goes_serial_and_back_and_says_so_once_each)
 	cr_assert_eq(find(ARB_EVENT_AUTO, 0)->why, 0);
 }
 
-Test(told, another_length_of_the_window_is_said_once)
+Test(told, a_changed_window_length_is_reported_once)
 {
 	work(a);
 	work(b);
@@ -372,7 +373,7 @@ Test(told, another_length_of_the_window_is_said_once)
 	cr_assert(find(ARB_EVENT_WINDOW, 0)->a == 250 * MS && find(ARB_EVENT_WINDOW, 0)->b == 100 * MS);
 }
 
-Test(told, who_was_evicted_and_comes_back_says_so)
+Test(told, an_evicted_client_that_comes_back_reports_it)
 {
 	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
@@ -394,14 +395,14 @@ Test(told, who_was_evicted_and_comes_back_says_so)
 	cr_assert_eq(count(ARB_EVENT_RETURNED), 0);
 }
 
-/* Runs until its turn is over. */
+/* Runs `a` until its turn is over. */
 static void a_works_on(void)
 {
 	if (a->running && gpuarb_client_tick(a) == -EAGAIN)
 		gpuarb_client_leave(a, 0);
 }
 
-Test(told, turns_at_the_memory)
+Test(told, turns_at_the_memory_begin_and_end)
 {
 	const struct gpuarb_event *began, *ended;
 	uint64_t from;
@@ -435,7 +436,7 @@ Test(told, turns_at_the_memory)
 	cr_assert_eq(began->slot, b->me.slot);
 	cr_assert_eq(began->a, 8 * GIB);
 	cr_assert(began->b >= 1000 * MS && began->b <= u_clock_ns - from, "%lu", (unsigned long)began->b);
-	/* It goes without work: that it no longer has its turn is found when the next one begins. */
+	/* It leaves because it has no work: that its turn has ended is noticed when the next one begins. */
 	cr_assert_eq(gpuarb_client_leave(b, 0), 0);
 	u_clock_ns += 5000 * MS;
 	work(b);

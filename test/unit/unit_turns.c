@@ -1,5 +1,5 @@
-/* Taking turns, with a clock by hand: when a turn ends, what a waiter keeps, what a stay says about others.
- */
+/* Taking turns, with a clock that the test moves: when a turn ends, what a waiter saves, what a client learns about
+ * others while it is in the set. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/policy/policy.h"
@@ -24,7 +24,7 @@ static void close_two(void)
 
 TestSuite(turns, .init = open_two, .fini = close_two);
 
-/* Stands in the queue without sleeping there. */
+/* Puts the client into the queue without letting it sleep. */
 static void queue_up(struct gpuarb_client *c)
 {
 	struct arb_snap s;
@@ -44,7 +44,7 @@ static uint64_t left(struct gpuarb_client *c)
 	return status.left_ns;
 }
 
-Test(turns, one_ends_when_others_wait_and_not_before)
+Test(turns, a_turn_ends_when_others_wait_and_not_before)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -62,7 +62,7 @@ Test(turns, one_ends_when_others_wait_and_not_before)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 }
 
-Test(turns, one_is_a_slice_where_it_is_fair)
+Test(turns, a_turn_is_a_slice_under_fair)
 {
 	u_set("policy", "fair");
 	u_set("slice_ms", "10");
@@ -74,7 +74,7 @@ Test(turns, one_is_a_slice_where_it_is_fair)
 	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
 }
 
-Test(turns, one_ends_at_once_for_who_counts_for_more)
+Test(turns, a_turn_ends_at_once_for_a_higher_priority)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -87,8 +87,8 @@ Test(turns, one_ends_at_once_for_who_counts_for_more)
 	cr_assert_eq(gpuarb_client_tick(holder), 0, "less");
 }
 
-/* One that waits for each piece of its work has none in between, and is back at once. */
-Test(turns, who_is_back_soon_keeps_its_turn)
+/* A program that waits for each piece of its work has none in between, and is back at once. */
+Test(turns, a_client_that_is_back_soon_keeps_its_turn)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -110,8 +110,8 @@ Test(turns, who_is_back_soon_keeps_its_turn)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 }
 
-/* Out and in with another weight: nobody comes in between, and it is the same turn. */
-Test(turns, who_changes_its_weight_keeps_its_turn)
+/* It leaves and enters with another weight: no other client comes in between, and its turn goes on. */
+Test(turns, a_client_that_changes_its_weight_keeps_its_turn)
 {
 	struct gpuarb_work light = {.weight = 3};
 
@@ -129,7 +129,7 @@ Test(turns, who_changes_its_weight_keeps_its_turn)
 	cr_assert_eq(gpuarb_client_tick(holder), -EAGAIN);
 }
 
-Test(turns, who_does_not_come_back_is_not_waited_for)
+Test(turns, nobody_waits_for_a_client_that_does_not_come_back)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -149,7 +149,7 @@ Test(turns, who_does_not_come_back_is_not_waited_for)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0, "and is not in the queue");
 }
 
-Test(turns, what_is_kept_is_not_beyond_the_quota)
+Test(turns, a_place_is_not_kept_beyond_the_quota)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
@@ -159,8 +159,9 @@ Test(turns, what_is_kept_is_not_beyond_the_quota)
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 }
 
-/* If it comes late and nobody has taken the place, it is still the same turn: it would never end. */
-Test(turns, who_comes_late_gets_no_new_turn)
+/* If it comes late and nobody has taken the place, its old turn goes on. With a new turn each time, it could hold the
+ * GPU for ever. */
+Test(turns, a_client_that_comes_late_gets_no_new_turn)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -174,7 +175,7 @@ Test(turns, who_comes_late_gets_no_new_turn)
 	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 0);
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 
-	/* Somebody has had the place meanwhile. */
+	/* This time another client has had the place meanwhile. */
 	queue_up(holder);
 	u_clock_ns += MS;
 	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1);
@@ -188,8 +189,8 @@ Test(turns, who_comes_late_gets_no_new_turn)
 	cr_assert_eq(gpuarb_client_pause(waiter, 0, 2 * MS), 1, "a turn of its own");
 }
 
-/* Who gives its place away when it is another's already takes nothing from that one. */
-Test(turns, who_gives_way_late_ends_nobodys_turn)
+/* A client that gives its place away after it became another's takes nothing from that one. */
+Test(turns, a_client_that_gives_way_late_ends_nobodys_turn)
 {
 	struct gpuarb_client *third = u_client("third", 0);
 
@@ -208,7 +209,8 @@ Test(turns, who_gives_way_late_ends_nobodys_turn)
 	gpuarb_client_close(third);
 }
 
-/* The place is one's that does not come. Others who ask now and then get it when that has lapsed. */
+/* The place is reserved for a client that does not come. Others ask in vain until the reservation has lapsed, and
+ * then get it. */
 Test(turns, a_reservation_gets_no_longer_because_others_give_up)
 {
 	struct gpuarb_client *third = u_client("third", 0);
@@ -231,7 +233,7 @@ Test(turns, a_reservation_gets_no_longer_because_others_give_up)
 	gpuarb_client_close(third);
 }
 
-Test(turns, what_is_kept_is_not_beyond_the_turn)
+Test(turns, a_place_is_not_kept_beyond_the_turn)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -242,7 +244,7 @@ Test(turns, what_is_kept_is_not_beyond_the_turn)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 }
 
-Test(turns, who_pauses_twice_does_not_stay_in_the_queue)
+Test(turns, a_client_that_pauses_twice_does_not_stay_in_the_queue)
 {
 	struct arb_snap s;
 
@@ -256,8 +258,8 @@ Test(turns, who_pauses_twice_does_not_stay_in_the_queue)
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
 }
 
-/* Who counts for more does not wait for one that is not there, nor for one that has just been woken. */
-Test(turns, nothing_is_kept_from_who_counts_for_more)
+/* A client of higher priority does not wait for one that is absent, nor for one that has just been woken. */
+Test(turns, no_place_is_kept_from_a_higher_priority)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -270,8 +272,8 @@ Test(turns, nothing_is_kept_from_who_counts_for_more)
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), -EAGAIN);
 }
 
-/* One that idles in between was not kept from using its quota. */
-Test(turns, who_pauses_saves_nothing)
+/* A client that idled in between was not kept from using its quota, so it saves nothing. */
+Test(turns, a_client_that_pauses_saves_nothing)
 {
 	struct gpuarb_client_status status;
 
@@ -292,13 +294,13 @@ Test(turns, who_pauses_saves_nothing)
 	}
 }
 
-/* A waiter that looks while a place is kept looks again when it is no longer. */
+/* A waiter that looks while a place is kept sleeps no longer than until that has lapsed. */
 static void nobody_acts(void)
 {
 	cr_assert(u_futex.nslept < 3, "%d", u_futex.nslept);
 }
 
-Test(turns, a_place_that_lapses_is_not_overslept)
+Test(turns, a_waiter_wakes_when_a_kept_place_lapses)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -310,7 +312,7 @@ Test(turns, a_place_that_lapses_is_not_overslept)
 	cr_assert(u_futex.slept_ns <= 2 * MS + MS / 10, "%lu", (unsigned long)u_futex.slept_ns);
 }
 
-Test(turns, all_at_once_has_none)
+Test(turns, under_concurrent_there_are_none)
 {
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
@@ -333,7 +335,7 @@ Test(turns, a_waiter_keeps_what_it_could_not_use)
 	cr_assert_eq(left(waiter), (1 + ARB_SAVED_WINDOWS) * 50 * MS, "but not for ever");
 }
 
-Test(turns, who_does_not_wait_saves_nothing)
+Test(turns, a_client_that_does_not_wait_saves_nothing)
 {
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
@@ -342,7 +344,7 @@ Test(turns, who_does_not_wait_saves_nothing)
 	cr_assert_eq(left(waiter), 50 * MS);
 }
 
-Test(turns, a_stay_tells_about_the_others)
+Test(turns, a_client_in_the_set_knows_whether_others_came_or_went)
 {
 	struct gpuarb_work light = {.weight = 3};
 

@@ -1,4 +1,4 @@
-/* Utilisation: the machine against tables of samples, boosts to the millisecond, words full of garbage. */
+/* Utilisation: NORMAL and HIGH_PRESSURE by tables of samples, boosts to the millisecond, words full of garbage. */
 #include "test/unit/unit.h"
 
 #include "shm/segment/usage.h"
@@ -21,7 +21,7 @@ struct sequence {
 	const char *states;
 };
 
-/* N: NORMAL, H: HIGH_PRESSURE, after each sample. */
+/* The state after each sample: N is NORMAL, H is HIGH_PRESSURE. */
 static const struct sequence plain[] = {
 	{"below both lines", {0, 50, 77, 78, -1}, "NNNN"},
 	{"between the lines nothing changes", {84, 79, 84, 80, -1}, "NNNN"},
@@ -143,7 +143,7 @@ Test(sample, a_boost_ends_to_the_millisecond)
 	uint64_t t = u_clock_ns, end = t + rules.boost_ttl_ns;
 
 	cr_assert(arb_usage_boost(&u_seg, &rules, t));
-	/* Again and again, so that the sample is fresh all the time. */
+	/* Samples come again and again, so that there is always a fresh one. */
 	for (uint64_t at = t; at < end + 2000 * MS; at += 800 * MS)
 		arb_usage_publish(&u_seg, &rules, 8800, ARB_SAMPLE_NVML, at);
 	arb_store64(&u_seg.header->adm_sample, arb_usage_pack(8800, ARB_SAMPLE_NVML, false, end - 100 * MS));
@@ -196,7 +196,7 @@ Test(sample, moved_lines_take_hold_without_a_sample_and_are_remembered)
 	u = arb_usage_read(&u_seg, &moved, u_clock_ns + MS);
 	cr_assert_not(u.high);
 	cr_assert(arb_usage_settle(&u_seg, &u, u_clock_ns + MS), "it was another state before");
-	/* Between the lines that come now, the state is the one that was settled. */
+	/* Between the lines of the new settings, the state is the one that was settled. */
 	moved.high_pct = 87;
 	moved.low_pct = 80;
 	cr_assert_not(arb_usage_read(&u_seg, &moved, u_clock_ns + 2 * MS).high);
@@ -204,7 +204,7 @@ Test(sample, moved_lines_take_hold_without_a_sample_and_are_remembered)
 	cr_assert_not(arb_usage_settle(&u_seg, &u, u_clock_ns + 2 * MS));
 }
 
-Test(sample, the_busy_clock_says_what_part_of_the_time_somebody_ran)
+Test(sample, the_busy_clock_gives_the_part_of_the_time_in_which_a_client_ran)
 {
 	struct arb_busy base = {0, 0};
 	struct arb_snap s;
@@ -226,7 +226,7 @@ Test(sample, the_busy_clock_says_what_part_of_the_time_somebody_ran)
 	cr_assert_eq(arb_usage_busy(&s, &base, 10 * MS, true), 2500, "10 of 40 ms since the last look");
 }
 
-Test(sample, a_bit_of_a_slot_that_does_not_live_is_nobodys)
+Test(sample, a_bit_of_a_slot_that_is_not_live_counts_for_nothing)
 {
 	arb_store64(&u_seg.header->adm_waiting[0], ~0ull);
 	cr_assert_eq(arb_admission_next(&u_seg, u_seg.header->adm_waiting, 0), ARB_NONE);
@@ -240,8 +240,7 @@ Test(sample, a_bit_of_a_slot_that_does_not_live_is_nobodys)
 
 #define SAMPLERS 3
 
-/* Three processes, each looking when it was told to; the one that samples dies at this point of its period.
- */
+/* Three processes look at their times; the one that samples dies at `point_ns` of its period. */
 static void one_dies_at(uint64_t period_ns, uint64_t point_ns)
 {
 	struct arb_usage_rules r = rules;

@@ -1,4 +1,4 @@
-/* What an observer sees, with a clock by hand: numbers of this moment, not of the last transition. */
+/* What an observer sees, with a clock that the test moves: numbers of this moment, not of the last transition. */
 #include "test/unit/unit_clients.h"
 
 static struct gpuarb_view *view;
@@ -20,7 +20,7 @@ static const struct gpuarb_view_account *look(const char *account)
 		cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
 	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
 	cr_assert(picture.consistent);
-	cr_assert_eq(picture.busy_ns, picture.billed_ns, "the law");
+	cr_assert_eq(picture.busy_ns, picture.billed_ns, "bills add up to the busy time");
 	for (unsigned i = 0; i < picture.naccounts; i++)
 		if (strcmp(picture.accounts[i].name, account) == 0)
 			return &picture.accounts[i];
@@ -46,7 +46,7 @@ Test(view, time_goes_on_between_transitions)
 	gpuarb_client_close(c);
 }
 
-/* Beside another it is billed for half of its time in the set; what was estimated is a part of that time. */
+/* Beside another client it is billed for half of its time in the set. Of that time a part was estimated. */
 Test(view, what_was_estimated_is_shown_beside_the_time_in_the_set)
 {
 	struct gpuarb_client *c = u_client("web", 100), *other = u_client("other", 100);
@@ -64,7 +64,7 @@ Test(view, what_was_estimated_is_shown_beside_the_time_in_the_set)
 	cr_assert_eq(picture.clients[0].used_ns, 25 * MS);
 	cr_assert_eq(picture.clients[1].estimated_ns, 0);
 	gpuarb_client_close(c);
-	/* The next one in its slot begins anew. */
+	/* The next client in its slot begins with zero. */
 	c = u_client("web", 100);
 	look("web");
 	cr_assert_eq(picture.nclients, 2);
@@ -85,7 +85,7 @@ Test(view, an_account_that_did_not_roll_is_shown_as_if_it_had)
 	cr_assert_eq(look("web")->left_ns, 0);
 	debt = picture.accounts[0].debt_ns;
 	cr_assert(debt > 25 * MS && debt < 35 * MS, "%llu", (unsigned long long)debt);
-	/* Others roll the window; the account itself does nothing. */
+	/* Other clients roll the window; the account itself does nothing. */
 	for (int i = 0; i < 3; i++) {
 		u_clock_ns += 100 * MS;
 		gpuarb_client_tick(other);
@@ -97,7 +97,7 @@ Test(view, an_account_that_did_not_roll_is_shown_as_if_it_had)
 	gpuarb_client_close(c);
 }
 
-/* Who idles does not look at its limits; who looks at it sees those that it will find. */
+/* An idle client does not read its limits. An observer sees those that it will find when it does. */
 Test(view, limits_that_an_idle_account_was_given_are_shown)
 {
 	struct gpuarb_client *c = u_client("web", 20);
@@ -115,12 +115,12 @@ Test(view, limits_that_an_idle_account_was_given_are_shown)
 	cr_assert_eq(picture.accounts[0].debt_ns, 0);
 	cr_assert_eq(picture.accounts[0].mem_limit, 1ull << 30);
 	cr_assert_eq(picture.accounts[0].request_ppm, 10 * (ARB_PPM / 100));
-	/* And what its program asked for, when the administrator has taken that back. */
+	/* When the administrator has taken that back, what the program asked for is shown. */
 	u_limit("web", "core", NULL);
 	u_limit("web", "request", NULL);
 	cr_assert_eq(look("web")->limit_ppm, 20 * (ARB_PPM / 100));
 	cr_assert_eq(picture.accounts[0].request_ppm, 0);
-	/* From none to one: what it used without a limit is no debt. */
+	/* From no limit to a limit: what was used without a limit is no debt. */
 	cr_assert_eq(gpuarb_client_set_limits(c, 100, 0, 50), 0);
 	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
 	u_clock_ns += 500 * MS;
@@ -138,7 +138,7 @@ static struct gpuarb_client *queue[4];
 static int asleep;
 static bool looked;
 
-/* While one sleeps the next comes; when all do, somebody looks. Their waits are over then. */
+/* While a client sleeps the next one comes; when all sleep, an observer looks. Then their waits end. */
 static void queue_grows(void)
 {
 	static const unsigned places[4] = {0, 3, 1, 2};
@@ -172,7 +172,7 @@ Test(view, places_in_the_queue)
 	asleep = 1;
 	cr_assert_eq(gpuarb_client_wait(queue[1], NULL, 10 * MS), -ETIMEDOUT);
 	cr_assert(looked);
-	/* Who gave up is in no queue. */
+	/* A client that gave up is in no queue. */
 	look("a");
 	for (unsigned i = 0; i < picture.nclients; i++)
 		cr_assert_eq(picture.clients[i].queue_place, 0);

@@ -1,4 +1,4 @@
-/* Clients that watch over each other while they sleep, with a kernel by hand. */
+/* Clients that watch over each other while they sleep, with a kernel that the test plays. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/client/watch.h"
@@ -74,7 +74,7 @@ static bool watches_over(const struct gpuarb_client *me, const struct gpuarb_cli
 	return kernel.words[2].word == &s->life.v;
 }
 
-/* What the kernel does: it announces the death, and then the lock is gone. */
+/* Does what the kernel does at a death: it marks the word, and then the lock is gone. */
 static void announce(struct gpuarb_client *c)
 {
 	arb_store32(&arb_client_slot(c)->life, FUTEX_OWNER_DIED | FUTEX_WAITERS);
@@ -87,7 +87,7 @@ static void die(struct gpuarb_client *c)
 	u_die(c);
 }
 
-Test(watch, each_watches_over_the_next_one_and_the_last_over_the_first)
+Test(watch, each_client_watches_over_the_next_and_the_last_over_the_first)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, wb = {0}, wc = {0};
@@ -101,12 +101,12 @@ Test(watch, each_watches_over_the_next_one_and_the_last_over_the_first)
 	park(&wc, c);
 	cr_assert(watches_over(c, a));
 	park(&wb, b);
-	cr_assert(watches_over(b, c), "who comes between two is watched over by the one before it");
+	cr_assert(watches_over(b, c), "a newcomer between two is watched over by its predecessor");
 	park(&wa, a);
 	cr_assert(watches_over(a, b));
 	gpuarb_client_close(b);
 	park(&wa, a);
-	cr_assert(watches_over(a, c), "who has left is not");
+	cr_assert(watches_over(a, c), "a client that has left is not watched");
 	gpuarb_client_close(a);
 	gpuarb_client_close(c);
 }
@@ -170,7 +170,7 @@ Test(watch, neighbours_that_die_together_are_all_found)
 	gpuarb_client_close(a);
 }
 
-Test(watch, one_whose_memory_is_taken_apart_is_looked_at_again_soon)
+Test(watch, a_dying_process_whose_memory_is_still_being_freed_is_looked_at_again_soon)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0);
 	struct arb_watch wa = {0}, wb = {0};
@@ -189,7 +189,7 @@ Test(watch, one_whose_memory_is_taken_apart_is_looked_at_again_soon)
 	gpuarb_client_close(a);
 }
 
-Test(watch, one_that_was_announced_dead_and_lives_is_left_in_peace_in_the_end)
+Test(watch, a_client_that_was_announced_dead_and_lives_is_left_in_peace_in_the_end)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, wb = {0}, wc = {0};
@@ -218,7 +218,7 @@ static void somebody_comes(void)
 	arb_watch_park(&newcomers, &newcomer, 1, &word, 7, 0);
 }
 
-Test(watch, who_comes_while_one_goes_to_sleep_changes_a_word_that_is_slept_on)
+Test(watch, a_newcomer_changes_the_word_that_another_is_about_to_sleep_on)
 {
 	struct gpuarb_client *a = u_client("a", 0);
 	struct arb_watch wa = {0};
@@ -239,7 +239,7 @@ Test(watch, who_comes_while_one_goes_to_sleep_changes_a_word_that_is_slept_on)
 	gpuarb_client_close(newcomer);
 }
 
-Test(watch, who_has_parted_is_gone_and_does_not_come_back)
+Test(watch, a_client_that_has_parted_is_gone_and_does_not_come_back)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 30);
 	struct gpuarb_work work = {0};
@@ -249,7 +249,7 @@ Test(watch, who_has_parted_is_gone_and_does_not_come_back)
 	gpuarb_client_part(b);
 	cr_assert_eq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
 	cr_assert_eq(arb_load64(&a->seg.header->reclaimed), 0, "it did not die");
-	/* What is left of the program: memory is freed, and even allocated, and nothing is counted. */
+	/* What is left of the program still frees memory, and even allocates some, and none of it is counted. */
 	cr_assert_eq(gpuarb_client_mem_release(b, 1 << 20), 0);
 	cr_assert_eq(gpuarb_client_mem_reserve(b, 1 << 20), 0);
 	cr_assert_eq(gpuarb_client_enter(b, &work), -ESHUTDOWN);
@@ -265,8 +265,8 @@ static void assert_listed(const struct arb_watch *w, struct gpuarb_client *c)
 	cr_assert_eq(w->list.first, &arb_client_slot(c)->life_next.v);
 }
 
-/* A segment that is removed and made anew: the same slot, the same generation. */
-Test(watch, who_moves_to_another_segment_is_watched_over_there)
+/* A segment is removed and made anew; the client gets a slot of the same number and generation. */
+Test(watch, a_client_that_moves_to_another_segment_is_watched_over_there)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b;
 	struct arb_watch wa = {0}, wb = {0};
@@ -286,7 +286,8 @@ Test(watch, who_moves_to_another_segment_is_watched_over_there)
 	gpuarb_client_close(b);
 }
 
-/* Of two GPUs the first one's place in the list is found while the other client is of no segment any more. */
+/* A process uses two GPUs. The first client's place in the list is looked up while the other client belongs to no
+ * segment any more. */
 Test(watch, a_slot_that_was_left_is_not_written_to)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *both[] = {a, b}, *next;
@@ -298,7 +299,7 @@ Test(watch, a_slot_that_was_left_is_not_written_to)
 	next = u_client("c", 0);
 	cr_assert_eq(next->me.slot, slot);
 	arb_store64(&arb_client_slot(next)->life_next, 4711);
-	/* As after a move to another segment: the list is made anew. */
+	/* The list is made anew, as after a move to another segment. */
 	w.gpus[0].joins--;
 	arb_watch_park(&w, both, 2, &word, 7, 0);
 	assert_listed(&w, a);
@@ -319,7 +320,7 @@ Test(watch, a_dead_neighbour_is_not_forgotten_while_somebody_holds_the_directory
 	die(b);
 	cr_assert_eq(arb_slot_directory(&a->seg, &directory), 0);
 	park(&wa, a);
-	cr_assert(kernel.ns > 0 && kernel.ns <= 5 * MS, "it comes again");
+	cr_assert(kernel.ns > 0 && kernel.ns <= 5 * MS, "it looks again soon");
 	cr_assert_neq(arb_load32(&a->seg.slots[b->me.slot].state), ARB_SLOT_FREE);
 	arb_slot_unlock(&directory);
 	u_clock_ns += kernel.ns;
@@ -329,11 +330,9 @@ Test(watch, a_dead_neighbour_is_not_forgotten_while_somebody_holds_the_directory
 	gpuarb_client_close(a);
 }
 
-/*
- * The kernel wakes one of those that sleep on the word of a dead one. It may choose the one that was woken
- * already, because somebody came between the two, and has another neighbour now.
- */
-Test(watch, a_death_is_not_lost_to_one_that_has_another_neighbour_by_then)
+/* The kernel wakes one of the threads that sleep on the word of a dead client. It may be one that was woken already,
+ * because a newcomer joined between the two, and that has another neighbour now. */
+Test(watch, a_death_is_not_lost_on_a_watcher_that_has_another_neighbour_by_then)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, wb = {0}, wc = {0};
@@ -359,7 +358,7 @@ Test(watch, a_client_puts_its_own_word_right_and_is_watched_again)
 
 	park(&wb, b);
 	park(&wa, a);
-	announce(b); /* nobody died: somebody wrote that */
+	announce(b); /* nobody died: another process wrote this */
 	park(&wa, a);
 	ring = arb_load32(&a->seg.header->ring);
 	u_clock_ns += 6000 * MS;
@@ -383,8 +382,8 @@ static void sleep_alone(uint32_t *at, uint32_t value, uint64_t ns)
 	(void)ns;
 }
 
-/* In a container whose sandbox refuses the call, beside others that may make it. */
-Test(watch, who_cannot_watch_stands_in_nobodys_place)
+/* A client in a container whose sandbox refuses the call, beside clients that may make it. */
+Test(watch, a_client_that_cannot_watch_does_not_take_the_place_of_one_that_can)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, wb = {0}, wc = {0};
@@ -407,7 +406,7 @@ Test(watch, who_cannot_watch_stands_in_nobodys_place)
 	gpuarb_client_close(c);
 }
 
-Test(watch, who_dies_before_it_has_a_thread_is_found_when_somebody_comes)
+Test(watch, a_client_that_dies_before_it_has_a_thread_is_found_by_the_next_newcomer)
 {
 	struct gpuarb_client *a = u_client("a", 0), *b = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, wc = {0};
@@ -423,8 +422,8 @@ Test(watch, who_dies_before_it_has_a_thread_is_found_when_somebody_comes)
 	gpuarb_client_close(c);
 }
 
-/* Its first watcher does not come: the kernel has told the second one as well. */
-Test(watch, a_death_behind_a_stopped_watcher_is_found_by_the_one_before_it)
+/* Its first watcher is stopped, but the kernel has told the second one as well. */
+Test(watch, a_death_behind_a_stopped_watcher_is_found_by_the_watcher_before)
 {
 	struct gpuarb_client *a = u_client("a", 0), *stopped = u_client("b", 0), *c = u_client("c", 0);
 	struct arb_watch wa = {0}, ws = {0}, wc = {0};
@@ -439,7 +438,7 @@ Test(watch, a_death_behind_a_stopped_watcher_is_found_by_the_one_before_it)
 	cr_assert(kernel.words[3].value & FUTEX_WAITERS);
 	die(c);
 	park(&wa, a);
-	cr_assert_neq(arb_load32(&s->state), ARB_SLOT_FREE, "the first one has a millisecond to see to it");
+	cr_assert_neq(arb_load32(&s->state), ARB_SLOT_FREE, "the first watcher has a millisecond to do it");
 	cr_assert(kernel.ns > 0 && kernel.ns <= MS);
 	u_clock_ns += MS;
 	park(&wa, a);
@@ -449,8 +448,8 @@ Test(watch, a_death_behind_a_stopped_watcher_is_found_by_the_one_before_it)
 	gpuarb_client_close(stopped);
 }
 
-/* A thread that ends after another one has taken its place: the words are that one's. */
-Test(watch, a_thread_that_was_relieved_takes_nothing_back)
+/* A thread ends after another one has taken its place: the words belong to the other one. */
+Test(watch, a_thread_that_was_replaced_changes_nothing_when_it_ends)
 {
 	struct gpuarb_client *a = u_client("a", 0);
 	struct arb_watch first = {0}, then = {0};
