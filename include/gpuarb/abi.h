@@ -382,6 +382,16 @@ enum arb_refusal {
 #define ARB_RESTORED_ENTRY  32u  /* its account's name and owner, and that it is one of those in use */
 #define ARB_RESTORED_PLACE  64u  /* its place in the running set */
 #define ARB_RESTORED_CLOCKS 128u /* the clocks and the window of the running set */
+/* How people call them. */
+#define ARB_RESTORED_LIST(X)                                                                                 \
+	X(BILL, "its bill")                                                                                  \
+	X(ASKED, "the limits that it asks for")                                                              \
+	X(MEMORY, "the memory that it holds")                                                                \
+	X(SLOT, "its slot")                                                                                  \
+	X(RECORD, "its account's record")                                                                    \
+	X(ENTRY, "its account's entry")                                                                      \
+	X(PLACE, "its place in the running set")                                                             \
+	X(CLOCKS, "the clocks")
 
 enum arb_turn_end {
 	ARB_TURN_OVER, /* it was over, and others waited */

@@ -250,6 +250,8 @@ GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
 /* How often it has found words of its own in the segment written over, and has put them right. */
 GPUARB_API uint32_t gpuarb_client_restored(struct gpuarb_client *client);
+/* Which words these were, since this was last asked: "its bill, the clocks in FILE"; and how many times, 0: never. */
+GPUARB_API uint32_t gpuarb_client_restored_words(struct gpuarb_client *client, char *text, size_t size);
 /* NULL; or whose the account is that it asked for and did not get, and in `name` the one that it has instead. */
 GPUARB_API const char *gpuarb_client_turned_away(struct gpuarb_client *client, char *name, size_t size);
 /*
@@ -353,6 +355,7 @@ struct gpuarb_client_status {
 	uint64_t waited_ns;    /* by this client, in the queue */
 	uint64_t mem_used;     /* of the account */
 	uint64_t mem_limit;    /* 0: none */
+	uint32_t restored;     /* gpuarb_client_restored */
 };
 
 /*

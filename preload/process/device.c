@@ -263,6 +263,22 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	return r == 0;
 }
 
+void arb_device_say_restored(struct arb_device *d, uint32_t times)
+{
+	char what[400], often[64] = "";
+	uint32_t unsaid, n;
+
+	if (times == d->restored || !arb_log_due(&d->wrote_over, track_now(), &unsaid))
+		return;
+	d->restored = times;
+	n = gpuarb_client_restored_words(d->client, what, sizeof(what));
+	if (n > 1)
+		snprintf(often, sizeof(often), " (%u times)", n);
+	arb_log(ARB_LOG_WARN,
+		"%s: somebody else has written over %s%s: it was put right, and its limits stay in force; the kernel does not say who it was, it can be anybody who may write that file",
+		d->name, what, often);
+}
+
 static void say_too_many(CUdevice ordinal)
 {
 	static uint32_t said;

@@ -28,6 +28,8 @@ struct arb_device {
 		had_context; /* vigil.c: which one there is (futex; 0: none), how many there were */
 	uint64_t denied_ns;  /* when it was last said that its quota cannot be promised */
 	struct arb_log_rate refused_memory, driver_refused_memory; /* what was said of it: memory_say.c */
+	uint32_t restored; /* how often words of its own had been written over when that was last said */
+	struct arb_log_rate wrote_over;
 };
 
 /* GPUARB_DISABLE is set: nothing but seeing. */
@@ -56,6 +58,9 @@ bool arb_device_rejoin(struct arb_device *device, int error);
 CUresult arb_device_refuses(CUdevice ordinal);
 /* arb_device_refuses for the GPU of the calling thread's current context. */
 CUresult arb_device_refuses_current(void);
+
+/* Its client has found words of its own in the segment written over so often, and put them right. Said once in a while. */
+void arb_device_say_restored(struct arb_device *device, uint32_t times);
 
 /* A sentence about the GPU without its UUID at the beginning: whoever says it begins with the name. */
 const char *arb_device_rest(const struct arb_device *device, const char *sentence);

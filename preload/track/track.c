@@ -188,6 +188,8 @@ static void check(struct track *t)
 	shares = s.shares && s.quota_ppm < 1000000;
 	e.now_ns = track_now();
 	summary(t, &s, e.now_ns);
+	if (__builtin_expect(s.restored != t->device->restored, 0))
+		arb_device_say_restored(t->device, s.restored);
 	e.status = (struct book_status){
 		.verdict = r,
 		.tail_pct = s.tail_pct,

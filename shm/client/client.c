@@ -513,6 +513,7 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 		status->waited_ns = arb_load64(&s->waited_ns) + (c->wait.since ? now - c->wait.since : 0);
 		status->mem_used = acct.mem_used;
 		status->mem_limit = c->mem.limit;
+		status->restored = c->restoring.times;
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;

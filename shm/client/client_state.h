@@ -147,6 +147,8 @@ struct arb_client_opened {
 struct arb_client_restoring {
 	uint64_t looked_ns;     /* when it last compared */
 	uint32_t times;         /* how often it found a difference */
+	uint32_t told_times;    /* of these: how often when it was last asked for the words */
+	uint32_t what;          /* ARB_RESTORED_*: what differed since then */
 	struct arb_repeat told; /* the event of that */
 };
 

@@ -3,6 +3,7 @@
  * says so. Each of these words has one writer (shm/README.md, "Who knows what"), so a difference is proof, and nothing is
  * found where nobody has written what is not his.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "shm/base/atomic.h"
@@ -107,6 +108,7 @@ static void tell(struct gpuarb_client *c, uint32_t found)
 	struct arb_slot *s = arb_client_slot(c);
 
 	c->restoring.times++;
+	c->restoring.what |= found;
 	arb_store32(&s->restored, c->restoring.times);
 	arb_events_repeat(&c->seg, &c->restoring.told,
 		&(struct arb_event_copy){
@@ -144,5 +146,27 @@ uint32_t gpuarb_client_restored(struct gpuarb_client *c)
 	arb_lock_take(&c->guard->lock);
 	n = c->restoring.times;
 	arb_lock_give(&c->guard->lock);
+	return n;
+}
+
+uint32_t gpuarb_client_restored_words(struct gpuarb_client *c, char *text, size_t size)
+{
+	size_t length = 0;
+	uint32_t n, what;
+
+	arb_lock_take(&c->guard->lock);
+	n = c->restoring.times - c->restoring.told_times;
+	what = c->restoring.what;
+	c->restoring.told_times = c->restoring.times;
+	c->restoring.what = 0;
+	arb_lock_give(&c->guard->lock);
+	*text = '\0';
+#define ARB_RESTORED_ADD(name, words)                                                                        \
+	if (what & ARB_RESTORED_##name && length < size)                                                     \
+		length += (size_t)snprintf(text + length, size - length, "%s" words, length ? ", " : "");
+	ARB_RESTORED_LIST(ARB_RESTORED_ADD)
+#undef ARB_RESTORED_ADD
+	if (length < size)
+		snprintf(text + length, size - length, " in %s", c->seg.file.path);
 	return n;
 }

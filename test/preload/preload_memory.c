@@ -381,6 +381,7 @@ static void says(void)
 {
 	unsetenv("GPUARB_LOG");
 	run("what is refused is said", pm_says, "256Mi");
+	run("what others wrote over is said", pm_says_restored, "256Mi");
 	run("what is refused is said, whichever way it is asked for", pm_says_ways, "256Mi");
 	setenv("GPUARB_CONTEXT_MB", "300", 1);
 	run("a context that is refused is said", pm_says_context, "256Mi");

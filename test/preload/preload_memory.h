@@ -71,13 +71,14 @@ void pm_oversubscribe(void);
 void pm_ordered(void);
 void pm_ordered_ends(void);
 void pm_turns(void);
-/* preload_memory_says.c; pm_says_nothing and pm_says_single begin with a context */
+/* preload_memory_says.c; pm_says_nothing, pm_says_single and pm_says_restored begin with a context */
 void pm_says(void);
 void pm_says_ways(void);
 void pm_says_driver(void);
 void pm_says_nothing(void);
 void pm_says_single(void);
 void pm_says_context(void);
+void pm_says_restored(void);
 /* preload_memory_frozen.c; both begin without a context */
 void pm_frozen(void);
 void pm_frozen_killed(void);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,9 @@
 #include <unistd.h>
 
 #include "gpuarb/control.h"
+
+#include "shm/base/atomic.h"
+#include "shm/segment/segment.h"
 
 static int was, file;
 static char said[65536];
@@ -260,4 +264,48 @@ void pm_says_context(void)
 	T_CHECK(heard() == 1, "%s", said);
 	SAYS(": 300 MiB of memory for a context (context_mb) were refused to account 'tenant': its quota is "
 	     "256 MiB");
+}
+
+/* Until our client has put right what was written over, and for some time more. */
+static void work_until_restored(const struct arb_slot *mine, CUdeviceptr p)
+{
+	for (int i = 0, behind = 0; i < 5000 && behind < 100; i++) {
+		OK(cuMemsetD8Async(p, 0, MIB, NULL));
+		OK(cuCtxSynchronize());
+		t_sleep_us(1000);
+		behind += arb_load32(&mine->restored) != 0;
+	}
+	T_CHECK(arb_load32(&mine->restored), "nothing was put right");
+}
+
+/* Somebody writes over the limit that it asked for, and its bill: it works on, and says so, once. */
+void pm_says_restored(void)
+{
+	struct arb_segment seg = {.header = NULL};
+	struct gpuarb_event e;
+	struct arb_slot *mine = NULL;
+	char text[PATH_MAX + 200];
+	CUdeviceptr p;
+
+	OK(cuMemAlloc_v2(&p, MIB));
+	T_CHECK(!arb_segment_open(&seg, getenv("GPUARB_DIR"), pm_uuid(0), true, NULL, NULL), "no segment");
+	for (uint32_t i = 0; i < seg.nslots; i++)
+		if (arb_load32(&seg.slots[i].state) == ARB_SLOT_LIVE)
+			mine = &seg.slots[i];
+	T_CHECK(mine, "not joined");
+	listen_to_it();
+	for (int i = 0; i < 3; i++) {
+		arb_store32(&mine->asked_ppm, 10000);
+		arb_store64(&mine->base, 1ull << 50);
+		arb_store32(&mine->restored, 0);
+		work_until_restored(mine, p);
+	}
+	T_CHECK(heard() == 1, "three times within seconds, one sentence: %s", said);
+	snprintf(text, sizeof(text),
+		"(device 0): somebody else has written over its bill, the limits that it asks for in %s: it was put right",
+		seg.file.path);
+	SAYS(text);
+	T_CHECK(in_the_ring(ARB_EVENT_RESTORED, &e) >= 1, "no event");
+	T_CHECK(e.why == (ARB_RESTORED_BILL | ARB_RESTORED_ASKED), "%u", e.why);
+	arb_segment_close(&seg);
 }

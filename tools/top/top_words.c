@@ -138,16 +138,14 @@ static void limit_words(const struct gpuarb_event *e, char *to, size_t size)
 
 static const char *restored(unsigned what, char *to, size_t size)
 {
-	static const char *const names[] = {"its bill", "the limits that it asks for",
-		"the memory that it holds", "its slot", "its account's record", "its account's entry",
-		"its place in the running set", "the clocks"};
 	size_t length = 0;
 
 	*to = 0;
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (what >> i & 1 && length < size)
-			length += (size_t)snprintf(
-				to + length, size - length, "%s%s", length ? ", " : "", names[i]);
+#define ARB_RESTORED_ADD(name, text)                                                                         \
+	if (what & ARB_RESTORED_##name && length < size)                                                     \
+		length += (size_t)snprintf(to + length, size - length, "%s" text, length ? ", " : "");
+	ARB_RESTORED_LIST(ARB_RESTORED_ADD)
+#undef ARB_RESTORED_ADD
 	return *to ? to : "something";
 }
 
