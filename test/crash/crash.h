@@ -1,7 +1,5 @@
-/*
- * Kill at every instruction: what the victim does (crash_ops.c), who survives it and what must hold for
- * them then (crash_world.c), and the loop over all boundaries (crash_kill.c).
- */
+/* Kills a client at every instruction: what the victim does (crash_ops.c), which processes survive it and what must
+ * then hold for them (crash_world.c), and the loop over all boundaries between instructions (crash_kill.c). */
 #ifndef CRASH_H
 #define CRASH_H
 
@@ -13,13 +11,14 @@
 #include "gpuarb/client.h"
 #include "units.h"
 
-/* A reservation and a few looks: long before a survivor would have to evict somebody. */
+/* The time in which a survivor must have the lease: a reservation and a few looks, far less than an eviction takes.
+ */
 #define LEASE_BOUND_NS (100 * MS)
 
-/* How a victim or a corpse behaves when it goes to sleep on its futex. */
+/* What happens when a victim or a corpse goes to sleep on its futex. */
 enum crash_sleep {
-	SLEEP_TIMES_OUT, /* at once, with the clock moved on */
-	SLEEP_BEGINS,    /* the stepped stretch begins where it wakes up */
+	SLEEP_TIMES_OUT, /* returns at once, with the clock moved on */
+	SLEEP_BEGINS,    /* the stretch that is stepped begins when it wakes up */
 	SLEEP_ENDS,      /* ... or ends where it falls asleep */
 	SLEEP_STOPS,     /* a corpse: stopped there, and killed later */
 };
@@ -27,9 +26,9 @@ enum crash_sleep {
 struct world;
 
 /*
- * One operation. Every step but `operate` is there to bring about the state in which it is to happen:
- * arrange (survivors), corpse (a process that stops, sees `between` happen around it and is killed),
- * prepare (the victim, unstepped), before (survivors, while the victim stands at the beginning).
+ * One operation, and steps that bring about the state in which it happens: `arrange` (done by the survivors),
+ * `corpse` (a process that stops, sees `between` happen around it and is killed), `prepare` (the victim, not
+ * stepped), `before` (the survivors, while the victim stands at the beginning of `operate`).
  */
 struct crash_op {
 	const char *name;
@@ -38,11 +37,11 @@ struct crash_op {
 	unsigned slots;        /* 6 if 0 */
 	enum crash_sleep sleep, corpse_sleep;
 	unsigned corpse_steps; /* it dies at random, at most this many instructions after its stepper_begin */
-	bool forgets;          /* accounts are given other names, and what the old ones used is in none */
-	bool waits;            /* the second survivor waits for the lease while the victim is killed */
-	bool is_long;          /* to be tried only where time does not matter */
-	bool has_many;         /* tens of thousands of instructions: likewise, unless it is to be killed */
-	bool borrows;          /* borrow = idle */
+	bool forgets; /* accounts change their names, so no account has what was used under the old names */
+	bool waits;   /* the second survivor waits for the lease while the victim is killed */
+	bool is_long; /* takes long: tried only with --all */
+	bool has_many; /* tens of thousands of instructions: with --pause tried only if --all is given as well */
+	bool borrows; /* borrow = idle */
 	bool moves;   /* while the victim is held up the second survivor goes to another account, and back */
 	bool creates; /* there is no segment before, and no survivor */
 	bool real;    /* real clock and futex */
@@ -54,10 +53,10 @@ struct crash_op {
 	void (*before)(struct world *w);
 	void (*operate)(struct world *w);
 	void (*each)(struct world *w);  /* what must hold at each boundary */
-	void (*after)(struct world *w); /* what must hold beside what must hold always */
+	void (*after)(struct world *w); /* what must hold afterwards, besides what must always hold */
 };
 
-/* What some operations must have left beside that (crash_after.c). */
+/* Checks for some operations, besides those that always apply (crash_after.c). */
 void each_settings(struct world *w);
 void after_settings(struct world *w);
 void after_event(struct world *w);
@@ -81,7 +80,7 @@ void lease_let_go(struct world *w);
 void lease_sample(struct world *w);
 void lease_hint(struct world *w);
 void lease_after(struct world *w);
-/* Precedence (crash_above.c). */
+/* Priorities and requests (crash_above.c). */
 void above_high(struct world *w);
 void above_low(struct world *w);
 void above_request(struct world *w);
@@ -112,11 +111,11 @@ int crash_publish(struct world *w);
 extern const struct crash_op crash_ops[];
 extern const unsigned crash_nops;
 
-/* What main wants to know of an operation, in memory that all processes share. */
+/* What main reports of an operation, in memory that all processes share. */
 struct crash_tally {
 	uint64_t boundaries; /* instructions of the operation, and its end */
 	uint64_t kills;      /* SIGKILLs at distinct boundaries */
-	uint64_t drifted;    /* ... of which the child had come by another way */
+	uint64_t drifted;    /* kills where the child had taken another path than the recorded one */
 	uint64_t states;     /* copies of the segment that were recovered */
 	uint64_t violations;
 	bool done;
@@ -143,13 +142,13 @@ struct world {
 	bool broken;
 };
 
-/* The clock that everybody sees in tests; each reading takes a microsecond. */
+/* Starts the clock that all processes of a test see. Each reading moves it by a microsecond. */
 void world_clock_start(void);
 void world_clock_skip(uint64_t ns);
 uint64_t world_clock_now(void);
 void world_clock_set(uint64_t ns);
 
-/* Opens a client of this world. In the victim and in corpses failing is fatal. */
+/* Opens a client in this world. A failure is fatal in the victim and in corpses. */
 struct gpuarb_client *world_client(
 	struct world *w, const char *account, unsigned core_pct, uint64_t mem_bytes);
 void world_must(int r, const char *what);
@@ -157,21 +156,21 @@ void world_must(int r, const char *what);
 void world_open(struct world *w);
 void world_close(struct world *w);
 void world_remove(const char *dir);
-/* Survivors idle, at the same point of a window each time. */
+/* Puts all survivors at the same point of a window, idle. */
 void world_align(struct world *w);
-/* Lets somebody die before the victim comes. */
+/* Lets another process die before the victim comes. */
 void world_bury(struct world *w);
 void world_child(void *world);
 
-/* Everything that must hold after a kill. */
+/* Checks all that must hold after a kill. */
 void world_recover(struct world *w);
-/* The survivor that waits calls `meanwhile` once it sleeps. */
+/* Lets a survivor wait; calls `meanwhile` as soon as it sleeps. */
 void world_wait(struct world *w, void (*meanwhile)(struct world *w));
-/* The survivors do something while the victim is held up. */
+/* Lets the survivors do something while the victim is held up. */
 void world_disturb(struct world *w);
-/* Then an operation may end otherwise than expected. */
+/* True while victims are held up (--pause). Then an operation may end otherwise than it would alone. */
 extern bool crash_pausing;
-/* Copies the segment as it is now and recovers the copy, where everybody is dead. */
+/* Copies the segment as it is now and recovers the copy, in which every client is dead. */
 void world_recover_copy(struct world *w);
 
 __attribute__((format(printf, 2, 3))) void world_wrong(struct world *w, const char *format, ...);

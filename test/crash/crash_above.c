@@ -1,4 +1,4 @@
-/* The victim closes the gates of those below it, lets them go on, or stops for somebody above. */
+/* The victim closes the gates of those below it, lets them go on, or stops for a client above it. */
 #include "test/crash/crash.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ void above_request(struct world *w)
 	MUST(gpuarb_client_enter(w->a, NULL));
 }
 
-/* A class of a higher priority, and somebody below it with work. */
+/* The victim gets a class of a higher priority, and a client below it has work. */
 void above_class(struct world *w)
 {
 	struct gpuarb_class_change change = {"top", "priority", "90"};
@@ -48,7 +48,7 @@ void above_comes(struct world *w)
 	MUST(gpuarb_client_enter(w->a, NULL));
 }
 
-/* With somebody above it: its tick says so, it leaves, and is refused. */
+/* A client is above the victim: its tick says so, it leaves, and it is refused. */
 void above_stop(struct world *w)
 {
 	int r = gpuarb_client_tick(w->v);

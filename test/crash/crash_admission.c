@@ -1,4 +1,4 @@
-/* The victim asks for leases, samples, or stands in the queue. */
+/* The victim asks for leases, publishes samples, or stands in the queue. */
 #include "test/crash/crash.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ void lease_normal(struct world *w)
 	sample(w, 10);
 }
 
-/* Pressure, and a class above the one that everybody is of. */
+/* There is pressure, and a class above the one that all clients use. */
 void lease_pressure(struct world *w)
 {
 	struct gpuarb_class_change change = {"top", "priority", "99"};
@@ -72,7 +72,7 @@ void lease_wait_in_vain(struct world *w)
 		world_must(-EPROTO, "a wait in vain");
 }
 
-/* It is let in when it wakes up. */
+/* The victim is let in when it wakes up. */
 void lease_wait(struct world *w)
 {
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
@@ -80,7 +80,7 @@ void lease_wait(struct world *w)
 	MUST(ask(w->v, "default", 1000, &lease));
 }
 
-/* By a survivor, until the victim waits for it. */
+/* A survivor holds a lease until the victim waits for it. */
 void lease_held(struct world *w)
 {
 	sample(w, 10);
@@ -93,7 +93,7 @@ void lease_let_go(struct world *w)
 	MUST(arb_admission_release(w->a, &survivors));
 }
 
-/* A corpse that stands in the queue, before everybody else. */
+/* A corpse stands in the queue, before all others. */
 void lease_join_wait(struct world *w)
 {
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
@@ -107,7 +107,7 @@ void lease_sample(struct world *w)
 	struct gpuarb_client *c = w->v;
 	uint64_t next_ns;
 
-	/* So that there is time since the window began for the busy clock to count. */
+	/* Time has passed since the window began, which the busy clock counts. */
 	if (arb_sampler_due(&c->admission.sampler, &c->seg, &c->rules.usage, arb_os_now_ns(), &next_ns))
 		arb_sampler_put(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms, 4200,
 			arb_os_now_ns());
@@ -131,7 +131,7 @@ void lease_after(struct world *w)
 		world_wrong(w, "the sample is garbage: %llx", (unsigned long long)u.word);
 	if (u.boost_until_ns > arb_os_now_ns() + w->a->rules.usage.boost_ttl_ns)
 		world_wrong(w, "a boost for longer than any can be");
-	/* The pressure is over: whoever survives gets its lease, whoever is dead stands in no way. */
+	/* The pressure is over: each survivor gets its lease, and no dead client is in the way. */
 	sample(w, 10);
 	r = ask(w->a, NULL, (int64_t)(LEASE_BOUND_NS / MS), &lease);
 	if (r != GPUARB_OK)

@@ -1,4 +1,4 @@
-/* What must hold after some operations, beside what must hold always. */
+/* What must hold after some operations, besides what must always hold. */
 #include "gpuarb/config.h"
 
 #include "test/crash/crash.h"
@@ -94,7 +94,7 @@ void after_event(struct world *w)
 		world_wrong(w, "%llu events were lost by one death", (unsigned long long)lost);
 }
 
-/* An evicted client must find its gate closed at the latest when it looks. */
+/* An evicted client must find its gate closed when it looks, if not earlier. */
 void after_eviction(struct world *w)
 {
 	struct gpuarb_client *b = w->b;
@@ -109,7 +109,7 @@ void after_eviction(struct world *w)
 	MUST(gpuarb_client_leave(b, 0));
 }
 
-/* A neighbour in the dead one's account gets the memory that it left behind. */
+/* Another member of the victim's account gets the memory that the victim left behind. */
 void after_memory(struct world *w)
 {
 	int r = gpuarb_client_mem_reserve(w->b, 3000);
@@ -134,7 +134,7 @@ void after_naming(struct world *w)
 	}
 }
 
-/* However far the change got, all members of the account go by the same limits. */
+/* However far the change got, all members of the account have the same limits. */
 void after_limits(struct world *w)
 {
 	struct gpuarb_client *c = world_client(w, "victim", 0, 0);

@@ -1,4 +1,4 @@
-/* What must hold after a kill, for those who survive it. */
+/* What must hold for the survivors after a kill. */
 #include "test/crash/crash.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static void say(void *argument, const char *sentence)
 	world_wrong(argument, "%s", sentence);
 }
 
-/* The invariants, and one more that a segment at rest must keep: accounts have been billed all of busy. */
+/* Checks the invariants, and that accounts have been billed for all busy time, which holds while no client runs. */
 static void check(struct world *w, struct arb_segment *seg)
 {
 	struct arb_account_snap acct;
@@ -48,7 +48,8 @@ static uint64_t memory_counted(const struct arb_segment *seg)
 	return sum;
 }
 
-/* Nobody runs, nobody waits, all but the survivors' slots are free, and their memory is all there is. */
+/* Checks that no client runs or waits, that all slots but the survivors' are free, and that only their memory is
+ * counted. */
 static void check_rest(struct world *w, struct arb_segment *seg, uint32_t survivors, uint64_t bytes)
 {
 	struct arb_snap s;
@@ -90,7 +91,7 @@ static void sweep(struct world *w, struct arb_segment *seg, const struct arb_rul
 	}
 }
 
-/* One who comes after: it finds a place, gets the lease and memory, and leaves. */
+/* A newcomer finds a slot, gets the lease and memory, and leaves. */
 static void check_newcomer(struct world *w)
 {
 	struct gpuarb_options o = {.gpu = w->gpu,
@@ -120,16 +121,16 @@ static void lease(struct world *w, struct gpuarb_client *c, const char *who)
 	int r = gpuarb_client_wait(c, NULL, LEASE_BOUND_NS);
 
 	if (r < 0) {
-		/* It may have used up its account's quota while the victim was held up. */
+		/* The victim may have used up its account's quota while it was held up. */
 		if (!crash_pausing || arb_load32(&c->seg.slots[c->me.slot].reason) != ARB_REASON_QUOTA)
 			world_wrong(w, "%s does not get the lease: %s", who, strerror(-r));
 		return;
 	}
-	/* Who was heard of just now is not looked at: the dead have been so for a while. */
+	/* Clients that gave a sign of life recently are not probed, so the clock is moved until all signs are old. */
 	for (uint32_t i = 0; i < c->seg.nslots; i++)
 		if (arb_slot_alive(&c->seg, i) == 0)
 			arb_store64(&c->seg.slots[i].heartbeat_ns, 0);
-	/* Each member looks at the one behind it; after a few rounds the dead are out. */
+	/* Each member probes the next one; after a few rounds the dead are out of the set. */
 	for (uint32_t i = 0; i <= c->seg.nslots; i++) {
 		if (((r = gpuarb_client_tick(c)) < 0 && r != -EDQUOT && r != -EAGAIN) ||
 			(w->b && (r = gpuarb_client_tick(w->b)) < 0 && r != -EDQUOT && r != -EAGAIN))
@@ -166,7 +167,7 @@ void world_recover(struct world *w)
 	check_rest(w, &w->a->seg, bit_of(w->a) | bit_of(w->b), w->a_bytes + w->b_bytes);
 }
 
-/* Its slot's buffers are another account's for a while. */
+/* Its slot's buffers belong to another account for a while. */
 static void move_there_and_back(struct world *w)
 {
 	gpuarb_client_close(w->b);
@@ -221,6 +222,6 @@ void world_recover_copy(struct world *w)
 	sweep(w, &w->copy, &w->a->rules);
 	check_rest(w, &w->copy, 0, 0);
 	w->tally->states++;
-	/* For the victim, which is stopped, no time has passed. */
+	/* The victim is stopped: for it no time has passed. */
 	world_clock_set(now);
 }

@@ -1,7 +1,7 @@
 /*
- * Kills a client at every instruction boundary of every operation, and looks whether those who survive
- * it can go on. Two techniques: real kills, where the kernel drops the victim's locks, at every boundary
- * (--all) or at evenly spread ones; and recovery of a copy of the segment as it is at each boundary.
+ * Kills a client at every instruction boundary of every operation, and checks whether the survivors can go on. There
+ * are two techniques: real kills, where the kernel drops the victim's locks, at every boundary (--all) or at evenly
+ * spread ones; and recovery of a copy of the segment as it is at each boundary.
  */
 #include "test/crash/crash.h"
 
@@ -20,14 +20,15 @@
 #include "test/crash/stepper.h"
 
 #define RUN_SECONDS 60
-/* Deep inside a loop of thousands of turns the way to a boundary is long: there they are sampled. */
+/* In a loop of thousands of turns it takes many stops to reach a boundary. Boundaries that cost more than this are
+ * sampled. */
 #define COST_MAX 300
 
 static struct options {
 	bool all;
 	bool pause; /* the victim is not killed but held up, and goes on after others have done something */
 	unsigned kills;  /* of each operation, unless all */
-	unsigned states; /* likewise */
+	unsigned states; /* states to be recovered of each operation, unless all */
 	unsigned seed;
 	unsigned jobs;
 	const char *only;
@@ -36,7 +37,7 @@ static struct options {
 static struct world world;
 static struct stepper_path path;
 static pid_t victim;
-/* The first runs in a world go other ways than the later ones: they are neither recorded nor counted. */
+/* The first runs in a world take other paths than later ones, so they are neither recorded nor counted. */
 static enum { WARMING_UP, RECORDING, KILLING } phase;
 
 static volatile sig_atomic_t interrupted;
@@ -57,7 +58,7 @@ static void too_late(int number)
 	_exit(1);
 }
 
-/* At each boundary of the recorded run. */
+/* Called at each boundary of the recorded run. */
 static void look(void *argument, size_t n)
 {
 	struct world *w = argument;
@@ -75,7 +76,7 @@ static void look(void *argument, size_t n)
 		w->op->each(w);
 }
 
-/* The survivors see none of this: it happens while they sleep, or between two of their calls. */
+/* Strikes while the survivors sleep, or between two of their calls, so they see nothing of it. */
 static void strike(struct world *w)
 {
 	int r;
@@ -145,7 +146,7 @@ static bool worth_it(size_t n)
 	return n % stride == 0;
 }
 
-/* Those boundaries that are to be tried: how many there are is returned. */
+/* Chooses the boundaries to be tried and returns how many they are. */
 static size_t choose(size_t *chosen)
 {
 	size_t count = 0, kept = 0, stride, first;
@@ -205,7 +206,8 @@ static void print(const struct crash_op *op, const struct crash_tally *t)
 
 static bool is_wanted(const struct crash_op *op)
 {
-	/* Nobody is there to disturb a creator, and with the real clock nobody knows when. */
+	/* While a segment is created there are no survivors to disturb the creator. With the real clock nobody knows
+	 * when to. */
 	if (options.pause && (op->creates || op->real))
 		return false;
 	if (options.only)
@@ -229,7 +231,7 @@ static int run_all(const char *dir, struct crash_tally *tally)
 			if (is_wanted(op)) {
 				pid[next] = fork();
 				if (pid[next] == 0) {
-					/* Its own children die with it. */
+					/* When it ends, its children are killed. */
 					prctl(PR_SET_PDEATHSIG, SIGKILL);
 					signal(SIGINT, SIG_DFL);
 					signal(SIGTERM, SIG_DFL);
@@ -314,7 +316,7 @@ int main(int argc, char **argv)
 	if (!options.kills || !options.jobs)
 		return 2;
 	snprintf(dir, sizeof(dir), "%.150s/gpuarb-crash-XXXXXX", base ? base : "/tmp");
-	/* Settings of the caller's must not change what is tested. */
+	/* Settings in the caller's environment must not change what is tested. */
 	clearenv();
 	if (!stepper_possible()) {
 		printf("crash: skipped, processes may not be traced here\n");
@@ -326,7 +328,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "crash: cannot begin: %s\n", strerror(errno));
 		return 1;
 	}
-	/* Not restarted: wait() is to return. */
+	/* The signals do not restart system calls, so that wait() returns. */
 	sigaction(SIGINT, &on_signal, NULL);
 	sigaction(SIGTERM, &on_signal, NULL);
 	printf("crash: seed %u\n", options.seed);

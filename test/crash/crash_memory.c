@@ -1,4 +1,4 @@
-/* Killed with a turn at the GPU's memory, on the way to one, or on the way out; and while promising memory.
+/* A victim dies with a turn at the GPU's memory, on its way to a turn or on the way out; or while memory is promised.
  */
 #include "test/crash/crash.h"
 
@@ -10,7 +10,7 @@
 
 #define MUST(call) world_must(call, #call)
 
-/* Of a room of 1 MiB: two never fit. */
+/* The room is 1 MiB: two clients of this size never fit. */
 #define LARGE   (700u << 10)
 #define TURN_NS (20 * MS)
 
@@ -39,7 +39,7 @@ void turn_join_run(struct world *w)
 	MUST(gpuarb_client_enter(w->v, NULL));
 }
 
-/* A turn that is over while somebody waits. */
+/* A turn that is over while another client waits. */
 void turn_wait(struct world *w)
 {
 	MUST(gpuarb_client_wait(w->v, NULL, 1000 * MS));
@@ -55,7 +55,7 @@ void turn_end(struct world *w)
 	MUST(gpuarb_client_leave(w->v, 0));
 }
 
-/* What the driver says is in use: what is more than the clients', others have. */
+/* The driver's number of bytes in use is told: what exceeds the clients' memory belongs to other programs. */
 void turn_say_used(struct world *w)
 {
 	gpuarb_client_set_used(w->v, 2 * LARGE);
@@ -66,7 +66,7 @@ void turn_shrink(struct world *w)
 	MUST(gpuarb_client_mem_release(w->v, LARGE / 2));
 }
 
-#define ALL (501ull << 20) /* that may be promised */
+#define ALL (501ull << 20) /* how much may be promised in all */
 
 static int promise_all(struct world *w, const char *account)
 {
@@ -90,7 +90,7 @@ void promise_make(struct world *w)
 	MUST(promise_all(w, "victim"));
 }
 
-/* A client of which nobody has promised anything. */
+/* A client joins that was promised nothing before. */
 void promise_join(struct world *w)
 {
 	w->v = world_client(w, "victim", 0, ALL);
@@ -113,7 +113,7 @@ void promise_set(struct world *w)
 	MUST(gpuarb_control_change(w->dir, w->gpu, &change, 1, NULL));
 }
 
-/* The dead one has promised nothing to anybody, nor has anything been promised to it. */
+/* Nothing is promised by the dead client or to it any more. */
 void promise_after(struct world *w)
 {
 	int r = promise_all(w, "late");

@@ -1,4 +1,4 @@
-/* What the victim is doing when it is killed, and how that comes about. */
+/* The operations in which the victim is killed, and how each situation is brought about. */
 #include "test/crash/crash.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static void join_run(struct world *w)
 	MUST(gpuarb_client_enter(w->v, NULL));
 }
 
-/* Without a limit: it may be in the set for long without owing anything. */
+/* The victim has no limit, so it may be in the set for long without owing anything. */
 static void join_run_free(struct world *w)
 {
 	w->v = world_client(w, "victim", 0, 4096);
@@ -51,7 +51,7 @@ static void join_hold_run(struct world *w)
 	MUST(gpuarb_client_enter(w->v, NULL));
 }
 
-/* A name that no run before had, longer than a word of the entry. */
+/* The victim joins by a name that no earlier run had and that is longer than a word of the entry. */
 static void join_by_a_new_name(struct world *w)
 {
 	char name[ARB_NAME_BYTES];
@@ -70,7 +70,7 @@ static void leave(struct world *w)
 	MUST(gpuarb_client_leave(w->v, 0));
 }
 
-/* Out, with its place kept, and back; then out, and it does not come. */
+/* It leaves, its place is kept, and it comes back; then it leaves and does not come. */
 static void pause_and_go_on(struct world *w)
 {
 	MUST(gpuarb_client_pause(w->v, 0, 1000000000) < 0 ? -EPROTO : 0);
@@ -89,7 +89,7 @@ static void run_dry(struct world *w)
 	MUST(gpuarb_client_enter(w->v, NULL) == -EAGAIN ? 0 : -EPROTO);
 }
 
-/* The survivor's client is there after the fork, but it is not the child's: that one joins anew. */
+/* After the fork the survivor's client exists, but does not belong to the child, which joins anew. */
 static void enter_as_inherited(struct world *w)
 {
 	MUST(gpuarb_client_enter(w->a, NULL));
@@ -146,7 +146,7 @@ static void reserve_too_much(struct world *w)
 	MUST(gpuarb_client_mem_reserve(w->v, 1 << 20) == -ENOMEM ? 0 : -EPROTO);
 }
 
-/* A pool's: more than it turns out to need. */
+/* Reserves more than is needed, as for a pool, and gives the rest back. */
 static void reserve_and_settle(struct world *w)
 {
 	MUST(gpuarb_client_mem_try(w->v, 900, true));
@@ -164,7 +164,7 @@ static void close_client(struct world *w)
 	gpuarb_client_close(w->v);
 }
 
-/* All that a client does, for one who is to die anywhere in it. */
+/* Does all that a client does: for a process that may die anywhere in it. */
 static void whole_life(struct world *w)
 {
 	join_hold(w);
@@ -241,7 +241,7 @@ static void b_holds(struct world *w)
 	w->b_bytes = 1000;
 }
 
-/* So that the account's head is one of the second survivor's buffers. */
+/* The second survivor publishes, so that the account's head is one of its buffers. */
 static void b_publishes(struct world *w)
 {
 	MUST(gpuarb_client_mem_reserve(w->b, 8));
@@ -281,7 +281,7 @@ static void settings_change(struct world *w)
 	MUST(gpuarb_control_change(w->dir, w->gpu, changes, 3, NULL));
 }
 
-/* The victim, or the corpse, falls silent, and A takes its place. */
+/* The victim, or the corpse, falls silent, and survivor A takes its place. */
 static void a_evicts(struct world *w)
 {
 	past_grace(w);

@@ -139,7 +139,7 @@ void world_open(struct world *w)
 	setenv("GPUARB_SLOTS", slots, 1);
 	setenv("GPUARB_BORROW", w->op->borrows ? "idle" : "off", 1);
 	setenv("GPUARB_POLICY", w->op->policy ? w->op->policy : "concurrent", 1);
-	/* Room for 1 MiB where the policy is `memory`: crash_memory.c. */
+	/* With the policy `memory` there is room for 1 MiB: see crash_memory.c. */
 	setenv("GPUARB_PHYSICAL_MEMORY_MB", "501", 1);
 	setenv("GPUARB_RESERVE_FIXED_MB", "500", 1);
 	setenv("GPUARB_RESERVE_PER_CLIENT_MB", "0", 1);
@@ -150,7 +150,7 @@ void world_open(struct world *w)
 	w->a_bytes = w->b_bytes = 0;
 	if (w->op->creates)
 		return;
-	/* The first one makes the segments, by the environment. */
+	/* The first client makes the segments; how large they are comes from the environment. */
 	world_must(gpuarb_client_open(&o, &w->a, NULL), "open a survivor");
 	w->b = w->op->b_account ? world_client(w, w->op->b_account, 0, 4096) : NULL;
 }
@@ -188,7 +188,7 @@ void world_align(struct world *w)
 		return;
 	world_must(gpuarb_client_tick(w->a), "tick");
 	world_must(arb_running_read(&w->a->seg, &snap), "read the running set");
-	/* Far enough for debts of the run before to have lapsed. */
+	/* This is late enough for the debts of the previous run to have lapsed. */
 	to = (snap.win_start + 50 * snap.win_ticks) / ARB_TICKS_PER_NS + 10 * MS;
 	if (to > *shared_clock)
 		*shared_clock = to;
@@ -207,7 +207,7 @@ static void corpse(void *world)
 	w->op->corpse(w);
 }
 
-/* Stops where it likes to, lives to see what happens around it, and dies. */
+/* Runs a process that stops where it chooses, lives through what happens around it, and dies. */
 static pid_t stopped_corpse(struct world *w)
 {
 	pid_t child = fork();

@@ -38,7 +38,7 @@ static uint64_t rip_of(pid_t child)
 	return (uint64_t)ptrace(PTRACE_PEEKUSER, child, RIP, NULL);
 }
 
-/* Resumes the child and waits until it stops: true if by a trap. */
+/* Resumes the child and waits until it stops. Returns whether it stopped by a trap. */
 static bool resume(pid_t child, int how)
 {
 	int status;
@@ -114,7 +114,7 @@ struct seen {
 	uint32_t times;
 };
 
-/* The kernel's own page cannot hold a breakpoint. */
+/* Breakpoints cannot be set in the page that belongs to the kernel. */
 static bool in_vdso(uint64_t rip)
 {
 	uint64_t vdso = getauxval(AT_SYSINFO_EHDR);
@@ -122,7 +122,8 @@ static bool in_vdso(uint64_t rip)
 	return vdso && rip >= vdso && rip < vdso + 0x4000;
 }
 
-/* For each boundary the cheapest way: two stops for each turn that a breakpoint lets pass, one for a step. */
+/* Finds the cheapest way to each boundary: a single step costs one stop, each turn that passes a breakpoint costs
+ * two. */
 static int plan(struct stepper_path *path)
 {
 	size_t size = 1;
@@ -156,7 +157,7 @@ static int plan(struct stepper_path *path)
 	return 0;
 }
 
-/* Runs to the turn-th execution (from 0) of that address. */
+/* Runs to the execution number `turn` (from 0) of `address`. */
 static bool run_to(pid_t child, uint64_t address, uint32_t turn)
 {
 	long word = ptrace(PTRACE_PEEKTEXT, child, address, NULL);
@@ -178,7 +179,7 @@ static bool run_to(pid_t child, uint64_t address, uint32_t turn)
 	}
 }
 
-/* The address after the string instruction that the child is about to repeat, 0 if it is at none. */
+/* Returns the address after the string instruction that the child is about to repeat, or 0 if it is at none. */
 static uint64_t after_repeat(pid_t child, uint64_t rip)
 {
 	uint64_t code = (uint64_t)ptrace(PTRACE_PEEKTEXT, child, rip, NULL);
@@ -204,7 +205,7 @@ int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
 		if (after ? !run_to(child, after, 0) : !resume(child, PTRACE_SINGLESTEP))
 			return -ECHILD;
 	}
-	/* The end has an entry too, so that there is a way to it. */
+	/* The end has an entry too, so that it can be reached like any boundary. */
 	if (plan(path) < 0)
 		return -ENOMEM;
 	path->length--;
@@ -223,7 +224,7 @@ uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n)
 {
 	size_t anchor = path->anchor[n];
 
-	/* The end is a trap already. */
+	/* There is a trap at the end already. */
 	if (anchor && path->rip[anchor] == (uint64_t)(uintptr_t)stepper_end_at) {
 		if (!resume(child, PTRACE_CONT))
 			return 0;
@@ -273,7 +274,7 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *argument)
 	return 1;
 }
 
-/* Our own symbol table, because most functions are not dynamic symbols. */
+/* Looks into our own symbol table, because most functions are not dynamic symbols. */
 static bool own_symbol(uint64_t address, char *text, size_t size)
 {
 	static const char *image;

@@ -1,7 +1,7 @@
 /*
- * Runs a child to any instruction boundary of a stretch of code and kills it there. The stretch is marked
- * by stepper_begin() and stepper_end(); it is stepped through once to learn its path, later runs go to a
- * boundary by way of a breakpoint near it, because a step costs a hundred times what a breakpoint skips.
+ * Runs a child to any instruction boundary of a stretch of code and kills it there. stepper_begin() and stepper_end()
+ * mark the stretch. It is stepped through once to learn its path. Later runs go to a boundary through a breakpoint
+ * near it, because a single step costs a hundred times as much as an instruction that runs freely.
  */
 #ifndef STEPPER_H
 #define STEPPER_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What the stretch executes, one entry for each instruction (and each turn of a repeated one). */
+/* What the stretch executes: one entry for each instruction, and for each turn of a repeated instruction. */
 struct stepper_path {
 	uint64_t *rip;
 	uint32_t *anchor; /* where to put the breakpoint: the index of a step not after this one */
@@ -21,40 +21,37 @@ struct stepper_path {
 	size_t room;
 };
 
-/* In the child. */
+/* Mark the stretch, in the child. */
 void stepper_begin(void);
 void stepper_end(void);
 
-/* May a process be traced here? */
+/* Whether processes may be traced here. */
 bool stepper_possible(void);
 
-/* Forks; the child runs body(argument), which calls stepper_begin. -1: it did not get there. */
+/* Forks a child that runs body(argument), which calls stepper_begin. Returns -1 if it did not get there. */
 pid_t stepper_spawn(void (*body)(void *argument), void *argument);
 
-/*
- * Steps a child that stands at its begin to its end. each(argument, n) is called at each boundary; inside
- * string instructions as well, at each of their turns, if `repeats`.
- */
+/* Steps a child from the beginning of its stretch to the end and calls each(argument, n) at each boundary; if
+ * `repeats`, also between the turns of a repeated string instruction. */
 int stepper_record(pid_t child, struct stepper_path *path, bool repeats,
 	void (*each)(void *argument, size_t n), void *argument);
 
-/* Goes to boundary n. Returns the boundary's address, 0 if the child went another way and is at its end or
- * gone. */
+/* Goes to boundary n and returns its address. Returns 0 if the child took another path and is at its end or gone. */
 uint64_t stepper_go(pid_t child, const struct stepper_path *path, size_t n);
-/* By single steps alone. */
+/* Goes there by single steps only. */
 uint64_t stepper_walk(pid_t child, size_t n);
 
-/* Lets it go on to its end: false if it ended before, and is reaped. */
+/* Lets the child run to its end. Returns false if it had ended before; it is reaped then. */
 bool stepper_finish(pid_t child);
 
-/* Lets a child that stands somewhere go on freely, under the tracer. */
+/* Lets a child that is stopped run freely, still traced. */
 void stepper_release(pid_t child);
-/* Kills and reaps it: false if something else had ended it. */
+/* Kills and reaps the child. Returns false if something else had ended it. */
 bool stepper_kill(pid_t child);
 
 void stepper_free(struct stepper_path *path);
 
-/* "function+0x1c" of an address in this program. */
+/* Writes "function+0x1c" for an address in this program. */
 void stepper_name(uint64_t address, char *text, size_t size);
 
 #endif

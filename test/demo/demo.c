@@ -1,7 +1,7 @@
 /*
- * The demo: three unmodified programs share one GPU, a simulated one unless it is told otherwise. gpuarb-top
- * shows them; a limit is changed while they run, one is killed, and at the end what each of them got is
- * compared with its limit.
+ * The demo: three unmodified programs share one GPU, which is simulated unless a real one is named. gpuarb-top shows
+ * them. A limit is changed while they run, one program is killed, and at the end the share that each got is compared
+ * with its limit.
  *
  *   demo BUILD-DIRECTORY [GPU]
  */
@@ -23,7 +23,7 @@
 #include "units.h"
 
 #define PHASE  4 /* seconds of each of the three scenes */
-#define SETTLE 1 /* after a change, before it counts */
+#define SETTLE 1 /* time after a change that is not measured */
 
 static char directory[] = "/dev/shm/gpuarb-demo-XXXXXX";
 static const char *build;
@@ -33,7 +33,7 @@ static bool terminal;
 static pid_t viewer; /* gpuarb-top, while it has the screen */
 static volatile sig_atomic_t stopped;
 
-/* One who takes part, and what is expected of it. */
+/* A program of the demo, and what is expected of it. */
 struct player {
 	const char *name;
 	unsigned limit, new_limit;
@@ -56,7 +56,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Nothing of it remains, however it ends. */
+/* Ends and removes all that the demo has started and made, however the demo ends. */
 static void clear_up(void)
 {
 	char command[64];
@@ -104,7 +104,7 @@ static void pause_s(double s)
 		fail("interrupted; everything that it started has been ended");
 }
 
-/* What is being done. On a terminal gpuarb-top has the screen meanwhile; then it is told at the end. */
+/* Says what is being done. On a terminal, where gpuarb-top has the screen, it is said at the end. */
 static char told[1024];
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
@@ -112,7 +112,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 	size_t used = strlen(told);
 	va_list ap;
 
-	/* Somebody may have closed it. */
+	/* The user may have closed gpuarb-top. */
 	if (viewer > 0 && waitpid(viewer, NULL, WNOHANG) != 0)
 		viewer = 0;
 	va_start(ap, format);
@@ -124,7 +124,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 	fflush(stdout);
 }
 
-/* Launches kernels of 200 us for as long as it is let, and knows of nothing. */
+/* Launches kernels of 200 us for as long as it may, and knows nothing of limits. */
 static void play(const struct player *p)
 {
 	char tool[PATH_MAX], load[PATH_MAX], core[16];
@@ -161,7 +161,7 @@ static void look(struct gpuarb_view *view)
 		fail("the segment cannot be read: %s", strerror(-r));
 }
 
-/* The simulated GPU's own books: what it gave to a process, and its clock. */
+/* Asks the simulated GPU's own books: the time that it gave to a process, and its clock. */
 static void ask_gpu(pid_t pid, uint64_t *now, uint64_t *got)
 {
 	char command[PATH_MAX + 64];
@@ -187,7 +187,7 @@ static void ask_gpu(pid_t pid, uint64_t *now, uint64_t *got)
 	json_decref(root);
 }
 
-/* A real GPU keeps no such books; there gpuarb's bills must do. */
+/* Notes how much a program has got so far. A real GPU keeps no such books, so there gpuarb's bills are taken. */
 static void mark(struct gpuarb_view *view, struct player *p, bool end)
 {
 	uint64_t *now = end ? &p->to_ns : &p->from_ns, *got = end ? &p->to_got : &p->from_got;
@@ -203,7 +203,7 @@ static void mark(struct gpuarb_view *view, struct player *p, bool end)
 	*got = a ? a->used_ns : 0;
 }
 
-/* On a terminal the live screen, for as long as the three scenes take; else a table for each. */
+/* Shows gpuarb-top for as long as the three scenes take, if there is a terminal; otherwise a table for each. */
 static void open_screen(void)
 {
 	char tool[PATH_MAX];
@@ -298,7 +298,7 @@ static int result(void)
 		double got = 100 * (double)(p->to_got - p->from_got) / (double)(p->to_ns - p->from_ns);
 
 		printf("%-10s %5u %9.2f %+7.2f  %s\n", p->name, p->limit, got, got - p->limit, p->story);
-		/* How exact it is depends on how much of the machine we get; that a limit acts does not. */
+		/* How exact a limit is depends on how much of the machine we get. That a limit acts does not. */
 		bad += got <= 0 || got > p->limit + 15;
 	}
 	printf("\nattained: percent of the GPU's time, %s.  law: bills %.3f s = busy %.3f s\n",
@@ -307,7 +307,7 @@ static int result(void)
 	return bad || picture.billed_ns != picture.busy_ns;
 }
 
-/* All three have a context, and wait for their first kernel or have run it. */
+/* Waits until all three programs have a context and wait for their first kernel or have run it. */
 static struct gpuarb_view *all_there(void)
 {
 	struct gpuarb_view *view = NULL;

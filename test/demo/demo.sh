@@ -1,12 +1,12 @@
 #!/bin/bash
-# The demo on a terminal: gpuarb-top has the screen while it lasts, the table comes at the end, and nothing remains, also
-# where somebody interrupts it. (Without a terminal `make demo` itself shows it.)
+# Runs the demo on a terminal: gpuarb-top has the screen while it lasts, the table comes at the end, and nothing
+# remains, not even after an interruption. (`make demo` itself shows the demo without a terminal.)
 # Usage: demo.sh BUILD
 set -u
 build=$(readlink -f "$1")
 command -v tmux >/dev/null || { echo "demo: skipped: there is no tmux here"; exit 77; }
 work=$(mktemp -d) || exit 1
-# A server that was told to end is there for a moment longer: each round has its own.
+# A tmux server that was told to end is there for a moment longer, so each round has a server of its own.
 round=1
 tmux() { command tmux -L "gpuarb-demo-$$-$round" -f /dev/null "$@"; }
 trap 'tmux kill-server 2>/dev/null; rm -rf "$work"' EXIT
@@ -23,7 +23,7 @@ await() { # SECONDS PATTERN
 		sleep 0.1
 	done
 }
-# The directory of the demo in the pane: its programs are told.
+# Finds the directory of the demo that runs in the pane, by the environment of its programs.
 directory() {
 	p=$(tmux display -p '#{pane_pid}')
 	for _ in 1 2 3; do

@@ -1,4 +1,5 @@
-/* A fuzz target: what libFuzzer calls, AFL++ through it, and main.c for the stored inputs. */
+/* A fuzz target: libFuzzer calls it, AFL++ does through libFuzzer's interface, and main.c runs it over stored inputs.
+ */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -9,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A property that every input has to keep. */
+/* Stops with a message if a property does not hold that every input must keep. */
 #define FUZZ_HOLDS(condition, ...)                                                                           \
 	do {                                                                                                 \
 		if (!(condition)) {                                                                          \
@@ -19,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		}                                                                                            \
 	} while (0)
 
-/* The input as text: to be freed. A NUL byte ends it. */
+/* Returns the input as text, which the caller frees. A NUL byte ends it. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);

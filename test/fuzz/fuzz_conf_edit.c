@@ -1,4 +1,4 @@
-/* gpuarb-set --save: a file that could be loaded can be loaded after the edit, with the new value. */
+/* gpuarb-set --save: if a file could be loaded, it can be loaded after the edit and has the new value. */
 #include "gpuarb/config.h"
 
 #include "test/fuzz/fuzz.h"

@@ -1,4 +1,5 @@
-/* What gpuarb-top writes for programs: names out of shared memory may be anything, the output parses all the same. */
+/* What gpuarb-top writes for programs: names from shared memory may hold anything, and the output can still be
+ * parsed. */
 #include "test/fuzz/fuzz.h"
 
 #include <jansson.h>
@@ -8,7 +9,7 @@
 #include "tools/top/top_past.h"
 #include "test/tools/top_world.h"
 
-/* Three lines: an account's name, a command, a container. The account's name is never empty. */
+/* The input has three lines: an account's name, a command, a container. The account's name is never empty. */
 static const char *line(char **text)
 {
 	char *begin = *text, *end = strchr(begin, '\n');

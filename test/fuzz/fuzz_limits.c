@@ -1,4 +1,4 @@
-/* A limits file, as the downward API writes annotations: understood, or refused and nothing changed. */
+/* A limits file, as the downward API writes annotations: it is understood, or it is refused and changes nothing. */
 #include "test/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* gpuarb-top --since: a moment that is not in the future, or none. */
+/* gpuarb-top --since: any text is a moment that is not in the future, or is refused. */
 #include "test/fuzz/fuzz.h"
 
 #include "tools/top/top_past.h"

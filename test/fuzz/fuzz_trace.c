@@ -1,4 +1,4 @@
-/* gpuarb-replay: any bytes are a trace, or none; and what its book is told does it no harm. */
+/* gpuarb-replay: any bytes are a trace or are refused, and no event of a trace harms the book. */
 #include "test/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* One setting: the first byte says which. What is accepted is printed so that it is accepted again, as the same. */
+/* One setting, which the first byte chooses: a value that is accepted is printed in a form that gives the same value
+ * when it is read again. */
 #include "test/fuzz/fuzz.h"
 
 #include <string.h>

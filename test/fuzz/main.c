@@ -1,6 +1,8 @@
 /*
- * Runs a fuzz target without libFuzzer: over every stored input, and over inputs that are made of them by a few
- * changes, from a seed. usage: fuzz_NAME CORPUS [CHANGES_EACH [SEED]]
+ * Runs a fuzz target without libFuzzer: over every stored input, and over inputs that a few changes make of these, by
+ * a seed.
+ *
+ *   fuzz_NAME CORPUS [CHANGES_EACH [SEED]]
  */
 #include "test/fuzz/fuzz.h"
 
@@ -20,7 +22,7 @@ static uint64_t draw(uint64_t below)
 	return state % below;
 }
 
-/* One change in place: a byte, a copied piece, a piece that is left out, or a doubled one. */
+/* Makes one change in place: alters a byte, copies a piece, leaves a piece out, or doubles it. */
 static size_t change(uint8_t *data, size_t size)
 {
 	static const uint8_t odd[] = {

@@ -1,5 +1,5 @@
-# Parsers under arbitrary input. `make check` runs the stored inputs and changes of them under the sanitizers;
-# `make fuzz TARGET=config SECONDS=600` searches with libFuzzer (clang).
+# Parsers with arbitrary input. `make check` runs the stored inputs and changes of them under the sanitizers. `make
+# fuzz TARGET=config SECONDS=600` searches with libFuzzer (clang).
 FUZZ_TARGETS := $(patsubst test/fuzz/fuzz_%.c,%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_CHANGES ?= 2000
 TARGET       ?= config
@@ -20,7 +20,7 @@ check-fuzz: ## every parser on stored inputs and changes of them, under the sani
 	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/asan OPT="$(ASAN)" $(FUZZ_TARGETS:%=$(BUILD)/asan/test/fuzz_%)
 	@for t in $(FUZZ_TARGETS); do $(BUILD)/asan/test/fuzz_$$t test/fuzz/corpus/$$t $(FUZZ_CHANGES) || exit 1; done
 
-# libFuzzer brings its own main. What it finds is kept in build/fuzz; what is worth keeping goes into the corpus.
+# libFuzzer has a main of its own. What it finds goes to build/fuzz; inputs worth keeping are copied into the corpus.
 fuzz: ## search for inputs that break a parser: make fuzz TARGET=config SECONDS=600
 	@test/install-deps.sh clang libclang-rt-14-dev $(PACKAGES)
 	@mkdir -p $(BUILD)/fuzz/found-$(TARGET)

@@ -1,4 +1,5 @@
-/* Memory of each kind, held until somebody has looked; and what must not hurt a program. */
+/* Allocates memory of each kind and holds it until it has been measured; and does things that the preload must not
+ * disturb. */
 #include "test/gpu/work.h"
 
 #include <stdio.h>
@@ -108,7 +109,7 @@ void work_memory(void)
 	const char *kind = work_text("kind", "plain");
 
 	work_begin();
-	/* What the first launch loads is there from now on. */
+	/* The first launch loads things that stay: they are loaded before memory is measured. */
 	work_launch(NULL, 1);
 	OK(CU(cuCtxSynchronize)());
 	wait_for_a_look("before");
@@ -121,7 +122,8 @@ void work_memory(void)
 	work_fail("no such kind of memory: %s", kind);
 }
 
-/* Captured beside work, so that there is something to fence; what comes out is what was put in. */
+/* Captures launches beside work, so that there is something to fence, and checks that the graph holds what was
+ * captured. */
 static void captures(void)
 {
 	CUstream stream, other;
@@ -153,7 +155,7 @@ static void captures(void)
 		}
 }
 
-/* A child may not use its parent's driver, but it may start a program that does, and end. */
+/* A forked child may not use its parent's driver, but may start a program that does, and may end. */
 static void forks(const char *self)
 {
 	int status = 0;
@@ -189,7 +191,7 @@ static void faults(void)
 	then = CU(cuCtxSynchronize)();
 	free = CU(cuMemFree_v2)(p);
 	printf("{\"errors\": [%d, %d, %d]}\n", (int)first, (int)then, (int)free);
-	/* Not exit(): what a program with a broken context does in its handlers is its own business. */
+	/* exit() is not called: the handlers of a program with a broken context are not what is tested. */
 	fflush(stdout);
 	_exit(0);
 }
@@ -206,7 +208,7 @@ void work_safety(void)
 	} else if (!strcmp(which, "fault")) {
 		faults();
 	} else if (!strcmp(which, "exit")) {
-		/* Half a second of work is queued, and nobody waits for it. */
+		/* Half a second of work is queued, and the program does not wait for it. */
 		for (int i = 0; i < 500; i++)
 			work_launch(NULL, (uint64_t)work_option("count", 1000000));
 	} else if (!strcmp(which, "forever")) {

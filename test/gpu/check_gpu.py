@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten minutes for the first person with a GPU: does gpuarb hold on it? See README.md beside this file."""
+"""Checks in ten minutes whether gpuarb works on a GPU. See README.md beside this file."""
 import argparse
 import json
 import os
@@ -14,13 +14,13 @@ import parts
 from lab import Lab
 
 TOTAL_S = 600
-# What a driver does it does every time; what a busy machine does to a measurement it does not. A part that measures time
-# is tried this often before it fails; the page says so. What is not measured in time is tried once.
+# What a driver does it does every time, but a busy machine disturbs some measurements. So a part that measures time
+# fails only after this many tries, and the page says how many it took. All other parts are tried once.
 TRIES = 3
 
 
 def of_session(session):
-    """Every process of it."""
+    """All processes of a session."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -33,7 +33,7 @@ def of_session(session):
 
 
 def stacks(pid):
-    """Where it hangs: by the debugger, if there is one; else where each thread is in the kernel."""
+    """Tells where a process hangs: by gdb, if it is installed; otherwise where each thread is in the kernel."""
     command = " ".join(open("/proc/%d/cmdline" % pid, "rb").read().decode(errors="replace").split("\0"))
     text = parts.read(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 12"])
     lines = [line for line in text.splitlines() if line.startswith(("Thread ", "#"))]
@@ -48,7 +48,7 @@ def stacks(pid):
 
 
 def run(lab, name, function, limit):
-    """One part, in a process of its own, with all that it starts in a session of its own."""
+    """Runs a part in a process of its own; it and all that it starts have a session of their own."""
     near, far = os.pipe()
     child = os.fork()
     if not child:
@@ -56,7 +56,7 @@ def run(lab, name, function, limit):
         os.close(near)
         try:
             said = function(lab)
-        except Exception:  # whatever it is, it is this part's result
+        except Exception:  # whatever was raised, it is the result of this part
             said = {"status": "FAIL", "figure": "did not get through", "data": {},
                     "notes": [traceback.format_exc().strip().splitlines()[-1]]}
         with os.fdopen(far, "wb") as to:
@@ -94,7 +94,7 @@ def run(lab, name, function, limit):
 
 
 def tried(lab, name, function, limit, tries):
-    """One part, as often as it may be tried."""
+    """Runs a part, again while it fails and may be tried again."""
     end, failed = time.monotonic() + limit, []
     while True:
         said = run(lab, name, function, max(5, end - time.monotonic()))

@@ -1,4 +1,4 @@
-/* What this driver does: addresses, delays, costs. */
+/* Facts about this driver: addresses, delays, costs. */
 #include "test/gpu/work.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static void say(const char *name, double *ns, unsigned n)
 		ns[n - 1 - n / 20] / 1000);
 }
 
-/* Those whose address says which of our wrappers is meant. */
+/* Checks the functions by whose address the preload tells which of its wrappers is meant. */
 static void addresses(void)
 {
 	static const char *const names[][2] = {{"cuLaunchKernel", "cuLaunchKernel"},
@@ -47,7 +47,7 @@ static void addresses(void)
 	printf("{\"fact\": \"exported\", \"asked\": %u, \"same\": %u}\n", asked, same);
 }
 
-/* From its record in an idle stream until somebody who asks is told that it has passed. */
+/* Measures from the record of an event in an idle stream until a query says that it has passed. */
 static void event_delay(const char *name)
 {
 	static double ns[REPEAT];
@@ -75,7 +75,7 @@ static void note(void *at)
 	__atomic_store_n((uint64_t *)at, work_now_ns(), __ATOMIC_RELEASE);
 }
 
-/* From the end of a kernel, as somebody who waits for it sees it, to the call of a host function behind it. */
+/* Measures from the end of a kernel, as a waiter sees it, to the call of a host function behind it. */
 static void callback_delay(void)
 {
 	static double ns[50];
@@ -150,7 +150,7 @@ void work_facts(void)
 	event_delay("event alone");
 	callback_delay();
 	costs();
-	/* Whoever started us has something run beside us now. */
+	/* The program that started this one now runs something at the same time. */
 	if (work_option("beside", 0) != 0) {
 		char line[8];
 

@@ -1,9 +1,9 @@
 /*
- * The kernels, as text that the driver compiles: no compiler of CUDA is needed. On a simulated GPU only the
+ * The kernels, as text that the driver compiles, so that no CUDA compiler is needed. On a simulated GPU only the
  * names count: `spin_ns` takes as many nanoseconds as its argument says, `gpusim_fault` fails.
  *
- * spin_ns does 16 dependent multiplications and additions for each count, in every thread. Their result is
- * stored if it is one that cannot come out, which the compiler does not know.
+ * spin_ns does 16 dependent multiplications and additions for each count, in every thread. It stores their result
+ * only if that has a value that it cannot have. The compiler does not know this, so it must compute the result.
  */
 #ifndef TEST_GPU_KERNELS_H
 #define TEST_GPU_KERNELS_H

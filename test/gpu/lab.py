@@ -1,4 +1,4 @@
-"""Where check-gpu works: one GPU, a directory of its own, programs with and without the preload, NVML, gpuarb-top."""
+"""What check-gpu works with: one GPU, a directory of its own, programs with and without the preload, NVML, gpuarb-top."""
 import ctypes
 import json
 import os
@@ -10,7 +10,7 @@ import time
 
 
 class Nvml:
-    """NVML, read by this process, which has no preload."""
+    """NVML, read by this process, which runs without the preload."""
 
     class _Utilisation(ctypes.Structure):
         _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
@@ -76,7 +76,7 @@ class Nvml:
 
 
 class Failed(Exception):
-    """A program that check-gpu has started did not do what it was started for."""
+    """A program that check-gpu started has failed."""
 
 
 class Lab:
@@ -88,7 +88,7 @@ class Lab:
         self.work = os.path.join(self.build, "test", "gpu", "gpu_work")
         self.dir = tempfile.mkdtemp(prefix="gpuarb-check-gpu-", dir="/dev/shm")
         self.trace = []
-        # Only this program's children see what is set here; nothing of the caller's gpuarb is used.
+        # Only the children of this program see what is set here. No setting of gpuarb comes from the caller.
         for name in list(os.environ):
             if name.startswith(("GPUARB_", "GPUSIM_")) or name == "LD_PRELOAD":
                 del os.environ[name]
@@ -129,7 +129,7 @@ class Lab:
                                 env=self.environment(preload, core, account))
 
     def finish(self, process, may_fail=False):
-        """Its JSON objects, when it has ended."""
+        """Waits for a program's end and returns its JSON objects."""
         out, err = process.communicate()
         self.note(ended=process.returncode, out=out, err=err)
         if process.returncode and not may_fail:
@@ -140,7 +140,7 @@ class Lab:
         return self.finish(self.start(arguments, **how))
 
     def line(self, process):
-        """Its next JSON object."""
+        """Returns the next JSON object of a program."""
         text = process.stdout.readline()
         if not text:
             raise Failed("gpu_work ended: %s" % process.stderr.read().strip()[-400:])
@@ -156,7 +156,7 @@ class Lab:
         process.communicate()
 
     def top(self):
-        """What gpuarb says of this GPU."""
+        """Returns what gpuarb-top says about this GPU."""
         out = subprocess.run([os.path.join(self.build, "gpuarb-top"), "--json", "--once"], capture_output=True,
                              text=True, check=False).stdout
         self.note(top=out)
@@ -172,7 +172,7 @@ class Lab:
         return {"used_ns": 0, "memory": {"used_bytes": 0}, "processes": []}
 
     def running(self, names):
-        """Waits until each of these accounts has been billed, and a second more for its limit to settle."""
+        """Waits until each of these accounts has been billed, and a second longer for its limit to settle."""
         for name in names:
             end = time.monotonic() + 30
             while not self.account(name)["used_ns"]:
@@ -182,12 +182,12 @@ class Lab:
         time.sleep(1)
 
     def calibrate(self):
-        """The count for each length, and how long it takes alone, found without the preload."""
+        """Finds, without the preload, the count for each length and how long it takes alone."""
         if not self.counts:
             for c in self.run(["calibrate", "us=20,200,1000"]):
                 self.counts[c["us"]] = c
         return self.counts
 
     def attained(self, said, us):
-        """Percent of the GPU's time: units of fixed work that were done, at what one takes alone."""
+        """Gives the percent of the GPU's time for the units of fixed work that were done, by the time that a unit takes alone."""
         return 100.0 * said["units"] * self.counts[us]["alone_ns"] / max(said["elapsed_ns"], 1)

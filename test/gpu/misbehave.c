@@ -1,7 +1,5 @@
-/*
- * A driver that misbehaves, in the way that MISBEHAVE names, in front of another one (MISBEHAVE_DRIVER): for
- * each part of check-gpu something that it is there to see.
- */
+/* A driver that misbehaves, in the way that MISBEHAVE names, in front of another driver (MISBEHAVE_DRIVER). For each
+ * part of check-gpu there is a way that this part has to notice. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +38,8 @@ static uint64_t drifted(uint64_t count)
 	return (uint64_t)more;
 }
 
-/*
- * hidden: the GPU is busy with something that nobody has launched, for as long as anybody launches: two kernels of
- * 0.2 s are always under way, so that a program that waits for its context waits a second more at most.
- */
+/* hidden: the GPU is busy with work that no program has launched, for as long as any program launches. Two kernels of
+ * 0.2 s are always queued, so a program that waits for its context waits at most a second longer. */
 static void hidden(CUfunction f, unsigned blocks, unsigned threads)
 {
 	static CUevent ended[2];
@@ -81,7 +77,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
 	return next(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
 }
 
-/* early: events pass before the work that they are behind. */
+/* early: an event passes before the work in front of it has ended. */
 CUresult cuEventQuery(CUevent event)
 {
 	return does("early") ? CUDA_SUCCESS : NEXT(cuEventQuery)(event);
@@ -125,7 +121,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes)
 	return NEXT(cuMemAlloc_v2)(p, bytes);
 }
 
-/* hang: whoever waits for a stream's work waits for ever. */
+/* hang: a call that waits for a stream never returns. */
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	while (does("hang"))
@@ -133,7 +129,7 @@ CUresult cuStreamSynchronize(CUstream stream)
 	return NEXT(cuStreamSynchronize)(stream);
 }
 
-/* What the other driver gave, as ours. */
+/* Returns our function in place of the one that the other driver gave. */
 static void *ours(void *theirs)
 {
 	Dl_info of, self;
@@ -150,7 +146,7 @@ static CUresult thunk(void)
 	return CUDA_SUCCESS;
 }
 
-/* thunks: what is looked up is not what is exported. */
+/* thunks: a function that is looked up has another address than the exported one. */
 CUresult cuGetProcAddress_v2(
 	const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
@@ -170,7 +166,7 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_
 	return result;
 }
 
-/* Of no table, and by its name it is work: only `names` counts it, and it is never called. */
+/* It is in no table, and its name looks like work. Only the check of names sees it; it is never called. */
 __attribute__((visibility("default"))) CUresult cuLaunchUnheardOf(void);
 CUresult cuLaunchUnheardOf(void)
 {

@@ -1,4 +1,4 @@
-/* The driver behind the one that misbehaves. */
+/* Looks up functions of the driver behind the one that misbehaves. */
 #ifndef TEST_GPU_MISBEHAVE_H
 #define TEST_GPU_MISBEHAVE_H
 

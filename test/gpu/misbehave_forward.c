@@ -1,4 +1,4 @@
-/* Every call of the driver goes on to the one behind it, unless misbehave.c has its own. */
+/* Forwards every call of the driver to the driver behind, unless misbehave.c has a function of its own for it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

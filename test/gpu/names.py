@@ -1,15 +1,15 @@
-"""Names: those that a driver exports, and those that gpuarb's tables have."""
+"""Names of functions: those that a driver exports, and those in gpuarb's tables."""
 import glob
 import os
 import re
 import struct
 
-# A name like these does something that gpuarb has to see; the others ask or describe.
+# A function with such a name does something that gpuarb has to see; other functions ask or describe.
 WORK = re.compile(r"Launch|Memcpy|Memset|Alloc|Free|Prefetch|Synchronize|MemPool|MemCreate|CtxCreate|Capture")
 
 
 def exported(path):
-    """The functions that an ELF library of 64 bits exports."""
+    """Returns the functions that a 64-bit ELF library exports."""
     with open(path, "rb") as f:
         data = f.read()
     shoff, = struct.unpack_from("<Q", data, 40)

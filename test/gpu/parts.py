@@ -1,4 +1,4 @@
-"""The parts of check-gpu. Each gives PASS, FAIL or SKIP, its figure, and notes; truth never comes from gpuarb."""
+"""The parts of check-gpu. Each gives PASS, FAIL or SKIP, a figure and notes. What is true is never taken from gpuarb."""
 import os
 import re
 import subprocess
@@ -9,22 +9,24 @@ from lab import Failed
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Points of the GPU's time that a limit may be off, alone and beside an unlimited program. The simulated GPU and the
-# test machines stay below 2.4, also under load; NVIDIA's clocks wander by a percent under load.
+# How far a limit may be off, in percent of the GPU's time, alone and beside an unlimited program. The simulated GPU
+# stays below 2.4, also on a busy machine; the clocks of NVIDIA's GPUs wander by a percent under load.
 ALONE_POINTS, BESIDE_POINTS = 1.5, 3.0
-# Who waits for each kernel depends on how soon the machine wakes it: it gets this part of its limit at least.
+# A program that waits for each kernel depends on how soon the machine wakes it. It must get at least this part of its
+# limit.
 WAITING_RATIO = 0.85
-# Bills against NVML: its figure is an average of whole percents over its own period.
+# How far bills may be from NVML's figure, which is an average of whole percents over a period of NVML's own.
 CONSERVATION_POINTS = 5.0
-# Shares by context switches: a switch belongs to neither, and costs up to a percent at slices of 2 ms.
+# How far shares by context switches may be off: a switch belongs to no context, and switches cost up to a percent at
+# slices of 2 ms.
 SWITCH_POINTS = 5.0
-# Launches a second with the preload, as a part of those without.
+# Launches a second with the preload, as a part of those without it.
 OVERHEAD_RATIO = 0.85
-# An allocation by gpuarb's books and by NVML's: drivers round to 2 MiB, more than once.
+# How far gpuarb's books and NVML's may differ in the size of an allocation: drivers round to 2 MiB, more than once.
 MEMORY_BYTES = 8 << 20
-# Two calibrations of the same work differ by this at most, or nothing below can be measured.
+# By how much two calibrations of the same work may differ. If they differ by more, nothing else can be measured.
 STEADY_RATIO = 0.04
-# A driver whose events or callbacks are later than this is one for which gpuarb was not built, in us.
+# If a driver's events or callbacks are later than this, in us, gpuarb was not built for it.
 EVENT_US, CALLBACK_US = 1000, 5000
 
 
@@ -66,7 +68,7 @@ def machine(lab):
     first = dict(lab.calibrate())
     lab.counts = {}
     second = lab.calibrate()
-    # The counts were found anew: how long one count takes is what must agree.
+    # The counts were found anew, so the time of one count is what must agree.
     drift = max(abs(first[u]["alone_ns"] / first[u]["count"] * second[u]["count"] / second[u]["alone_ns"] - 1)
                 for u in (200, 1000))
     if drift > STEADY_RATIO:
@@ -138,7 +140,7 @@ def accuracy(lab):
         if other:
             lab.finish(other)
         most = BESIDE_POINTS if beside else ALONE_POINTS
-        # A limit is a cap: who waits for each kernel gets less by itself, and beside others less still.
+        # A limit is a cap. A program that waits for each kernel uses less by itself, and even less beside others.
         least = limit if not sync else WAITING_RATIO * min(limit, free[us]) if not beside else 0
         error = max(got - limit, least - got, 0) if not (sync and beside) else max(got - limit, 0)
         rows.append({"us": us, "limit": limit, "beside": beside, "waits": bool(sync), "attained": round(got, 2)})
@@ -150,7 +152,7 @@ def accuracy(lab):
 
 
 def integral(lab, seconds):
-    """Seconds of NVML's utilisation."""
+    """Samples NVML's utilisation for some seconds."""
     total, last, end = 0.0, time.monotonic(), time.monotonic() + seconds
     while last < end:
         time.sleep(0.04)
@@ -168,7 +170,7 @@ def conservation(lab):
     for name, limits in (("30 and 20", (30, 20)), ("unlimited", (None,)), ("10 beside unlimited", (10, None))):
         if lab.short and name != "30 and 20":
             continue
-        # They run until they are killed: whatever holds this program up, they are measured while they run.
+        # They run until they are killed, so that they are measured while they run, however slow this program is.
         others = [lab.start(["run", "count=%d" % counts[200]["count"], "batch=10", "warm=0", "seconds=600"],
                             preload=True, core=limit, account="c%s%d" % (limit or "", i)) for i, limit in enumerate(limits)]
         try:
@@ -189,7 +191,7 @@ def conservation(lab):
 
 
 def find_cupti(lab):
-    """The library and the number of its kind of record, or None and why not."""
+    """Finds the library and the number of its kind of record; otherwise gives None and the reason."""
     if lab.sim:
         places = [(os.path.join(lab.build, "test", "gpu", "cupti"), os.path.join(SOURCE, "test", "gpu", "cupti"))]
     else:
@@ -210,7 +212,7 @@ def find_cupti(lab):
 
 
 def switches(lab):
-    """Two programs that fill the GPU between them: who has it how long, by the GPU's context switches."""
+    """Runs two programs that fill the GPU together, and measures by context switches how long each has it."""
     library, kind = find_cupti(lab)
     if not library:
         return skip(kind)
@@ -341,7 +343,7 @@ print(hashlib.sha256(cupy.asnumpy(b * 2 + b.T).tobytes()).hexdigest())
 
 
 def installed(lab):
-    """Name, command, environment: what there is of the programs that people use."""
+    """Lists the well-known programs that are installed: name, command, environment."""
     import importlib.util
     import shutil
     import sys
@@ -384,8 +386,8 @@ def programs(lab):
     return result(bad, "same output with and without: %s" % (", ".join(good) or "none"))
 
 
-# Name, function, seconds that it may take.
+# The name and the function of each part, and the seconds that it may take.
 ALL = (("machine", machine, 90), ("facts", facts, 60), ("accuracy", accuracy, 300), ("conservation", conservation, 90),
        ("switches", switches, 60), ("overhead", overhead, 60), ("memory", memory, 60), ("safety", safety, 90), ("programs", programs, 240))
-# Those that judge by measured time.
+# The parts that judge by measured time.
 TIMED = ("machine", "facts", "accuracy", "conservation", "switches", "overhead")

@@ -1,4 +1,4 @@
-# What the first person with a GPU runs. Without GPU= all of it runs on the simulated one.
+# The check of a real GPU. Without GPU= all of it runs on the simulated GPU.
 GPU_TEST := $(BUILD)/test/gpu
 CHECK    += check-gpu-short
 CHECK_PACKAGES += python3 gdb

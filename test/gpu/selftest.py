@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Can check-gpu fail? Each part on a simulated driver that misbehaves in the way that the part is there to see."""
+"""Shows that check-gpu can fail: each part runs on a simulated driver that misbehaves as the part has to notice."""
 import concurrent.futures
 import os
 import subprocess
@@ -9,7 +9,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# The part, how the driver misbehaves, seconds for the part, what the page then says.
+# The part, how the driver misbehaves, the seconds for the part, and the words that the page must then have.
 CASES = [("machine", "drift", 60, "longer or shorter from one second to the next"),
          ("facts", "thunks", 60, "are not the exported ones"),
          ("facts", "", 60, "functions that look like work are in no table: cuLaunchUnheardOf"),
@@ -45,7 +45,7 @@ def one(build, case):
 
 
 def other_program(build):
-    """A program whose output is another one with the preload."""
+    """Runs a program whose output is different with the preload."""
     with tempfile.TemporaryDirectory() as out:
         fake = os.path.join(out, "ffmpeg")
         with open(fake, "w", encoding="utf-8") as f:
@@ -56,7 +56,7 @@ def other_program(build):
 
 
 def others(build):
-    """Somebody is on the GPU already."""
+    """Runs on a GPU that another program already uses."""
     with tempfile.TemporaryDirectory() as out:
         check_gpu = os.path.join(HERE, "check_gpu.py")
         code = ("import sys, subprocess, time; sys.path.insert(0, %r); sys.argv = [%r, %r, '--short', '--out', %r]\n"
@@ -78,7 +78,7 @@ def others(build):
 
 
 def old_cupti():
-    """A CUPTI without the records, as that of CUDA 13.0: the part says so, and is skipped."""
+    """Runs with a CUPTI that has no such records, as that of CUDA 13.0: the part says so and is skipped."""
     with tempfile.TemporaryDirectory() as home:
         for name in ("lib64/libcupti.so", "include/cupti_activity.h"):
             path = os.path.join(home, "extras", "CUPTI", name)

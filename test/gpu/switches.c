@@ -1,6 +1,7 @@
 /*
- * Which context had the GPU for how long, by CUPTI's records of context switches. The records are laid out as CUPTI
- * documents them; the number of their kind is not, and comes from the header of the CUPTI that is there (parts.py).
+ * Which context had the GPU for how long, by CUPTI's records of context switches. The layout of a record is the one
+ * that CUPTI documents. The number of its kind is not documented and comes from the header of the installed CUPTI
+ * (parts.py).
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "test/gpu/work.h"
 
 #define BUFFER  (1u << 20)
-#define RECORDS (1u << 18) /* at a switch a millisecond, four minutes */
+#define RECORDS (1u << 18) /* enough for four minutes with a switch each millisecond */
 
 struct record {
 	uint32_t kind;
@@ -54,8 +55,11 @@ static int by_time(const void *a, const void *b)
 	return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-/* A context has the GPU from its record until the next one of another: whether a record is of a switch that begins or
- * ends, or to or from the context, makes a difference of a switch, or of the time in which the GPU has nothing to do. */
+/*
+ * A context is taken to have the GPU from its record until the next record of another context. Whether a record marks
+ * the beginning or the end of a switch changes the result only by the length of a switch, or by time in which the GPU
+ * is idle.
+ */
 static void say(void)
 {
 	qsort(seen, n, sizeof(*seen), by_time);

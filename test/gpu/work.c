@@ -1,7 +1,5 @@
-/*
- * Fixed work on a GPU, for people who measure gpuarb: gpu_work MODE [name=value ...]. It uses the driver alone,
- * knows nothing of gpuarb, and prints one JSON object a result.
- */
+/* Fixed work on a GPU, to measure gpuarb with: gpu_work MODE [name=value ...]. It uses nothing but the driver, knows
+ * nothing of gpuarb, and prints one JSON object for each result. */
 #include "test/gpu/work.h"
 
 #include <dlfcn.h>
@@ -122,7 +120,7 @@ void work_launch(CUstream stream, uint64_t count)
 	OK(launch(f, work_blocks(), 1, 1, THREADS, 1, 1, 0, stream, params, NULL));
 }
 
-/* How long one of `n` kernels takes, queued behind each other, alone. */
+/* Returns how long each of `n` kernels takes that are queued behind each other, when nothing else runs. */
 static double each_ns(CUstream stream, uint64_t count, unsigned n)
 {
 	uint64_t begin;
@@ -136,7 +134,8 @@ static double each_ns(CUstream stream, uint64_t count, unsigned n)
 	return (double)(work_now_ns() - begin) / n;
 }
 
-/* For each length that is wanted, the count that takes it: the best of five, because clocks rise under load. */
+/* Finds the count that takes each of the wanted lengths. It takes the best of five tries, because clocks rise under
+ * load. */
 void work_calibrate(void)
 {
 	char *list = strdup(work_text("us", "20,200,1000")), *rest = NULL;
@@ -168,8 +167,9 @@ void work_calibrate(void)
 }
 
 /*
- * Units of work for so many seconds. sync=0: queued, with about 6 ms under way; sync=1: each waited for. Only
- * whole batches that ended within the measured time count, from the end of one to the end of another.
+ * Does units of work for the given number of seconds. sync=0: about 6 ms of work are always queued; sync=1: each unit
+ * is waited for. Only whole batches that ended within the measured time count, from the end of the first to the end
+ * of the last.
  */
 void work_run(void)
 {
@@ -220,7 +220,8 @@ static int compare(const void *a, const void *b)
 
 #define ROUNDS 4096
 
-/* A second's worth of what `submit` does n times before it waits: of the fastest fifth, and of all together. */
+/* Measures how many calls of `submit` are made a second, with a wait after each `n`: in the fastest fifth of the
+ * rounds, and on average. */
 static void rate(const char *name, void (*submit)(CUstream stream, void *what), void *what, CUstream stream,
 	unsigned n, double seconds)
 {
@@ -238,7 +239,7 @@ static void rate(const char *name, void (*submit)(CUstream stream, void *what), 
 		ns[rounds++] = (double)(now - last);
 		last = now;
 	}
-	/* The slow ones were disturbed, by other programs or by being throttled. */
+	/* Slow rounds were disturbed, by other programs or because the program was throttled. */
 	qsort(ns, rounds, sizeof(*ns), compare);
 	printf("{\"what\": \"%s\", \"best\": %.0f, \"mean\": %.0f}\n", name, n * 1e9 / ns[rounds / 5],
 		(double)n * rounds * 1e9 / (double)(last - begin));

@@ -1,4 +1,4 @@
-/* What the parts of gpu_work share: the driver, found by name; fixed work; JSON on standard output. */
+/* What the parts of gpu_work share: functions of the driver, found by name; fixed work; JSON on standard output. */
 #ifndef TEST_GPU_WORK_H
 #define TEST_GPU_WORK_H
 
@@ -8,7 +8,7 @@
 
 #include "cuda_abi.h"
 
-/* A function of the driver; the program ends if it is missing. */
+/* Returns a function of the driver; ends the program if it is missing. */
 void *work_symbol(const char *name);
 #define CU(name)                                                                                             \
 	({                                                                                                   \
@@ -26,7 +26,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void work_fail(const char *forma
 
 uint64_t work_now_ns(void);
 
-/* name=value on the command line; the default if it is not there. */
+/* Returns the number of name=value on the command line, or `other` if it is not there. */
 double work_option(const char *name, double other);
 const char *work_text(const char *name, const char *other);
 
@@ -36,12 +36,10 @@ extern CUcontext work_context;
 extern CUmodule work_module;
 void work_begin(void);
 
-/*
- * One unit of work: a kernel that fills the GPU and does a number of operations that depends on `count` alone.
- * How long that takes by the clock of the wall is found by `calibrate`; no clock of the GPU is asked.
- */
+/* Launches one unit of work: a kernel that fills the GPU and does a number of operations that depends on `count`
+ * alone. `calibrate` finds how long that takes by the machine's clock; no clock of the GPU is asked. */
 void work_launch(CUstream stream, uint64_t count);
-/* The function behind it, and how many blocks fill the GPU. */
+/* Returns a kernel's function, and how many blocks fill the GPU. */
 CUfunction work_function(const char *name);
 unsigned work_blocks(void);
 

@@ -1,8 +1,9 @@
 /*
- * Attacks of a neighbour on a victim under load: a program of 30 percent with the preload on the simulated GPU. What
- * the victim gets is taken from the GPU's own books, every half second. From one second after the attack has begun on it
- * must be its share again, no more and no less, also while the attack lasts; the victim lives and ends by itself;
- * a program that comes after the attack has its share and its memory as well, and an administrator can still set a limit.
+ * Attacks of a neighbour on a victim under load: a program with the preload and a limit of 30 percent on the
+ * simulated GPU. The share of the victim comes from the GPU's own books, every half second. From one second after the
+ * beginning of the attack on it must be its limit again, no more and no less, also while the attack lasts. The victim
+ * lives and ends by itself. A program that comes after the attack gets its share and its memory as well, and an
+ * administrator can still set a limit.
  *
  *   hostile BUILD-DIRECTORY [--quick] [--jobs N] [NAME...]
  */
@@ -35,10 +36,10 @@
 #define DEADLINE_S 40
 #define ENDS_NS    9000000000ull /* it runs for 6 s */
 
-/* What else runs beside the victim where an attack is for all. */
+/* Other programs that run beside the victim where an attack concerns all. */
 static const struct {
 	const char *name, *command;
-} company[] = {
+} others[] = {
 	{"second",
 		"GPUARB_ACCOUNT=second GPUARB_CORE_LIMIT=15 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 10 -k 1000 -d 5"},
 	{"third",
@@ -47,9 +48,9 @@ static const struct {
 		"GPUARB_ACCOUNT=handler GPUARB_CORE_LIMIT=15 LD_PRELOAD=%1$s/libgpuarb-preload.so:%1$s/test/libown-handler.so exec %2$s/simload -m 10 -k 1000 -d 5"},
 	{"top", "exec %s/gpuarb-top --batch --json --interval 100 --count 40; : %s"},
 };
-#define COMPANY (sizeof(company) / sizeof(company[0]))
+#define OTHERS (sizeof(others) / sizeof(others[0]))
 
-/* What a case came to. */
+/* The result of a case. */
 struct outcome {
 	double share[SLICES], after, newcomer;
 	bool judged, good;
@@ -87,7 +88,7 @@ static pid_t begin(uid_t uid, const char *log, const char *command)
 	return pid;
 }
 
-/* Seconds that a process had of the GPU; negative: the GPU does not know it. */
+/* Returns the seconds that a process had of the GPU, or a negative number if the GPU does not know it. */
 static double device_seconds(pid_t pid)
 {
 	char command[PATH_MAX], line[512];
@@ -136,7 +137,7 @@ static void read_log(const char *path, char *text, size_t size)
 		fclose(f);
 }
 
-/* In a process of its own: it writes into the segment, and may be killed. */
+/* Attacks from a process of its own, which writes into the segment and may be killed. */
 static pid_t attack(const struct attack *a, struct target *t, const char *gpu)
 {
 	pid_t pid = fork();
@@ -194,17 +195,17 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 	char text[64];
 
 	o->good = !*o->text;
-	for (int i = 2; i < SLICES && !a->company; i++)
+	for (int i = 2; i < SLICES && !a->others; i++)
 		if (o->share[i] < least || o->share[i] > most) {
 			snprintf(text, sizeof(text), "%.1f percent after %.1f s", o->share[i], (i + 1) / 2.0);
 			note(o, text);
 			break;
 		}
-	if (!a->company && (o->after < LEAST || o->after > MOST)) {
+	if (!a->others && (o->after < LEAST || o->after > MOST)) {
 		snprintf(text, sizeof(text), "%.1f percent afterwards", o->after);
 		note(o, text);
 	}
-	if (!a->company && (o->newcomer < LEAST || o->newcomer > MOST))
+	if (!a->others && (o->newcomer < LEAST || o->newcomer > MOST))
 		note(o, "a newcomer has not its share");
 	if (strstr(said, "\"error\":0") == NULL)
 		note(o, "a newcomer failed");
@@ -214,24 +215,24 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 		note(o, "the victim's program failed");
 }
 
-static void start_company(const char *place, pid_t pids[COMPANY])
+static void start_others(const char *place, pid_t pids[OTHERS])
 {
 	char log[64], command[2 * PATH_MAX];
 
-	for (size_t i = 0; i < COMPANY; i++) {
-		snprintf(log, sizeof(log), "%s/%s", place, company[i].name);
-		snprintf(command, sizeof(command), company[i].command, build, build);
+	for (size_t i = 0; i < OTHERS; i++) {
+		snprintf(log, sizeof(log), "%s/%s", place, others[i].name);
+		snprintf(command, sizeof(command), others[i].command, build, build);
 		pids[i] = begin(VICTIM, log, command);
 	}
 }
 
-/* They end by themselves, and as they should; the viewer may say that there is nothing to see. */
-static void judge_company(const char *place, const pid_t pids[COMPANY], uint64_t until, struct outcome *o)
+/* Checks that the others end by themselves and without an error; gpuarb-top may say that there is nothing to see. */
+static void judge_others(const char *place, const pid_t pids[OTHERS], uint64_t until, struct outcome *o)
 {
 	char log[64], text[4096], sentence[64];
 
-	for (size_t i = 0; i < COMPANY; i++) {
-		bool program = strcmp(company[i].name, "top") != 0;
+	for (size_t i = 0; i < OTHERS; i++) {
+		bool program = strcmp(others[i].name, "top") != 0;
 		int status = 0;
 
 		while (waitpid(pids[i], &status, WNOHANG) == 0 && t_now_ns() < until)
@@ -240,12 +241,12 @@ static void judge_company(const char *place, const pid_t pids[COMPANY], uint64_t
 			kill(pids[i], SIGKILL);
 			waitpid(pids[i], &status, 0);
 		}
-		snprintf(log, sizeof(log), "%s/%s", place, company[i].name);
+		snprintf(log, sizeof(log), "%s/%s", place, others[i].name);
 		read_log(log, text, sizeof(text));
 		if (WIFEXITED(status) && (program ? WEXITSTATUS(status) == 0 && strstr(text, "\"error\":0")
 						  : WEXITSTATUS(status) <= 1))
 			continue;
-		snprintf(sentence, sizeof(sentence), "'%s' beside it died (%x)", company[i].name,
+		snprintf(sentence, sizeof(sentence), "'%s' beside it died (%x)", others[i].name,
 			(unsigned)status);
 		note(o, sentence);
 	}
@@ -257,7 +258,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 	     command[2 * PATH_MAX], state[PATH_MAX], gpu[1][ARB_UUID_BYTES], text[4096], said[4096];
 	struct target t = {.build = build};
 	struct gpuarb_error err;
-	pid_t victim, attacker, newcomer, beside[COMPANY];
+	pid_t victim, attacker, newcomer, beside[OTHERS];
 	uint64_t began, at;
 	double before;
 	FILE *f;
@@ -282,7 +283,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 	setenv("GPUSIM_MODE", "share", 1);
 	snprintf(command, sizeof(command), "%s/sim", build);
 	setenv("LD_LIBRARY_PATH", command, 1);
-	/* As an administrator sets up a machine. */
+	/* Makes the directories as an administrator does who sets up a machine. */
 	umask(0);
 	snprintf(command, sizeof(command), "%s/gpuarb-node >%s/node 2>&1", build, place);
 	if (system(command) != 0 || gpuarb_control_list(dir, gpu, 1, &err) < 1) {
@@ -306,8 +307,8 @@ static void run_case(const struct attack *a, struct outcome *o)
 			goto out;
 		}
 	o->judged = true;
-	if (a->company) {
-		start_company(place, beside);
+	if (a->others) {
+		start_others(place, beside);
 		t_sleep_us(700000);
 	}
 	began = at = t_now_ns();
@@ -347,7 +348,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 	{
 		int status = 0;
 
-		/* It ends by itself, a second after its last launch was let through at the latest. */
+		/* It ends by itself, at most a second after its last launch was let through. */
 		while (waitpid(victim, &status, WNOHANG) == 0 && t_now_ns() < began + ENDS_NS)
 			t_sleep_us(20000);
 		if (t_now_ns() >= began + ENDS_NS) {
@@ -358,8 +359,8 @@ static void run_case(const struct attack *a, struct outcome *o)
 		snprintf(log, sizeof(log), "%s/victim", place);
 		read_log(log, text, sizeof(text));
 		judge(a, o, status, text, said);
-		if (a->company)
-			judge_company(place, beside, began + ENDS_NS + 2 * SLICE_NS, o);
+		if (a->others)
+			judge_others(place, beside, began + ENDS_NS + 2 * SLICE_NS, o);
 		if (a->conf && strstr(said, "as if it were alone"))
 			note(o, "a newcomer runs alone");
 		if (getenv("HOSTILE_SHOW"))

@@ -1,4 +1,4 @@
-/* Attacks on a segment: what a neighbour can do that may open it, or its directory. */
+/* Attacks of a neighbour on a segment that it may open, or on its directory. */
 #ifndef TEST_HOSTILE_H
 #define TEST_HOSTILE_H
 
@@ -11,35 +11,35 @@ struct target {
 	const char *dir;        /* GPUARB_DIR */
 	const char *state;      /* path of the state segment */
 	const char *build;      /* where the programs are */
-	struct arb_segment seg; /* mapped read-write; header NULL for those that may not */
-	uint32_t slot;          /* the victim's */
-	uint32_t account;       /* the victim's */
+	struct arb_segment seg; /* mapped read-write; header is NULL if the attacker may not write */
+	uint32_t slot;          /* the victim's slot */
+	uint32_t account;       /* the victim's account */
 };
 
 enum who {
-	MEMBER,    /* another user of the group: may write the segment */
-	LOOKER,    /* another user who may read it alone */
-	CONTAINER, /* root, in the directory of the segments: what root of a container is */
+	MEMBER,    /* another user of the group, who may write the segment */
+	LOOKER,    /* another user, who may only read the segment */
+	CONTAINER, /* root in the directory of the segments, as root of a container is */
 };
 
 struct attack {
 	const char *name;
 	const char *what; /* in words */
 	enum who who;
-	/* Once; or again and again, every millisecond, for as long as it is told to. */
+	/* `once` attacks once; `again` is called every millisecond until the end of the attack. */
 	void (*once)(struct target *t);
 	void (*again)(struct target *t);
 	const char *conf; /* arbiter.conf; NULL: nothing */
-	bool replace;     /* the administrator runs gpuarb-node --replace behind it */
+	bool replace;     /* the administrator runs gpuarb-node --replace afterwards */
 	bool quick;       /* part of the short run */
-	/* Three more programs, one with a handler of its own for SIGBUS, and gpuarb-top: all of them must live. What each gets
-	 * is judged by the other attacks. */
-	bool company;
-	double least; /* percent that the victim must have while it lasts; 0: as usual */
-	double most;  /* and at most; 0: as usual */
+	/* Three more programs run, one with a handler of its own for SIGBUS, and gpuarb-top: all must live. Their
+	 * shares are not judged here. */
+	bool others;
+	double least; /* percent that the victim must have during the attack; 0: as usual */
+	double most;  /* percent that it may have at most; 0: as usual */
 };
 
-/* The path of the file of the locks; returns `path`. */
+/* Writes the path of the file of the locks to `path` and returns it. */
 const char *locks_of(const struct target *t, char path[PATH_MAX]);
 
 /* Attacks on the files. */

@@ -29,7 +29,7 @@ static void add(arb_u64 *word, uint64_t by)
 	arb_store64(word, arb_load64(word) + by);
 }
 
-/* The record that counts just now. */
+/* The record that counts now. */
 static struct arb_record *record(struct target *t)
 {
 	return snap_record_of(&t->seg, arb_load64(&t->seg.header->head));
@@ -43,7 +43,7 @@ static struct arb_account_record *account(struct target *t)
 	return r ? r : &t->seg.accounts[t->account].home[0];
 }
 
-/* A program as anybody starts one, and its name for a moment. */
+/* A program as any user starts it, with an account's name of its own. */
 static void program(struct target *t, const char *account, const char *core, const char *load, bool wait)
 {
 	pid_t pid = fork();
@@ -52,7 +52,7 @@ static void program(struct target *t, const char *account, const char *core, con
 		char command[1024];
 
 		alarm(20);
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* it goes with whoever attacks */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* it is killed when the attacker ends */
 		setenv("GPUARB_ACCOUNT", account, 1);
 		setenv("GPUARB_CORE_LIMIT", core, 1);
 		snprintf(command, sizeof(command),
@@ -249,7 +249,7 @@ static void not_attached(struct target *t)
 		arb_store64(&r->attached[w], 0);
 }
 
-/* Locks, with whatever rights it has. */
+/* Takes locks, with the rights that it has. */
 static void lock_in(const char *path, uint64_t first, uint64_t length)
 {
 	int fd = open(path, O_RDWR), reads = fd < 0;
@@ -260,7 +260,7 @@ static void lock_in(const char *path, uint64_t first, uint64_t length)
 		fd = open(path, O_RDONLY);
 		l.l_type = F_RDLCK;
 	}
-	/* One byte after the other: those that are taken stay with who has them. */
+	/* Takes one byte after the other, so that locked bytes do not keep it from the free ones. */
 	l.l_len = 1;
 	for (uint64_t i = 0; fd >= 0 && i < length; i++) {
 		l.l_start = (off_t)(first + i);
@@ -268,7 +268,7 @@ static void lock_in(const char *path, uint64_t first, uint64_t length)
 	}
 }
 
-/* The segment itself, and the file of its locks. */
+/* Takes locks on the segment itself and on the file of its locks. */
 static void lock(struct target *t, uint64_t first, uint64_t length)
 {
 	char path[PATH_MAX];
@@ -352,23 +352,23 @@ const struct attack attacks[] = {
 		.who = MEMBER,
 		.once = attack_truncate_half},
 	{.name = "truncate-replace",
-		.what = "the same, and the administrator replaces it",
+		.what = "truncates the segment to nothing, and the administrator replaces it",
 		.who = MEMBER,
 		.once = attack_truncate_all,
 		.replace = true,
 		.quick = true},
 	{.name = "truncate-many",
-		.what = "truncates it under three programs, one with a handler of its own, and gpuarb-top",
+		.what = "truncates the segment under three programs, one with a handler of its own, and gpuarb-top",
 		.who = MEMBER,
 		.once = attack_truncate_all,
-		.company = true,
+		.others = true,
 		.quick = true},
 	{.name = "truncate-mended",
-		.what = "the same, and the administrator replaces it",
+		.what = "truncates the segment to half under those programs, and the administrator replaces it",
 		.who = MEMBER,
 		.once = attack_truncate_half,
 		.replace = true,
-		.company = true},
+		.others = true},
 	{.name = "grow", .what = "makes the segment larger", .who = MEMBER, .once = attack_grow},
 	{.name = "punch", .what = "makes a hole of the whole segment", .who = MEMBER, .once = attack_punch},
 	{.name = "unlink", .what = "removes the segment", .who = CONTAINER, .once = attack_unlink_it},
@@ -379,7 +379,7 @@ const struct attack attacks[] = {
 		.conf = "slots = 8\n",
 		.quick = true},
 	{.name = "fifo-locks",
-		.what = "puts a FIFO in the place of the locks",
+		.what = "replaces the file of the locks by a FIFO",
 		.who = CONTAINER,
 		.once = attack_fifo_locks,
 		.replace = true},
@@ -389,22 +389,22 @@ const struct attack attacks[] = {
 		.once = attack_closed_locks,
 		.replace = true},
 	{.name = "fifo",
-		.what = "puts a FIFO in its place",
+		.what = "replaces the segment by a FIFO",
 		.who = CONTAINER,
 		.once = attack_fifo,
 		.replace = true},
 	{.name = "symlink",
-		.what = "puts a symbolic link in its place",
+		.what = "replaces the segment by a symbolic link",
 		.who = CONTAINER,
 		.once = attack_link_elsewhere,
 		.replace = true},
 	{.name = "directory",
-		.what = "puts a directory in its place",
+		.what = "replaces the segment by a directory",
 		.who = CONTAINER,
 		.once = attack_directory,
 		.replace = true},
 	{.name = "chmod",
-		.what = "takes all rights to it away",
+		.what = "takes all rights to the segment away",
 		.who = CONTAINER,
 		.once = attack_closed,
 		.replace = true},
@@ -413,7 +413,10 @@ const struct attack attacks[] = {
 		.who = MEMBER,
 		.once = bill_raised,
 		.quick = true},
-	{.name = "bills", .what = "the same every millisecond", .who = MEMBER, .again = bill_raised},
+	{.name = "bills",
+		.what = "adds an hour to the victim's bill every millisecond",
+		.who = MEMBER,
+		.again = bill_raised},
 	{.name = "credit",
 		.what = "takes an hour off the victim's bill",
 		.who = MEMBER,
@@ -431,7 +434,10 @@ const struct attack attacks[] = {
 		.who = MEMBER,
 		.once = cap_lowered,
 		.quick = true},
-	{.name = "caps", .what = "the same every millisecond", .who = MEMBER, .again = cap_lowered},
+	{.name = "caps",
+		.what = "lowers the account's cap by an hour every millisecond",
+		.who = MEMBER,
+		.again = cap_lowered},
 	{.name = "unlimit", .what = "raises the account's cap by an hour", .who = MEMBER, .once = cap_raised},
 	{.name = "quota",
 		.what = "writes a quota of 1 percent into the account",
@@ -452,7 +458,7 @@ const struct attack attacks[] = {
 		.who = MEMBER,
 		.again = weight},
 	{.name = "out",
-		.what = "takes everybody out of the running set, every millisecond",
+		.what = "takes all clients out of the running set, every millisecond",
 		.who = MEMBER,
 		.again = out_of_the_set},
 	{.name = "head",
@@ -466,7 +472,7 @@ const struct attack attacks[] = {
 	{.name = "ahead", .what = "sets the record's time 50 s ahead", .who = MEMBER, .once = time_ahead},
 	{.name = "window", .what = "makes the window an hour long", .who = MEMBER, .once = window_long},
 	{.name = "crowd",
-		.what = "puts 63 that do not exist into the running set, every millisecond",
+		.what = "puts 63 clients that do not exist into the running set, every millisecond",
 		.who = MEMBER,
 		.again = crowd},
 	{.name = "name", .what = "renames the victim's account", .who = MEMBER, .once = name_changed},
@@ -487,12 +493,12 @@ const struct attack attacks[] = {
 		.who = MEMBER,
 		.again = not_attached},
 	{.name = "look-lock",
-		.what = "holds read locks on all bytes, and may only look",
+		.what = "holds read locks on all bytes, as a user who may only read",
 		.who = LOOKER,
 		.once = lock_all,
 		.conf = "segment_mode = 0664\n",
 		.quick = true},
-	{.name = "lock", .what = "holds all bytes that are free", .who = MEMBER, .once = lock_all},
+	{.name = "lock", .what = "locks all bytes that are free", .who = MEMBER, .once = lock_all},
 	{.name = "lock-directory",
 		.what = "holds the directory's byte",
 		.who = MEMBER,
@@ -507,12 +513,15 @@ const struct attack attacks[] = {
 		.once = many_programs,
 		.conf = "slots = 8\n"},
 	{.name = "events", .what = "fills the event ring with garbage", .who = MEMBER, .again = last_events},
-	{.name = "hints", .what = "garbage in every hint of the header", .who = MEMBER, .again = hints},
+	{.name = "hints",
+		.what = "writes garbage into every hint of the header",
+		.who = MEMBER,
+		.again = hints},
 	{.name = "everything-many",
 		.what = "overwrites the whole segment under three programs and gpuarb-top, every millisecond",
 		.who = MEMBER,
 		.again = everything,
-		.company = true},
+		.others = true},
 	{.name = "everything",
 		.what = "overwrites the whole segment",
 		.who = MEMBER,

@@ -1,4 +1,4 @@
-/* Attacks on the files of a segment: cut short, removed, replaced, closed. */
+/* Attacks on the files of a segment: they are truncated, removed, replaced, or made inaccessible. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>

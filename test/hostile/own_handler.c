@@ -1,4 +1,4 @@
-/* For LD_PRELOAD: a program with a handler of its own for SIGBUS, as language runtimes have one. It ends the program. */
+/* For LD_PRELOAD: installs a handler for SIGBUS, as language runtimes do. It ends the program. */
 #include <signal.h>
 #include <unistd.h>
 

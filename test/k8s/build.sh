@@ -1,7 +1,8 @@
 #!/bin/bash
-# Kubernetes for test/k8s/cluster.sh, from the source package of Debian 12, of which Debian itself builds only kubectl.
-# It takes eleven minutes of processor time and 3 GB meanwhile; what is there is kept. Exit status 77: it cannot be had here.
-# Usage: build.sh DIRECTORY      MIRROR: of Debian, if not the one that apt uses
+# Builds Kubernetes for test/k8s/cluster.sh from the source package of Debian 12; of that package Debian itself builds
+# only kubectl. This takes eleven minutes of processor time and 3 GB of space. What is already built is kept. Exit
+# status 77: it cannot be built here.
+# Usage: build.sh DIRECTORY      MIRROR: a mirror of Debian, instead of the one that apt uses
 set -eu
 mkdir -p "$1"
 dir=$(readlink -f "$1")
@@ -14,7 +15,7 @@ not() {
 }
 has_kustomize || not "there is no kubectl from 1.21 here"
 programs=(kube-apiserver kube-scheduler kube-controller-manager kubelet)
-# Unpacked and not installed: nobody wants their services.
+# The packages are unpacked, not installed, so that none of their services starts.
 test/foreign-packages.sh "$(dpkg --print-architecture)" "$dir/debs" etcd-server containerd containernetworking-plugins
 [ ! -e "$dir/done" ] || exit 0
 work=$dir/work
@@ -32,7 +33,7 @@ if ! { get update && cd "$work" && get source kubernetes; } >"$dir/log" 2>&1; th
 	not "the sources of Kubernetes cannot be had here: $(tail -n 1 "$dir/log")"
 fi
 cd "$work"/kubernetes-*/
-# The copy that they come with walks through maps as Go had them before 1.18, and dies of it.
+# The copy of this library in the package walks through maps as Go did before 1.18, and crashes.
 reflect=vendor/github.com/modern-go/reflect2
 rm -f $reflect/*.go $reflect/*.s
 cp /usr/share/gocode/src/github.com/modern-go/reflect2/*.go /usr/share/gocode/src/github.com/modern-go/reflect2/*.s $reflect/

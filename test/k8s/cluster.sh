@@ -1,10 +1,11 @@
 #!/bin/bash
-# A real cluster of one node for as long as a command runs: etcd, and the API server, scheduler, controllers and kubelet
-# of Kubernetes, with containerd and runc below them. It has processes, mounts and a network of its own, so that nothing
-# of the machine is changed and nothing is left. Only kube-proxy is missing: the API server itself listens at the address
-# of its service.
-# Usage: cluster.sh PROGRAMS IMAGES DRIVER COMMAND...   directories: that build.sh made, of *.tar for the node,
-#                                                       and of the libraries that containers with a GPU get
+# Runs a real cluster of one node while a command runs: etcd, and the API server, scheduler, controllers and kubelet
+# of Kubernetes, with containerd and runc below them. It has processes, mounts and a network of its own, so that
+# nothing of the machine is changed and nothing is left. Only kube-proxy is missing: the API server itself listens at
+# the address of its service.
+# Usage: cluster.sh PROGRAMS IMAGES DRIVER COMMAND...
+# PROGRAMS: the directory that build.sh made; IMAGES: a directory of *.tar files for the node; DRIVER: a directory
+# with the libraries that containers with a GPU get
 set -u
 what=cluster
 # shellcheck source=test/deploy/common.sh
@@ -26,8 +27,7 @@ outside() {
 		"$self" "$programs" "$images" "$driver" "$@"
 }
 
-# Everything that was inside is dead; its control groups are the machine's.
-# shellcheck disable=SC2317,SC2329
+# All processes inside are dead; their control groups are the machine's and have to be removed.
 groups() { find /sys/fs/cgroup -depth -type d -path "*/${work##*/}*" 2>/dev/null; }
 # shellcheck disable=SC2317,SC2329
 no_groups() {
@@ -40,7 +40,7 @@ clean() {
 	rm -rf "$work"
 }
 
-# What Kubernetes and containerd write is below these; /dev/shm/gpuarb and /var/lib/gpuarb are the node's.
+# Kubernetes and containerd write into these directories; /dev/shm/gpuarb and /var/lib/gpuarb belong to the node.
 separate() {
 	mkdir -p "$work"/{run,lib,log,pki,cni,etcd,daemons}
 	mount --bind "$work/run" /run && mount --bind "$work/lib" /var/lib && mount --bind "$work/log" /var/log &&
@@ -80,7 +80,7 @@ settings() {
 		state = "/run/containerd"
 		[plugins."io.containerd.grpc.v1.cri"]
 		  sandbox_image = "docker.io/library/pause:test"
-		  # Where this may not be lowered, containers get what containerd has.
+		  # Where this may not be lowered, containers get the value of containerd itself.
 		  restrict_oom_score_adj = true
 		  [plugins."io.containerd.grpc.v1.cri".cni]
 		    bin_dir = "$programs/debs/usr/lib/cni"
@@ -109,7 +109,7 @@ settings() {
 		imageGCHighThresholdPercent: 100
 		evictionHard: {memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%}
 	END
-	# The kubelet makes what is below it.
+	# The kubelet makes the groups below it.
 	local controller
 	for controller in /sys/fs/cgroup /sys/fs/cgroup/*/; do
 		[ -e "$controller/cgroup.procs" ] && mkdir -p "$controller/${work##*/}"
@@ -117,8 +117,8 @@ settings() {
 	return 0
 }
 
-# Does as NVIDIA's container runtime: who has asked by NVIDIA_VISIBLE_DEVICES gets the driver and the GPUs, as many as a
-# file says.
+# Does what NVIDIA's container runtime does: a container that asks by NVIDIA_VISIBLE_DEVICES gets the driver and as
+# many GPUs as a file says.
 nvidia_runtime() {
 	mkdir -p /dev/shm/gpusim
 	echo 1 >"$work/gpus"
@@ -140,7 +140,7 @@ nvidia_runtime() {
 		exec runc "\$@"
 	END
 	chmod 755 "$work/nvidia-runtime"
-	# gpuarb-runtime looks for it by its name.
+	# gpuarb-runtime finds this runtime by its name.
 	mkdir -p "$work/bin"
 	ln -s "$work/nvidia-runtime" "$work/bin/nvidia-container-runtime"
 }
@@ -152,7 +152,7 @@ start() { # NAME COMMAND...
 }
 start_all() {
 	start etcd etcd --data-dir "$work/etcd"
-	# Whatever it starts asks the API server in the kubelet's name.
+	# Programs that containerd starts ask the API server in the kubelet's name.
 	start containerd env PATH="$work/bin:$PATH" KUBECONFIG="$work/pki/kubelet.conf" containerd --config "$work/containerd.toml"
 	start api "$programs/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --secure-port=443 --advertise-address=$api \
 		--service-cluster-ip-range=10.96.0.0/24 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
@@ -160,7 +160,7 @@ start_all() {
 		--kubelet-client-certificate="$work/pki/to-kubelet.crt" --kubelet-client-key="$work/pki/to-kubelet.key" \
 		--kubelet-preferred-address-types=InternalIP --service-account-issuer=https://kubernetes.default.svc \
 		--service-account-key-file="$work/pki/accounts.key" --service-account-signing-key-file="$work/pki/accounts.key"
-	# Controllers that find no server give up after ten seconds, and nobody here would start them again.
+	# Controllers that find no server give up after ten seconds, and nothing here would start them again.
 	until_true 180 answers || return 1
 	start scheduler "$programs/kube-scheduler" --kubeconfig="$work/pki/scheduler.conf" --leader-elect=false
 	start controllers "$programs/kube-controller-manager" --kubeconfig="$work/pki/controllers.conf" --leader-elect=false \

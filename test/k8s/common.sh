@@ -1,9 +1,8 @@
-# Sourced by the tests of this directory after test/deploy/common.sh; they have a directory, work, and say how they get
-# at the GPU's books: books() prints them.
-# shellcheck shell=bash
+# For the tests of this directory, which source it after test/deploy/common.sh. They have a directory `work`, and a
+# function books() that prints the GPU's books.
 on_gpu() { [ "$(books 2>/dev/null | jq '[.devices[0].processes[] | select(.alive)] | length')" = "$1" ]; }
 
-# In a pod, each process is pid 1: the report's serial numbers say who is who, by what each got.
+# In its pod each process is pid 1, so the serial numbers of the report tell the processes apart.
 attained() { # SECONDS: hundredths of a percent of each living process, sorted
 	books >"${work:?}/before"
 	sleep "$1"
@@ -24,7 +23,7 @@ expect() { # WHAT LIMIT...: what each gets
 	done
 }
 
-# start_anew NAME: ends a program of the node, and starts it with the same words and the same environment
+# start_anew NAME: ends a program of the node and starts it again with the same arguments and environment.
 start_anew() {
 	local pid command environment
 	pid=$(pgrep -x "$1")

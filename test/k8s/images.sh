@@ -1,5 +1,5 @@
 #!/bin/bash
-# The images for the node of test/k8s/cluster.sh, by the two Dockerfiles, on a base that debootstrap makes.
+# Builds the images for the node of test/k8s/cluster.sh with the two Dockerfiles, on a base that debootstrap makes.
 # Usage: images.sh BUILD DIRECTORY
 set -eu
 cd "$(dirname "$0")/../.."
@@ -14,11 +14,11 @@ if [ ! -e "$dir/base" ]; then
 	debootstrap --variant=minbase bookworm "$work/root" ${MIRROR:+"$MIRROR"} >"$dir/log" 2>&1 || { tail -n 3 "$dir/log" >&2; exit 1; }
 	tar -C "$work/root" -c . >"$dir/base.new" && mv "$dir/base.new" "$dir/base"
 fi
-# crun refuses machines with both kinds of control groups, and some machines forbid to raise limits.
+# crun refuses machines with both kinds of control groups, and some machines forbid raising limits.
 printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n' >"$work/containers.conf"
 export CONTAINERS_CONF="$work/containers.conf"
 pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime runc --cgroup-manager cgroupfs "$@"; }
-# How long the image of the page took: runtime.sh adds it to its stopwatch.
+# Notes how long the image of the page took: runtime.sh adds it to its stopwatch.
 timed() { # COMMAND...
 	local begin=$SECONDS
 	"$@" && echo $((SECONDS - begin)) >"$dir/seconds"
@@ -26,7 +26,7 @@ timed() { # COMMAND...
 image() { # NAME DOCKERFILE CONTEXT
 	pod build --network host --layers=false -t "docker.io/library/$1" -f "$2" "$3" >>"$dir/log" 2>&1
 }
-# What holds a pod's namespaces.
+# The container that holds a pod's namespaces.
 mkdir "$work/pause"
 printf '#include <unistd.h>\nint main(void)\n{\n\tfor (;;)\n\t\tpause();\n}\n' >"$work/pause/pause.c"
 cc -static -Os -o "$work/pause/pause" "$work/pause/pause.c"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What tools/deploy/README.md says, word for word, on the node of test/k8s/cluster.sh, where the GPU's books and gpuarb's
-# tools can be asked from the node: the set-up job with what NVML finds, the example, annotations, a reboot.
+# Does what tools/deploy/README.md says, word for word, on the node of test/k8s/cluster.sh: the set-up job with what
+# NVML finds, the example, annotations, a reboot. The GPU's books and gpuarb's tools are asked on the node itself.
 # Usage: node.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -10,7 +10,7 @@ what=node
 . test/deploy/common.sh
 # shellcheck source=test/k8s/common.sh
 . test/k8s/common.sh
-# It ends the kubelet and removes what is in /dev/shm: not on a machine that anybody needs.
+# It ends the kubelet and removes what is in /dev/shm, so it does not run on any other machine.
 [ -n "${CLUSTER_WORK:-}" ] || skip "this is not the node of test/k8s/cluster.sh"
 node=$(kubectl get nodes -o 'jsonpath={.items[0].metadata.name}')
 work=$(mktemp -d) || exit 1
@@ -28,7 +28,7 @@ END
 shares() { kubectl get node "$node" -o 'jsonpath={.status.allocatable.gpuarb\.dev/share}'; }
 books() { LD_LIBRARY_PATH="$build/sim" "$build/sim/gpusim-report" --json; }
 
-# Nodes are found by their label, GPUs by NVML. Where there is none, that is said, and no shares are.
+# Nodes are found by their label, GPUs by NVML. Without NVML the set-up says so, and the node gets no shares.
 tools/deploy/kubernetes/setup-nodes >"$work/said" 2>&1 && say "setup-nodes is content without a node: $(cat "$work/said")"
 grep -q 'name the nodes' "$work/said" || say "setup-nodes says: $(cat "$work/said")"
 kubectl label node "$node" nvidia.com/gpu.present=true >/dev/null
@@ -41,7 +41,7 @@ has_shares() { [ "$(shares)" = 100 ]; }
 until_true 30 has_shares || say "the node shows $(shares) shares"
 echo "node: set up by its label, the GPU found by NVML: $(shares) shares"
 
-# The example; only the images' names are others.
+# Applies the example; only the names of the images are replaced.
 cp -r tools/deploy/kubernetes "$work/copy"
 mkdir "$work/copy/mine"
 cat >"$work/copy/mine/kustomization.yaml" <<'END'
@@ -70,7 +70,8 @@ training=$(pod_of training)
 [ "$(in_force "$training")" = "core=30 mem=8Gi" ] || say "training has $(in_force "$training")"
 expect "the example" 30 50
 
-# Two times in ms: from the call of kubectl to the kubelet's swap of the volume, and from there to the limit in the segment.
+# Prints two times in ms: from the call of kubectl to the kubelet's swap of the volume, and from there to the limit in
+# the segment.
 annotate() { # POD CORE
 	local begin end swap tries=4000 account
 	account=pod-$(uid_of "$1")
@@ -87,7 +88,7 @@ for core in 10 40 15 35 20; do annotate "$training" $core; done
 echo "node: ms from kubectl annotate to the kubelet's swap, and from there to the limit in the segment:$times"
 expect "annotated" 20 50
 
-# The kubelet starts anew: the shares stay, the pods run on, annotations go on reaching them.
+# The kubelet starts anew: the shares stay, the pods run on, and annotations still reach them.
 start_anew kubelet
 sleep 15
 annotate "$training" 25
@@ -95,7 +96,7 @@ echo "node: after the kubelet has started anew: $(shares) shares, an annotation 
 has_shares || say "the kubelet has started anew, and the node has $(shares) shares"
 [ "$(kubectl get pod "$training" -o 'jsonpath={.status.containerStatuses[0].restartCount}')" = 0 ] || say "the pod was started again with the kubelet"
 
-# After a reboot there are no directories; the first pod makes them.
+# After a reboot the directories are missing; the first pod makes them.
 none() {
 	kubectl scale --replicas=0 deployment/training deployment/inference >/dev/null
 	kubectl wait --for=delete --timeout=120s pod -l 'app in (training, inference)' >/dev/null 2>&1
@@ -109,7 +110,7 @@ rm -rf /dev/shm/gpuarb
 kubectl scale --replicas=1 deployment/training deployment/inference >/dev/null
 up
 expect "after a reboot" 30 50
-# Who may set on the node does so for a pod by its account.
+# A user who may set limits on the node sets that of a pod by the pod's account.
 training=$(pod_of training)
 "$build/gpuarb-set" --account "pod-$(uid_of "$training")" core=15 || say "the limit of a pod cannot be set on the node"
 set_there() { [ "$(in_force "$training")" = "core=15 mem=8Gi" ]; }

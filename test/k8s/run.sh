@@ -31,8 +31,7 @@ k() { kubectl -n "$namespace" "$@"; }
 work=$(mktemp -d) || exit 1
 trap finish EXIT
 
-# A pod that takes away from the node what the others left there.
-# shellcheck disable=SC2317,SC2329
+# A pod that removes from the node what the other pods left there.
 clean_node() {
 	k delete pod --all --timeout=60s >/dev/null
 	sed -e "s|HOST|$host|; s|IMAGE|$IMAGE|" test/k8s/clean.yaml | k apply -f - >/dev/null
@@ -63,7 +62,7 @@ until_true 30 has_account || say "the namespace gets no service account"
 cp -r tools/deploy/kubernetes/component "$work/component"
 sed -i "s|gpuarb:0.1|$IMAGE|" "$work/component"/*.yaml
 mkdir "$work/pods"
-# The first container runs as root, others need not: the group that the node was set up for may join.
+# The first container runs as root; others may run as the group that the node was set up for.
 pod() { # NAME KEY LIMIT SHARES [USER]
 	sed -e "s|NAME|$1|; s|KEY|$2|; s|LIMIT|$3|; s|SHARES|$4|; s|USER|${5:-0}|; s|GROUP|$group|; s|HOST|$host|; s|IMAGE|$IMAGE|" \
 		test/k8s/client.yaml >"$work/pods/$1.yaml"
@@ -85,14 +84,14 @@ pod two gpuarb.dev/core-limit 20 20 1000
 pod three nvshare.com/gpu-core-limit 40 40
 wait_for pod/two pod/three
 until_true 30 on_gpu 3 || say "not all are on the GPU: $(k logs two) $(k logs three)"
-# 90 of 100 are taken: 20 more have to wait.
+# 90 of 100 shares are taken: a pod with 20 more has to wait.
 pod waits gpuarb.dev/core-limit 20 20
 unschedulable() { [ "$(k get pod waits -o 'jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}')" = Unschedulable ]; }
 until_true 30 unschedulable || say "the scheduler gave 110 shares away: $(k get pods)"
 
 expect "as created" 20 30 40
 
-# Both families of annotations, on pods that run. A loop in another pod sees the limit in the segment.
+# Both families of annotations are changed on running pods. A loop in another pod sees the limit in the segment.
 account() { echo "pod-$(k get pod "$1" -o 'jsonpath={.metadata.uid}')"; }
 annotate() { # POD KEY=VALUE SHOWN
 	local account begin said seen
@@ -115,11 +114,11 @@ annotate three nvshare.com/gpu-memory-limit=3Gi 'mem=3Gi'
 sleep 1
 expect "annotated" 10 20 50
 
-# Pods may not set what others go by.
+# A pod may not change settings that all use.
 said=$(in_pod one gpuarb-set --gpu "$uuid" policy=exclusive 2>&1) && say "a pod has changed the policy"
 grep -q 'Read-only file system' <<<"$said" || say "a pod that sets is told: $said"
 
-# One is killed: who waited gets its shares, and nothing of it is left.
+# A pod is killed: the pod that waits gets its shares, and nothing of the killed one is left.
 gone=$(account three)
 k delete pod three --grace-period=0 --force >/dev/null 2>&1
 wait_for pod/waits

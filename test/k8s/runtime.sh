@@ -1,7 +1,8 @@
 #!/bin/bash
-# Pods by gpuarb-runtime, on the node of test/k8s/cluster.sh: set up by the DaemonSet, one line in the pod, nothing of the
-# node mounted, what was granted asked of the API server in the kubelet's name. The node is empty at first, and the page's
-# own commands are run, with a stopwatch. Usage: runtime.sh BUILD IMAGES
+# Pods with gpuarb-runtime on the node of test/k8s/cluster.sh. The DaemonSet sets the node up; a pod needs one line
+# and mounts nothing of the node; what a pod was granted is asked of the API server in the kubelet's name. The node is
+# empty at first, and the page's own commands are run, with a stopwatch.
+# Usage: runtime.sh BUILD IMAGES
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1") images=$(readlink -f "$2")
@@ -22,7 +23,7 @@ books() { GPUSIM_DEVICES=$(cat "$CLUSTER_WORK/gpus") LD_LIBRARY_PATH="$build/sim
 resource() { kubectl get node "$node" -o "jsonpath={.status.allocatable.gpuarb\\.dev/$1}"; }
 runtime=/var/lib/gpuarb/gpuarb-runtime
 
-# What NVIDIA's own set-up does: a label, and a class for its runtime.
+# Does what NVIDIA's own set-up does: a label, and a class for its runtime.
 kubectl label node "$node" nvidia.com/gpu.present=true --overwrite >/dev/null
 kubectl apply -f - >/dev/null <<'END'
 apiVersion: node.k8s.io/v1
@@ -31,8 +32,8 @@ metadata:
   name: nvidia
 handler: nvidia
 END
-# The page's commands, word for word, where it says so; only the place of containerd's configuration is another. The last
-# one makes a pod: that is done below. The image was built by images.sh, and counts as long as it took there.
+# The page's commands are run word for word; only the path of containerd's configuration is replaced. The last one
+# makes a pod, which is done below. images.sh has built the image; the time that this took is added.
 kubelet_of() { KUBECONFIG=$CLUSTER_WORK/pki/kubelet.conf PATH="$CLUSTER_WORK/bin:$PATH" "$@"; }
 docker() {
 	[ "${*:1:5}" = "build -t gpuarb:0.1 -f kubernetes/Dockerfile" ] && [ -f "$5" ] && [ "$(readlink -f "$6")" = "$build/deb" ] || say "the page builds an image by: $*"
@@ -61,7 +62,7 @@ until_true 60 has 100 16 || say "the node shows $(resource share) shares and $(r
 kubelet_of $runtime --check >"$work/said" 2>&1 || say "gpuarb-runtime --check: $(cat "$work/said")"
 echo "k8s-runtime: set up by the DaemonSet: $(resource share) shares, $(resource memory-gib) GiB; $(cat "$work/said")"
 
-# A tenant that is not root, with variables of its own, in a namespace with a quota.
+# The pod of a tenant who is not root, with variables of its own, in a namespace with a quota.
 kubectl create namespace team >/dev/null
 kubectl label namespace team pod-security.kubernetes.io/enforce=restricted gpuarb.dev/tenant= >/dev/null
 kubectl -n team apply -f $files/quota.yaml >/dev/null || say "the quota is refused"
@@ -100,7 +101,7 @@ echo "k8s-runtime: $((SECONDS - begin + ${image:-0})) s: the first pod is on the
 expect "35 granted, 90 annotated, 100 in its environment" 35
 uid=$(kubectl -n team get pod greedy -o 'jsonpath={.metadata.uid}')
 [ "$($runtime --list | cut -f2,3,5)" = "35	35	pod-$uid" ] || say "it was granted: $($runtime --list)"
-# A node without kubectl: curl asks, with what kubeadm writes for the kubelet.
+# On a node without kubectl, curl asks, with the file that kubeadm writes for the kubelet.
 cat >"$work/kubelet.conf" <<END
 apiVersion: v1
 clusters:
@@ -122,7 +123,7 @@ without_kubectl() {
 }
 [ "$(without_kubectl | jq -r '.metadata.uid + " " + .spec.containers[0].resources.limits["gpuarb.dev/share"]')" = "$uid 35" ] ||
 	say "without kubectl the pod is: $(without_kubectl 2>&1 | head -n 3)"
-# kubectl exec, with an environment that was cleaned.
+# A process that kubectl exec starts, with an environment that was emptied.
 kubectl -n team exec greedy -- env -i LD_LIBRARY_PATH=/usr/lib/gpusim GPUSIM_DIR=/run/gpusim GPUSIM_MODE=share GPUARB_DISABLE=1 simload --kernel-us=50 --duration=40 >"$work/exec" 2>&1 &
 exec_pid=$!
 until_true 30 on_gpu 2 || say "what kubectl exec has started is not on the GPU: $(cat "$work/exec")"
@@ -135,10 +136,10 @@ together() { # WHAT LIMIT: of all that are on the GPU
 	near "$attained" "$2" || say "$1: limit $2, got $(percent "$attained")"
 }
 together "with one more by kubectl exec" 35
-# Not for all: containerd is a child of this shell since it was started anew.
+# A plain `wait` would wait for containerd too: it is a child of this shell since it was started anew.
 wait $exec_pid
 
-# Any kind of object: the CronJob of the page, only its image and command are others.
+# Any kind of object works: the CronJob of the page, with another image and command.
 sed -e 's|training:latest|gpuarb-k8s:test|' -e 's|^\( *\)image: .*|&\n\1imagePullPolicy: IfNotPresent\n\1command: ["simload", "--kernel-us=50", "--duration=3600"]|' $files/share/cronjob.yaml |
 	sed 's|batch/v1$|batch/v1beta1|' | kubectl -n team apply -f - >"$work/said" 2>&1 || say "the CronJob is refused: $(cat "$work/said")"
 kubectl -n team create job now --from=cronjob/nightly >/dev/null 2>&1 || kubectl -n team get cronjob.v1beta1.batch nightly -o json |
@@ -146,7 +147,7 @@ kubectl -n team create job now --from=cronjob/nightly >/dev/null 2>&1 || kubectl
 until_true 60 on_gpu 2 || say "the CronJob's pod is not on the GPU: $(kubectl -n team describe pods | tail -n 5)"
 expect "a pod and a CronJob's" 30 35
 
-# The namespace's quota, and the scheduler.
+# The namespace's quota and the scheduler refuse too many shares.
 pod much 'gpuarb.dev/share: 90' | kubectl -n team apply -f - >"$work/said" 2>&1 && say "the quota lets 155 pass"
 grep -q 'exceeded quota' "$work/said" || say "of 155 it says: $(cat "$work/said")"
 pod waits 'gpuarb.dev/share: 40' | kubectl -n team apply -f - >/dev/null
@@ -154,7 +155,7 @@ unschedulable() { [ "$(kubectl -n team get pod waits -o 'jsonpath={.status.condi
 until_true 30 unschedulable || say "the scheduler gave 105 shares away"
 kubectl -n team delete pod waits >/dev/null
 
-# Nothing starts without a share, or with an annotation that nobody knows; the pod's events say why.
+# No container starts without a share or with an unknown annotation; the pod's events say why.
 refused() { # NAME SENTENCE
 	told() { kubectl -n team get events --field-selector "involvedObject.name=$1" -o json | grep -q "$2"; }
 	until_true 40 told "$1" "$2" || say "$1: $(kubectl -n team get events --field-selector "involvedObject.name=$1" -o 'jsonpath={.items[*].message}')"
@@ -169,14 +170,14 @@ refused none 'pod team/none asks for no share of a GPU'
 pod misspelt 'gpuarb.dev/share: 5' 'annotations: {gpuarb.dev/core-limits: "3"}' | kubectl -n team apply -f - >/dev/null
 refused misspelt 'did you mean gpuarb.dev/core-limit?'
 
-# A killed pod leaves nothing, and a deleted job neither.
+# A killed pod leaves nothing, nor does a deleted job.
 kubectl -n team delete job now --wait >/dev/null 2>&1
 kubectl -n team delete pod greedy --grace-period=0 --force >/dev/null 2>&1
 until_true 60 on_gpu 0 || say "deleted pods are still on the GPU"
 free() { [ -z "$($runtime --list)" ]; }
 until_true 60 free || say "what deleted pods were granted is not free: $($runtime --list)"
 
-# Two containers of one pod, of two users: the pod is the account, and they share what they asked for together.
+# Two containers of one pod run as two users. The pod is the account, and they share what they asked for together.
 {
 	pod both 'gpuarb.dev/share: 15'
 	pod both 'gpuarb.dev/share: 25' | sed -n '/name: anything/,$p' | sed -e 's|anything|other|' -e 's|securityContext: {|&runAsUser: 2000, |'
@@ -187,7 +188,8 @@ together "two containers of a pod, of two users" 40
 kubectl -n team delete pod both --grace-period=0 --force >/dev/null 2>&1
 until_true 60 on_gpu 0 || say "deleted pods are still on the GPU"
 
-# One line, and nothing else: gpuarb-runtime as the node's default runtime. Pods that ask for nothing run, and see no GPU.
+# With gpuarb-runtime as the node's default runtime a pod needs one line and nothing else. Pods that ask for nothing
+# run, and see no GPU.
 printf '[plugins."io.containerd.grpc.v1.cri".containerd]\n  default_runtime_name = "gpuarb"\n' >>"$CLUSTER_WORK/containerd.toml"
 echo 'without_share = hide' >>/var/lib/gpuarb/runtime.conf
 systemctl restart containerd
@@ -202,7 +204,7 @@ has_driver nothing && say "a pod that asks for nothing gets the driver"
 kubectl -n team delete pod line nothing --grace-period=0 --force >/dev/null 2>&1
 until_true 60 on_gpu 0 || say "deleted pods are still on the GPU"
 
-# A second GPU, as after a reboot with one more in the machine: the set-up finds it, and four pods of 50 use both.
+# A second GPU appears, as after a reboot with another card: the set-up finds it, and four pods of 50 use both.
 echo 2 >"$CLUSTER_WORK/gpus"
 kubectl -n gpuarb delete pod --all --grace-period=0 --force >/dev/null 2>&1
 rm -rf /dev/shm/gpuarb /dev/shm/gpusim/*
@@ -218,7 +220,7 @@ for i in 1 2 3 4; do
 	until_true 30 in_use "$i" || say "half$i is not on a GPU: $(kubectl -n team logs "half$i")"
 done
 [ "$($runtime --list | cut -f1 | sort | uniq -c | awk '{print $1}' | xargs)" = "2 2" ] || say "four pods of 50 are not two on each GPU: $($runtime --list)"
-# Less is the machine's fault where the load gets no processor: that is measured again.
+# Less may be the machine's fault, if the load gets no processor: then it is measured again.
 for _ in 1 2 3 4 5 6; do
 	books >"$work/before"
 	sleep 10

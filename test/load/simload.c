@@ -1,4 +1,4 @@
-/* Processes and the JSON result. */
+/* simload: its processes and the JSON result. */
 #include "test/load/simload.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 
 static struct load load;
 
-/* How long the threads that there are could have run and did not, because the machine had no CPU for them. */
+/* How long the threads of this process could have run and did not, because the machine had no CPU for them. */
 static double starved_s(void)
 {
 	DIR *tasks = opendir("/proc/self/task");
@@ -80,7 +80,7 @@ static int print(const struct result *list)
 		bad |= r->error != 0 || !r->end_s;
 	}
 	putchar(']');
-	/* Those of other processes are not seen here. */
+	/* The latencies of other processes are not visible here. */
 	if (load.processes == 1 && list->latency)
 		print_requests(list->latency);
 	printf(",\"kernel_us\":%g,\"launched\":%lu,\"completed\":%lu,\"seconds\":%.6f}\n", load.kernel_us,
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 
 		if (pid == 0) {
 			run(i, &results[i]);
-			/* Through exit(), so that the driver's own end is seen too. */
+			/* The process ends by exit(), so that the end of the driver is part of the test. */
 			exit(results[i].error != 0);
 		}
 		if (pid < 0)

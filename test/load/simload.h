@@ -1,4 +1,4 @@
-/* simload: one load generator for everything that is measured on the simulated GPU. */
+/* simload: the load generator for all that is measured on the simulated GPU. */
 #ifndef SIMLOAD_H
 #define SIMLOAD_H
 
@@ -33,19 +33,19 @@ struct load {
 	double work_ms, pause_ms; /* burst */
 	double max_pause_us;      /* random; of requests, the mean time from one to the next */
 	double rate;              /* open: launches a second */
-	bool closed; /* a request comes so long after the last one was answered, not after it came */
+	bool closed; /* the time to the next request counts from the answer to the last, not from its arrival */
 	unsigned streams, threads, processes;
 	unsigned graph;     /* kernels per graph, 0 for plain launches */
-	unsigned functions; /* that are launched in turn, 0 for one */
+	unsigned functions; /* functions that are launched in turn, 0 for one */
 	double host_us;     /* CPU time of the program before each launch */
 	bool priorities;    /* every other stream has a higher priority */
 	unsigned width;     /* of each kernel, in 1/1000 of the device; 0: it does not say */
 	unsigned ranks; /* processes whose kernels wait for each other, one on each device in turn; 0: none */
-	uint64_t group; /* of these ranks: nobody else's */
+	uint64_t group; /* the number that these ranks share, and no others */
 	uint64_t
 		*pace; /* shared by them: how many launches each makes, and SIMLOAD_LAST once that is fixed */
 	enum held held; /* what each kernel waits for, once it has the device */
-	double held_us; /* how long after the launch that comes */
+	double held_us; /* how long after the launch that value comes */
 	uint64_t copy_bytes;
 	unsigned copy_every;
 	uint64_t memory_bytes;
@@ -56,16 +56,16 @@ struct load {
 	int device;
 	const char *library;
 	const char *lease;         /* class of the lease that each request takes first; NULL: none */
-	const char *lease_library; /* that has them */
+	const char *lease_library; /* the library with the functions for leases */
 	uint64_t seed;
 };
 
-/* A request: when it came and how long it took. */
+/* A request: when it arrived and how long it took. */
 struct simload_sample {
 	double came_s, took_s;
 };
 
-/* What one process did. Lives in memory shared with the parent. */
+/* The result of one process, in memory shared with the parent. */
 struct result {
 	int pid;
 	int error; /* a CUresult */
@@ -73,18 +73,20 @@ struct result {
 	uint64_t launched, completed, waits, copies, copied_bytes;
 	double start_s, end_s; /* CLOCK_MONOTONIC; the end is after the last wait */
 	double launch_s;       /* spent in launch calls, over all threads */
-	double starved_s; /* that its threads waited for a CPU, those of the preload and the driver as well */
-	/* Of requests: how many took how long, by simload_bucket(); of a load in this process. NULL: no requests. */
+	double starved_s; /* time that all its threads, also the preload's and the driver's, waited for a CPU */
+	/* A histogram of how long requests took, by simload_bucket(), of a load in this process. NULL: no requests.
+	 */
 	uint32_t *latency;
-	/* Each of them, as far as there is room; NULL: they are only counted. */
+	/* Each request, as far as there is room. NULL: they are only counted. */
 	struct simload_sample *samples;
 	uint32_t nsamples, room;
 };
 
-/* Buckets of a quarter of a percent each, from 10 us on. */
+/* Each bucket is a quarter of a percent wider than the one before, from 10 us on. */
 #define SIMLOAD_BUCKETS 6144
 unsigned simload_bucket(double seconds);
-/* The time that a part (0.99) of all requests did not exceed; 0: there were none. Microseconds. */
+/* Returns the time in microseconds that the given part (0.99) of all requests did not exceed; 0 if there were none.
+ */
 double simload_latency_us(const uint32_t *latency, double part);
 uint64_t simload_requests(const uint32_t *latency);
 
@@ -93,7 +95,7 @@ bool simload_lease_open(const char *library);
 bool simload_lease_take(const struct load *load, struct gpuarb_lease *lease);
 void simload_lease_give(struct gpuarb_lease *lease);
 
-/* The driver's calls that are used, looked up by dlsym. */
+/* The driver's functions that each load uses, looked up by dlsym. */
 /* clang-format off */
 #define SIMLOAD_CALLS(X)                                                                                     \
 	X(cuInit)                                                                                            \
@@ -109,7 +111,7 @@ void simload_lease_give(struct gpuarb_lease *lease);
 									X(cuGraphLaunch)
 /* clang-format on */
 
-/* Only some loads need these. */
+/* Functions that only some loads use. */
 #define SIMLOAD_MORE(X) X(cuStreamCreateWithPriority) X(cuDeviceGetCount) X(cuStreamWriteValue32_v2)
 
 struct api {
@@ -119,7 +121,7 @@ struct api {
 #undef X
 };
 
-/* Defaults, then what the options say; ends the program if they make no sense. */
+/* Sets the defaults, then what the options say; ends the program if they contradict each other. */
 void simload_parse(struct load *load, int argc, char **argv);
 /* Runs the load in this process. */
 void simload_run(const struct load *load, unsigned index, struct result *result);

@@ -1,4 +1,4 @@
-/* Requests that ask first: gpuarb_acquire before each of them, gpuarb_release behind it. */
+/* Requests that take a lease: gpuarb_acquire before each, gpuarb_release after it. */
 #include "test/load/simload.h"
 
 #include <dlfcn.h>

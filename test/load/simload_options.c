@@ -1,4 +1,4 @@
-/* The options of the load, as one line says them. */
+/* The options of simload. */
 #include "test/load/simload.h"
 
 #include <argp.h>
@@ -238,7 +238,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--held takes neither --graph nor several streams");
 		if (load->ranks)
 			load->processes = load->ranks;
-		/* Each function once, however long that takes. */
+		/* Launches each function once, however long that takes. */
 		if (load->functions && !load->launches && load->seconds < 0) {
 			load->launches = load->functions;
 			load->seconds = 3600;

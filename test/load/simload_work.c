@@ -17,21 +17,21 @@ struct worker {
 	const struct load *load;
 	struct result *result;
 	CUcontext ctx;
-	CUfunction fn;   /* of the next launch */
-	CUfunction *all; /* --functions: it is one of these */
+	CUfunction fn;   /* the function of the next launch */
+	CUfunction *all; /* with --functions: all from which fn is taken */
 	CUstream stream[64];
 	CUgraphExec graph[64];
 	CUevent event;
 	sem_t called;
 	CUstream writer;         /* --held=value: the stream that writes it */
-	CUdeviceptr held_at;     /* --held: what a kernel looks at */
-	volatile uint32_t *flag; /* --held=host: the same, as the host sees it */
+	CUdeviceptr held_at;     /* --held: the address that a kernel reads */
+	volatile uint32_t *flag; /* --held=host: this address as the host sees it */
 	uint32_t held_value, rank;
 	CUdeviceptr device_buffer;
 	void *host_buffer;
 	uint64_t random;
 	double until_s;
-	double arrived_s; /* of a request: when it came */
+	double arrived_s; /* when the current request arrived */
 	struct gpuarb_lease lease;
 	uint64_t kernel_ns;
 	uint64_t launched, waits, copies;
@@ -137,7 +137,7 @@ static bool make_graph(struct worker *w, unsigned i)
 	CUstream s;
 	CUgraph g;
 
-	/* The default stream cannot be captured, so the graph is captured in one of its own. */
+	/* The default stream cannot be captured, so the graph is captured in another stream. */
 	if (!OK(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING) ||
 		!OK(cuStreamBeginCapture_v2, s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
 		return false;
@@ -147,7 +147,7 @@ static bool make_graph(struct worker *w, unsigned i)
 	return OK(cuStreamEndCapture, s, &g) && OK(cuGraphInstantiateWithFlags, &w->graph[i], g, 0);
 }
 
-/* The value that kernels wait for: in the host's memory, or in the device's, written by another stream. */
+/* Makes the word that kernels wait for: in the host's memory, or in the device's, where another stream writes it. */
 static bool prepare_held(struct worker *w)
 {
 	if (w->load->held == HELD_HOST) {
@@ -289,7 +289,7 @@ static bool step(struct worker *w, uint64_t n)
 	}
 	if (l->pattern == PATTERN_BACK || l->pattern == PATTERN_BURST || l->pattern == PATTERN_OPEN)
 		return true;
-	/* The others wait after every K launches. */
+	/* The other patterns wait after every K launches. */
 	if ((n + 1) % l->every == 0 && !wait_for(w, s))
 		return false;
 	if (l->pattern == PATTERN_RANDOM)
@@ -298,8 +298,9 @@ static bool step(struct worker *w, uint64_t n)
 }
 
 /*
- * Ranks wait for each other's kernels, so all must make the same number of launches: whoever finds its time over
- * fixes it at the most that any of them has begun. False: this one has made them all.
+ * Ranks wait for each other's kernels, so all must make the same number of launches. The first rank whose time is
+ * over fixes this number at the most launches that any of them has begun. Returns false when this rank has made them
+ * all.
  */
 static bool in_pace(const struct load *l, uint64_t n, bool over)
 {
@@ -314,7 +315,8 @@ static bool in_pace(const struct load *l, uint64_t n, bool over)
 	return n < (next & ~SIMLOAD_LAST);
 }
 
-/* By the clock, so that the demand does not depend on how long waking up takes; late only what was just due. */
+/* Pauses by the clock, so that the demand does not depend on how long waking up takes. A phase that is late by more
+ * than `slack_s` begins anew. */
 static double pause_until(double *phase, double slack_s)
 {
 	double now;
@@ -326,7 +328,7 @@ static double pause_until(double *phase, double slack_s)
 	return now;
 }
 
-/* A request has been answered; the next one comes when it comes, though this one took long. */
+/* Gives when the next request arrives: its time does not depend on how long this request took. */
 static double request_done(struct worker *w, double now)
 {
 	uint32_t *latency = w->result->latency;
@@ -340,7 +342,7 @@ static double request_done(struct worker *w, double now)
 		simload_lease_give(&w->lease);
 	if (!w->arrived_s || w->load->closed)
 		w->arrived_s = now;
-	/* Evenly from nothing to twice the mean. */
+	/* Uniform from zero to twice the mean. */
 	w->arrived_s += uniform(w) * 2 * w->load->max_pause_us * 1e-6;
 	if (w->arrived_s > now)
 		pause_s(w->arrived_s - now);
@@ -366,7 +368,7 @@ static void *work(void *arg)
 		now = simload_now();
 		if (l->pattern == PATTERN_REQUEST && (n + 1) % l->every == 0)
 			now = request_done(w, now);
-		/* So much time, whatever was got done in it. */
+		/* The phase lasts for this time, whatever was done in it. */
 		if (l->pattern == PATTERN_TIMED && now >= phase + l->work_ms * 1e-3) {
 			phase += (l->work_ms + l->pause_ms) * 1e-3;
 			pause_s(phase - now);
@@ -379,7 +381,8 @@ static void *work(void *arg)
 			phase += (l->work_ms + l->pause_ms) * 1e-3;
 			now = pause_until(&phase, (l->work_ms + l->pause_ms) * 1e-3);
 		} else if (l->pattern == PATTERN_OPEN) {
-			/* Who comes late does not keep the next one from coming: a second's worth at most. */
+			/* A launch that comes late does not delay later ones, except that at most one second is made
+			 * up for. */
 			phase -= log(1 - uniform(w)) / l->rate;
 			now = pause_until(&phase, 1);
 		}
@@ -389,7 +392,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* What the simulated GPU does by its name, for a real one: look at its clock until the time is over. */
+/* A kernel for a real GPU that does what the simulated GPU does by its name: it reads the clock until its time is
+ * over. */
 static const char spin_ptx[] = ".version 6.0\n"
 			       ".target sm_50\n"
 			       ".address_size 64\n"
@@ -407,7 +411,7 @@ static const char spin_ptx[] = ".version 6.0\n"
 			       "	ret;\n"
 			       "}\n";
 
-/* A module each: so they are different functions to the driver, on a real GPU too. */
+/* Each function has its own module, so that the driver takes them for different functions, also on a real GPU. */
 static bool load_functions(struct worker *w)
 {
 	const struct load *l = w->load;
@@ -425,7 +429,7 @@ static bool load_functions(struct worker *w)
 	return true;
 }
 
-/* The simulated GPU alone has the kernels that wait, and any other that is named. */
+/* Only the simulated GPU has the kernels that wait, and any other kernel that is named. */
 static const char *kernel_name(const struct load *l)
 {
 	return l->ranks ? "collective_ns" : l->held ? "spin_until_ns" : l->width ? "spin_part_ns" : l->kernel;
@@ -519,7 +523,7 @@ void simload_run(const struct load *load, unsigned index, struct result *r)
 		r->launch_s += w->launch_s;
 	}
 	r->copied_bytes = r->copies * load->copy_bytes;
-	/* Everything launched has been waited for; after an error nothing is claimed. */
+	/* All launches have been waited for. After an error none is counted as completed. */
 	r->completed = r->error || load->abandon ? 0 : r->launched;
 	free(first->all);
 	free(workers);

@@ -1,7 +1,7 @@
 /*
- * Precedence: whoever is above closes the gates of those below and wakes them when it is gone, as in shm/client/above.c,
- * tick.c and turn.c. One client of a high level (by its work, or by a lease alone) and LOWS below it. One Promela
- * statement is one access to shared memory; that a record is published by one CAS is what handover.pml shows.
+ * Precedence: a client above others closes their gates and wakes them when it is gone, as in shm/client/above.c,
+ * tick.c and turn.c. There is one client of a high level (by its work, or by a lease alone) and LOWS below it. One
+ * Promela statement is one access to shared memory. That a record is published by one CAS is shown by handover.pml.
  *
  * -DLOWS=1|2    clients of the low level
  * -DROUNDS=r    times that each has work
@@ -23,13 +23,15 @@ bool leased;       /* the high one's bit of adm_leased */
 bool gate[LOWS];   /* the word that a launch tests */
 byte wake[LOWS];   /* futex words */
 
-/* For the assertions: the high one has closed the gates that were to be closed; a low one has looked at itself. */
+/* For the assertions: whether the high client has closed all gates that it has to, and whether a low client has
+ * looked at itself. */
 bool closed, looked[LOWS];
 
 #define ABOVE_IN(r) ((r & BIT(HIGH)) != 0)
 #define HELD        (leased || ABOVE_IN(running))
 
-/* Whoever is above, and has said so, finds no gate open of one that has entered and looked. */
+/* Asserted: while a client is above and has said so, the gate of no low client that has entered and looked is open.
+ */
 #define STOPPED(i) (!(closed && HELD && (running & BIT(i)) && looked[i]) || !gate[i])
 #if LOWS > 1
 #define ALL_STOPPED (STOPPED(0) && STOPPED(1))
@@ -54,7 +56,7 @@ inline close_below()
 	closed = true
 }
 
-/* arb_above_release: those who wait, as of the record that is there now. */
+/* arb_above_release: wakes the clients that wait, by the record that is there now. */
 inline release_below()
 {
 	r = waiting;
@@ -114,7 +116,7 @@ active proctype high()
 	od
 }
 
-/* Both looks of a client at itself: arb_above_me, as of a record and of the leases. */
+/* Both looks of a client at itself: arb_above_me, by a record and by the leases. */
 inline look_above()
 {
 	r = running;
@@ -187,7 +189,7 @@ again:
 	      fi
 	   fi;
 	   entered();
-	   /* it runs: a launch tests the gate; ticks find out why it is closed, or open it again */
+	   /* It runs: a launch tests the gate; ticks find out why it is closed, or open it again. */
 	   ticks = 0;
 	   do
 	   :: gate[me] && ticks < 2 ->
@@ -206,7 +208,7 @@ again:
 	      fi
 	   :: true -> break
 	   od;
-	   /* leave: nobody may launch when the place is gone */
+	   /* leave: no launch may pass once the place is gone */
 	   gate[me] = false;
 	   atomic { looked[me] = false; running = running & ~BIT(me); version++ };
 	   n++

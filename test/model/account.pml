@@ -250,7 +250,7 @@ join:
 		:: reclaim_clean(me); byte_of[me] = NONE /* gpuarb_client_close() */
 		:: true -> skip
 		fi;
-		/* It may clean up behind the other one. */
+		/* It may clean up after the other client. */
 end_client:
 		do
 		:: atomic { byte_of[1 - me] == NONE && !clean[1 - me] -> byte_of[1 - me] = me };

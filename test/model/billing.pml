@@ -1,16 +1,16 @@
 /*
- * Billing by two words, as in shm/segment/running.c: which of acc, total and evicted_v counts is decided by the CAS.
- * The law, asserted with every store that could break it: the bills add up to the busy clock.
+ * Billing by two words, as in shm/segment/running.c: the CAS decides which of acc, total and evicted_v counts.
+ * Asserted with every store that could break it: the bills add up to the busy clock.
  *
- * -DNC=c    clients; they enter and leave in any order, also twice in a row
- * -DNE=e    others, who count the clock on, evict a client that seems to stand still, and reclaim a dead one
- * -DOPS=k   transitions that a client tries; -DOPS1=k the same for the second one; -DEOPS=k for the others
- * -DVMAX=v  how far the clock V runs; each transition moves it by 0 or 1
- * -DCRASHES=k
- * -DRUNNING  all clients are in the set to begin with: saves the steps that lead there
- * -DMUT_... a deliberate mistake, see run.sh
+ * -DNC=c     clients; they enter and leave in any order, also twice in a row
+ * -DNE=e     other processes: they count the clock on, evict a client that seems to stand still, reclaim a dead one
+ * -DOPS=k    transitions that a client tries; -DOPS1=k those of the second client; -DEOPS=k those of the others
+ * -DVMAX=v   how far the clock V runs; each transition moves it by 0 or 1
+ * -DCRASHES=k  kills
+ * -DRUNNING  all clients are in the set to begin with, which saves the steps that lead there
+ * -DMUT_...  a deliberate mistake, see run.sh
  *
- * "Seems to stand still" is any moment. The sequence number is a bit per process, as in handover.pml.
+ * A client may "seem to stand still" at any moment. The sequence number is a bit per process, as in handover.pml.
  */
 #ifndef NC
 #define NC 2
@@ -38,7 +38,7 @@
 #define NONE   255
 #define BIT(i) (1 << (i))
 
-/* The shape is one word: the sum of the weights, and whether anybody is evicted. If not, the record's evicted
+/* The shape is one word: the sum of the weights, and whether any client is evicted. If none is, the record's evicted
  * bits are neither written nor read. */
 typedef record {
 	byte v;
@@ -105,7 +105,7 @@ inline tidy(k)
 	k = 0
 }
 
-/* load(): the clocks are read and written in one step here; what tears is what decides. */
+/* load(): the clocks are read and written in one step here. Only what decides may be torn. */
 inline load()
 {
 	do
@@ -244,14 +244,14 @@ again:	   skip
 	forget()
 }
 
-/* arb_running_leave(). Who has left is not in the set. */
+/* arb_running_leave(). Afterwards the client is not in the set. */
 inline leave(i)
 {
 	do
 	:: load();
 	   if
 	   :: ((s.running | s.evicted) & BIT(i)) == 0 ->
-		/* A torn copy may show neither. */
+		/* A torn copy may show it neither in the set nor evicted. */
 #ifndef MUT_LEAVE_TORN
 		if
 		:: fresh[me] -> break
@@ -344,7 +344,8 @@ inline evict(i)
 	      advance();
 	      gone = slot[i].weight;
 	      atomic { slot[i].evicted_v = s.v; LAW };
-	      /* A weight that was changed under us fails the CAS; until then it is only kept from wrapping. */
+	      /* A weight that was changed meanwhile fails the CAS; until then it is only kept from wrapping around.
+	       */
 	      d_step {
 		s.running = s.running & ~BIT(i);
 		s.evicted = s.evicted | BIT(i);

@@ -4,15 +4,15 @@
  *
  * -DN=2|3          clients, each with a slot of its own
  * -DROUNDS=r       times that a client asks for the lease; 0: for ever
- * -DCRASHES=k      kills, at any step of anybody; the dead one may come back as a new owner of its slot
- * -DGIVEUPS=k      times that somebody waits too long and leaves the queue
- * -DTIMEOUTS       bounded sleeps end by themselves as soon as somebody has been killed;
+ * -DCRASHES=k      kills, at any step of any client, which may come back as a new owner of its slot
+ * -DGIVEUPS=k      times that a client waits too long and leaves the queue
+ * -DTIMEOUTS       bounded sleeps end by themselves as soon as a client has been killed;
  *                  without it a lost wake-up is a deadlock
- * -DANYCHOICE      whoever chooses may choose any waiter; without it, the one that has waited longest
+ * -DANYCHOICE      any waiter may be chosen; without it, the one that has waited longest is
  * -DMUT_...        a deliberate mistake, see run.sh
  *
- * Two abstractions keep it finite and lose nothing: the head's sequence number and the futex word never
- * repeat in fact, so each of them is a bit per process, "it has not changed since I read it".
+ * Two abstractions keep it finite and lose nothing: the head's sequence number and the futex word never repeat in
+ * practice, so each is a bit per process, "it has not changed since I read it".
  */
 #ifndef N
 #define N 2
@@ -30,8 +30,8 @@
 #define NONE   255
 #define BIT(i) (1 << (i))
 
-/* A record, cut down to what decides about the lease. The shape says which of the rarely needed fields are
- * there; the others are neither written nor read. */
+/* A record, reduced to what decides about the lease. The shape says which of the rarely needed fields are there; the
+ * others are neither written nor read. */
 #define RESERVED 1
 #define WAITING  2
 typedef record {
@@ -45,8 +45,8 @@ record buf[2 * N]; /* slot i owns 2i and 2i + 1 */
 byte head;         /* {slot, buffer}; the sequence number is the bit below */
 bool fresh[N];     /* the head that process i has read is still the head */
 
-/* Which buffer process i is reading or writing just now, + 1. A buffer that is neither the head nor in
- * anybody's hands is overwritten before it is read again: tidy() forgets it, which saves states. */
+/* The buffer, + 1, that process i is reading or writing now. A buffer that is not the head and that no process reads
+ * or writes is overwritten before it is read again: tidy() forgets it, which saves states. */
 byte reads[N], writes[N];
 #define IN_HANDS(b, i) (reads[i] == b + 1 || writes[i] == b + 1)
 #if N > 2
@@ -65,7 +65,8 @@ inline tidy(k)
 	k = 0
 }
 
-/* The record last published: what the head's buffer must say. Only assertions and formulas look at it. */
+/* The record that was published last, which is what the head's buffer must hold. Only assertions and formulas look at
+ * it. */
 record truth;
 bool believes[N]; /* its CAS took the lease and none has given it back */
 
@@ -73,7 +74,8 @@ bool believes[N]; /* its CAS took the lease and none has given it back */
 bool late;
 bool knows[N];
 
-/* The kernel: who has byte i; who sleeps on word i; has the word changed since its owner loaded it? */
+/* The kernel: which process holds byte i; which sleeps on word i; whether the word has changed since its owner loaded
+ * it. */
 byte byte_of[N] = NONE;
 bool asleep[N];
 bool changed[N];
@@ -128,7 +130,7 @@ inline load()
 	od
 }
 
-/* unchanged(): a refusal is believed only if the head still stands. */
+/* unchanged(): a refusal counts only if the head is still the same. */
 inline unchanged()
 {
 	d_step {
@@ -138,7 +140,7 @@ inline unchanged()
 	}
 }
 
-/* What load() read, kept to compare it when the CAS succeeds: nobody may act on a torn record. */
+/* Keeps what load() read, to compare it when the CAS succeeds: no process may act on a torn record. */
 #define KEEP old.reserved = s.reserved; old.running = s.running; old.waiting = s.waiting
 
 inline forget()
@@ -150,10 +152,8 @@ inline forget()
 	}
 }
 
-/*
- * choose(): a place has become free. If anybody waits, it is reserved for one of them, or again for the one that
- * has a reservation: it may have looked while the lease was taken, and sleep again.
- */
+/* choose(): a place has become free. If a client waits, the place is reserved for one, or again for the client that
+ * has a reservation: it may have looked while the lease was taken, and may sleep again. */
 inline choose()
 {
 	next = NONE;
@@ -226,7 +226,8 @@ inline publish()
 			head = w;
 			for (j : 0 .. N - 1) {
 				fresh[j] = false;
-				/* A clock read before this is before the new reservation's end. */
+				/* A clock that was read before this moment is earlier than the end of the new
+				 * reservation. */
 				knows[j] = knows[j] && !chosen
 			}
 			late = late && !chosen && s.reserved;
@@ -445,7 +446,7 @@ inline look_at(slot)
 	fi
 }
 
-/* patrol(): whoever has the reservation, whoever runs, whoever is first in the queue. */
+/* patrol(): probes the client that has the reservation, the one that runs, and the first in the queue. */
 inline patrol()
 {
 	do
@@ -481,7 +482,8 @@ proctype client(byte me)
 
 join:
 	{
-		/* join(): the byte, and what a dead predecessor left. A live reclaimer lets go of it. */
+		/* join(): takes the byte, and cleans what a dead predecessor left. A live reclaimer lets go of the
+		 * byte. */
 		atomic { byte_of[me] == NONE -> byte_of[me] = me };
 		if
 		:: !clean[me] -> reclaim_clean(me)
@@ -590,7 +592,7 @@ init {
 }
 
 #ifdef LIVENESS
-/* Whoever waits gets the lease, dies, or gives up. */
+/* A client that waits gets the lease, dies, or gives up. */
 ltl served0 { [] (WAITS(0) -> <> (RUNS(0) || !WAITS(0))) }
 ltl served1 { [] (WAITS(1) -> <> (RUNS(1) || !WAITS(1))) }
 /* The lease of a dead client comes back as long as somebody waits for it. */

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 jobs() {
 	local two="-DN=2" safe="-DSAFETY" live="-DNFAIR=3"
 	local crash="-DN=2 -DCRASHES=1 -DTIMEOUTS" bill="-DNC=1 -DNE=1 -DOPS=2 -DEOPS=2"
-	# Tearing needs an evictor that publishes three times, and a second client in the set.
+	# To tear a copy, an evictor has to publish three times, and a second client has to be in the set.
 	local torn="-DNC=2 -DNE=1 -DOPS1=0 -DEOPS=3 -DVMAX=1 -DRUNNING"
 	# kind | name | model | macros of the model | macros of the verifier | arguments of the verifier
 	cat <<-END

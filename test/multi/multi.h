@@ -8,7 +8,8 @@
 
 #include "shm/segment/check.h"
 
-/* Criterion keeps the reason to itself, and does not call the suite's .fini. */
+/* Ends a test that cannot be made here. Criterion does not print the reason of a skip, and does not call the suite's
+ * .fini. */
 #define t_skip_test(dir, why)                                                                                \
 	do {                                                                                                 \
 		t_dir_remove(dir);                                                                           \

@@ -1,4 +1,4 @@
-/* Leases of several processes: who dies, who samples, who forks, and what one process's threads share. */
+/* Leases of several processes: processes that die, sample or fork, and what the threads of a process share. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -75,7 +75,7 @@ static int acquire(const char *name, struct gpuarb_lease *lease)
 	return gpuarb_acquire(NULL, &request, lease);
 }
 
-/* The first call of a process makes it sample, once: after that only we do. */
+/* The first call of a process makes it sample once; after that only the test samples. */
 static void settle(void)
 {
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
@@ -87,7 +87,7 @@ static void settle(void)
 	sample(10);
 }
 
-/* What children tell the test, in order. */
+/* What children report to the test, in order. */
 static struct {
 	arb_u32 ready, go, result;
 } * say;
@@ -132,7 +132,7 @@ Test(leases, a_killed_process_holds_none)
 	cr_assert_eq(acquire("repair", &lease), GPUARB_SKIP);
 	kill(pid, SIGKILL);
 	cr_assert_eq(t_wait(pid), -SIGKILL);
-	/* Nobody else is there to clean up. */
+	/* No other process is there to clean up. */
 	cr_assert_eq(acquire("asr", &lease), GPUARB_OK);
 	gpuarb_release(&lease);
 	cr_assert_eq(arb_admission_next(&seg, seg.header->adm_leased, 0), ARB_NONE);
@@ -147,7 +147,8 @@ Test(leases, a_killed_holder_ends_the_pressure_for_the_highest_class)
 	sample(100);
 	kill(pid, SIGKILL);
 	cr_assert_eq(t_wait(pid), -SIGKILL);
-	/* It goes only if nobody holds a lease; the dead one still does, until it has looked. */
+	/* The class "top" goes only if no lease is held. The dead process still holds one, until this call has
+	 * looked. */
 	cr_assert_eq(acquire("top", &lease), GPUARB_OK);
 	gpuarb_release(&lease);
 }
@@ -187,13 +188,13 @@ Test(leases, a_killed_waiter_stands_in_nobodys_way)
 	kill(pid, SIGKILL);
 	cr_assert_eq(t_wait(pid), -SIGKILL);
 	sample(10);
-	cr_assert_eq(acquire(NULL, &lease), GPUARB_OK, "who waits behind it looks");
+	cr_assert_eq(acquire(NULL, &lease), GPUARB_OK, "the waiter behind it looks");
 	gpuarb_release(&lease);
 	cr_assert_eq(acquire("repair", &lease), GPUARB_OK);
 	gpuarb_release(&lease);
 }
 
-/* Any call but exit is the last. (Strict mode would take the clock away as well.) */
+/* Forbids every system call but exit. (Strict mode would take the clock away as well.) */
 static int nothing_but_user_space(void *argument)
 {
 	struct sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -226,7 +227,7 @@ static int nothing_but_user_space(void *argument)
 
 Test(leases, a_lease_that_is_given_at_once_takes_no_system_call)
 {
-	/* The window must not end in between: a roll may write an event, and looks at others. */
+	/* The window must not end meanwhile: a roll may write an event, and probes other clients. */
 	set("window_ms", "60000");
 	cr_assert_eq(t_run(nothing_but_user_space, NULL, 60), 0, "a system call");
 }
@@ -304,7 +305,7 @@ Test(leases, a_wait_is_cancelled_by_another_thread)
 	gpuarb_cancel(&thread_lease[0]);
 	pthread_join(low, NULL);
 	cr_assert_eq(thread_result[0], -ECANCELED);
-	cr_assert_str_eq(gpuarb_error_text(), "", "the sentence is the other thread's");
+	cr_assert_str_eq(gpuarb_error_text(), "", "the sentence belongs to the other thread");
 	until_waiting(0);
 }
 
@@ -328,7 +329,7 @@ Test(leases, a_forked_child_has_none_and_takes_none_away)
 		_exit(bad);
 	}
 	cr_assert_eq(t_wait(pid), 0);
-	/* The child has just ended; our own thread may have cleaned up behind it already. */
+	/* The child has just ended; our own thread may have cleaned its slot already. */
 	cr_assert_geq(gpuarb_control_reap(dir.path, T_GPU, NULL, NULL, NULL), 0);
 	cr_assert_eq(gpuarb_status(NULL, &status), 0);
 	cr_assert_eq(status.own_leases, 1);
@@ -414,7 +415,7 @@ Test(leases, children_are_forked_while_threads_ask)
 	cr_assert_eq(thread_result[0], GPUARB_OK);
 }
 
-/* Waits for two samples that were not there before. */
+/* Waits for two new samples. */
 static void until_sampled(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -458,13 +459,13 @@ Test(leases, a_sampler_that_dies_or_leaves_is_replaced)
 		pid[i] = t_spawn(use_and_stay, NULL, 60);
 		while (arb_load32_acquire(&say->ready) != (uint32_t)i + 1)
 			t_sleep_us(500);
-		until_sampled(); /* so that the first of them is elected */
+		until_sampled(); /* so that the first child is elected */
 	}
 	kill(pid[0], SIGKILL);
 	cr_assert_eq(t_wait(pid[0]), -SIGKILL);
 	until_sampled();
 	cr_assert(somebody_samples());
-	/* Whoever it is: one of the two dies, the other leaves. */
+	/* Either of them may be the sampler: one dies, the other leaves. */
 	kill(pid[1], SIGKILL);
 	cr_assert_eq(t_wait(pid[1]), -SIGKILL);
 	until_sampled();
@@ -529,7 +530,7 @@ Test(leases, the_watchdog_samples_while_it_runs)
 	watchdog = start_watchdog();
 	until(&seg.header->adm_watchdog);
 	until_sampled();
-	/* The client leaves it the byte: when it is gone there is still a sampler. */
+	/* The client leaves the sampler's byte to the watchdog: when the client is gone there is still a sampler. */
 	kill(client, SIGKILL);
 	cr_assert_eq(t_wait(client), -SIGKILL);
 	until_sampled();
@@ -582,7 +583,7 @@ Test(leases, errors_have_a_sentence)
 	cr_assert(strstr(gpuarb_error_text(), "'nonsense'"), "%s", gpuarb_error_text());
 	cr_assert_eq(gpuarb_acquire("no/such", NULL, &lease), -EINVAL);
 	cr_assert(strstr(gpuarb_error_text(), "no/such"), "%s", gpuarb_error_text());
-	/* A slip of the pen makes no segment, which everybody would find who names no GPU. */
+	/* A misspelt name must not make a segment: calls that name no GPU would find it. */
 	cr_assert_eq(gpuarb_acquire("GPU-nope", NULL, &lease), -ENODEV);
 	cr_assert(strstr(gpuarb_error_text(), "there is no GPU 'GPU-nope': it has no segment"), "%s",
 		gpuarb_error_text());

@@ -1,5 +1,5 @@
-/* Somebody is in the directory and does not go on: whoever needs it waits without the locks of its process.
- */
+/* A process holds the lock of the directory and does not go on. A process that needs it waits without holding locks
+ * of its own. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
@@ -65,13 +65,14 @@ static void *join_again(void *argument)
 	return NULL;
 }
 
-/* If it kept the lock meanwhile, we would have it only when it had given up. */
-Test(directory, who_waits_to_join_holds_up_no_fellow_thread)
+/* If the waiting thread kept its process's lock meanwhile, this thread would get it only after the other had given
+ * up. */
+Test(directory, a_thread_that_waits_to_join_holds_up_no_other_thread)
 {
 	pthread_t other;
 	int result = 1;
 
-	/* Not joined, as a forked child is. */
+	/* It has not joined, as after a fork. */
 	gpuarb_client_part(client);
 	arb_store32(&client->guard->parted, 0);
 	hold_directory();
@@ -113,7 +114,7 @@ static void sample(unsigned percent)
 	arb_usage_publish(&seg, &rules, percent * 100, ARB_SAMPLE_NVML, arb_os_now_ns());
 }
 
-/* Its place and its lease are free at once; its slot is when somebody can detach it from its account. */
+/* Its place and its lease are free at once. Its slot is free when it can be detached from its account. */
 Test(directory, a_dead_holder_of_a_lease_is_in_nobodys_way)
 {
 	struct gpuarb_request request = {.task_class = "top"};
@@ -135,7 +136,7 @@ Test(directory, a_dead_holder_of_a_lease_is_in_nobodys_way)
 	hold_directory();
 	kill(pid, SIGKILL);
 	cr_assert_eq(t_wait(pid), -SIGKILL);
-	/* Under this pressure it goes only if nobody holds a lease. */
+	/* Under this pressure the class goes only if no lease is held. */
 	cr_assert_eq(gpuarb_acquire(NULL, &request, &lease), GPUARB_OK);
 	cr_assert_eq(arb_load32(&seg.slots[slot].state), ARB_SLOT_JOINING);
 	gpuarb_release(&lease);
@@ -144,8 +145,8 @@ Test(directory, a_dead_holder_of_a_lease_is_in_nobodys_way)
 	cr_assert_eq(arb_load32(&seg.slots[slot].state), ARB_SLOT_FREE);
 }
 
-/* It is in no segment for a while, but its books go with it. */
-Test(directory, memory_is_counted_again_by_whoever_joins_later)
+/* For a while it belongs to no segment, but it keeps count of its memory. */
+Test(directory, memory_is_counted_again_when_the_client_joins_later)
 {
 	struct gpuarb_client *other;
 	uint64_t used, limit;

@@ -1,7 +1,5 @@
-/*
- * The files: made once however many try, missed when they are gone; and what lies in their place and is no
- * segment is said in a sentence and left as it is.
- */
+/* The files of a segment: they are made once however many processes try, and missed when they are gone. Anything else
+ * that lies in their place is reported with a sentence and left as it is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -67,8 +65,8 @@ static void write_at(const char *name, off_t at, const void *bytes, size_t size)
 	close(fd);
 }
 
-/* Opening fails with that code and a sentence that names the file and says `words`; its bytes are the same
- * after. */
+/* Checks that opening fails with `code` and a sentence that names the file and contains `words`, and leaves its bytes
+ * as they were. */
 static void refused(const char *name, int code, const char *words)
 {
 	struct gpuarb_options o = t_options(&dir, NULL);
@@ -113,7 +111,7 @@ static void patch(const char *name, off_t at, uint64_t by, size_t size)
 	close(fd);
 }
 
-Test(files, zeros)
+Test(files, a_file_of_zeros_is_refused)
 {
 	char zeros[8192] = {0};
 
@@ -122,14 +120,14 @@ Test(files, zeros)
 	refused(path, -EBADMSG, "zeros");
 }
 
-Test(files, an_empty_file)
+Test(files, an_empty_file_is_refused)
 {
 	make_directory("state");
 	write_at(path, 0, "", 0);
 	refused(path, -EBADMSG, "truncated");
 }
 
-Test(files, garbage)
+Test(files, a_file_of_garbage_is_refused)
 {
 	char garbage[100000];
 	struct t_random random = t_seeded(3);
@@ -141,7 +139,7 @@ Test(files, garbage)
 	refused(path, -EBADMSG, "not a gpuarb state segment");
 }
 
-Test(files, a_truncated_segment)
+Test(files, a_truncated_segment_is_refused)
 {
 	create();
 	cr_assert_eq(truncate(path, 40960), 0);
@@ -150,28 +148,28 @@ Test(files, a_truncated_segment)
 	refused(path, -EBADMSG, "truncated");
 }
 
-Test(files, another_version)
+Test(files, another_version_is_refused)
 {
 	create();
 	patch(path, offsetof(struct arb_state_header, version), 41, 4);
 	refused(path, -EPROTO, "version 44, this gpuarb has version 3");
 }
 
-Test(files, another_build)
+Test(files, another_build_is_refused)
 {
 	create();
 	patch(path, offsetof(struct arb_state_header, fingerprint), 1, 8);
 	refused(path, -EPROTO, "different build");
 }
 
-Test(files, a_damaged_header)
+Test(files, a_damaged_header_is_refused)
 {
 	create();
 	patch(path, offsetof(struct arb_state_header, nslots), 1, 4);
 	refused(path, -EBADMSG, "damaged");
 }
 
-Test(files, another_version_of_the_control_segment)
+Test(files, another_version_of_the_control_segment_is_refused)
 {
 	char control[PATH_MAX];
 
@@ -181,7 +179,7 @@ Test(files, another_version_of_the_control_segment)
 	refused(control, -EPROTO, "version 4, this gpuarb has version 3");
 }
 
-Test(files, a_directory_or_a_fifo_or_a_link_in_its_place)
+Test(files, a_directory_or_a_fifo_or_a_link_is_refused)
 {
 	make_directory("state");
 	cr_assert_eq(mkdir(path, 0755), 0);
@@ -209,7 +207,7 @@ static int as_nobody(void *words)
 		       : 4;
 }
 
-Test(files, a_directory_without_permission)
+Test(files, a_directory_without_permission_is_refused)
 {
 	int result;
 
@@ -224,7 +222,7 @@ Test(files, a_directory_without_permission)
 	cr_assert_eq(result, 0, "opening it: %d", result);
 }
 
-/* A container has its control directory read-only, and finds the file or its absence there. */
+/* A container has its control directory read-only, and finds either the file there or none. */
 Test(files, a_read_only_control_directory_is_enough)
 {
 	char control[PATH_MAX], name[PATH_MAX];
@@ -310,7 +308,7 @@ Test(files, a_creator_killed_half_way_leaves_nothing_or_a_whole_segment)
 	cr_log_info("%u times whole, %u times nothing", whole, nothing);
 }
 
-/* Until the loss is noticed, operations go on as before. */
+/* Until the client notices the loss, operations go on as before. */
 static int noticed(struct gpuarb_client *c, bool by_waiting)
 {
 	uint64_t end = t_now_ns() + 10000 * MS;
@@ -361,8 +359,8 @@ Test(files, a_replaced_segment_is_noticed)
 	must_hold(&dir);
 }
 
-/* Everybody may read the control segment, and so hold a read lock on it. */
-Test(files, one_who_may_only_look_does_not_keep_administrators_from_writing)
+/* Every user may read the control segment, and so hold a read lock on it. */
+Test(files, a_user_who_may_only_read_does_not_keep_administrators_from_writing)
 {
 	struct gpuarb_change change = {"a", "core", "40"};
 	struct flock reads = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1}, writes = reads;
@@ -378,7 +376,7 @@ Test(files, one_who_may_only_look_does_not_keep_administrators_from_writing)
 	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
 	cr_assert_eq(arb_load64(&c->control.control->writer_ns), 0, "the mark is taken back");
 	close(fd);
-	/* Another administrator is waited for. */
+	/* It waits for another administrator. */
 	writes.l_type = F_WRLCK;
 	fd = open(control, O_RDWR | O_CLOEXEC);
 	cr_assert(fd >= 0 && fcntl(fd, F_OFD_SETLK, &writes) == 0);

@@ -1,7 +1,5 @@
-/*
- * The file of a segment's locks: only who may join opens it, whoever finds it missing makes it, and a client notices that
- * it was removed.
- */
+/* The file of a segment's locks: only users who may join can open it, the first process that finds it missing makes
+ * it, and a client notices that it was removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -46,7 +44,7 @@ static unsigned mode_of(const char *path)
 	return st.st_mode & 07777;
 }
 
-/* What one may do who may only look. */
+/* Does what a user can do who may only read the segment. */
 static int look(void *argument)
 {
 	static struct gpuarb_picture picture;
@@ -69,7 +67,7 @@ static int look(void *argument)
 	if (!picture.only_looks || picture.nclients != 2 || picture.ndead != (unsigned)dead)
 		return 6;
 	gpuarb_view_close(view);
-	/* All bytes of the segment stay locked, for reading. */
+	/* All bytes of the segment stay locked for reading. */
 	kill(getpid(), SIGSTOP);
 	return 0;
 }
@@ -101,14 +99,14 @@ static void kill_it(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-Test(locks, who_may_only_look_locks_nothing_that_others_need)
+Test(locks, a_user_who_may_only_read_locks_nothing_that_others_need)
 {
 	struct gpuarb_client *c = must_open(&dir, NULL), *next;
 	int dead = 0;
 	pid_t looker, other;
 
 	if (geteuid() != 0)
-		t_skip_test(&dir, "one who may only look: only root can be another user");
+		t_skip_test(&dir, "a user who may only read: only root can be another user");
 	cr_assert_eq(mode_of(state), 0664);
 	cr_assert_eq(mode_of(locks), 0660);
 	other = start(join_and_stay, NULL);
@@ -123,19 +121,19 @@ Test(locks, who_may_only_look_locks_nothing_that_others_need)
 	must_hold(&dir);
 }
 
-Test(locks, who_may_only_look_sees_the_dead_by_their_numbers)
+Test(locks, a_user_who_may_only_read_finds_the_dead_by_their_process_numbers)
 {
 	struct gpuarb_client *c = must_open(&dir, NULL);
 	int dead = 1;
 
 	if (geteuid() != 0)
-		t_skip_test(&dir, "one who may only look: only root can be another user");
+		t_skip_test(&dir, "a user who may only read: only root can be another user");
 	kill_it(start(join_and_stay, NULL));
 	kill_it(start(look, &dead));
 	gpuarb_client_close(c);
 }
 
-Test(locks, their_rights_are_those_of_the_segment_whoever_makes_them)
+Test(locks, the_locks_have_the_rights_of_the_segment_whichever_process_makes_them)
 {
 	static const mode_t modes[][2] = {
 		{0600, 0600}, {0640, 0600}, {0660, 0660}, {0664, 0660}, {0666, 0666}};
@@ -175,7 +173,7 @@ Test(locks, a_client_whose_locks_were_removed_joins_anew)
 	must_hold(&dir);
 }
 
-Test(locks, what_is_no_file_in_their_place_is_said)
+Test(locks, anything_but_a_file_in_their_place_is_reported)
 {
 	struct gpuarb_options o = t_options(&dir, NULL);
 	struct gpuarb_error err = {0};

@@ -1,7 +1,5 @@
-/*
- * Two clients that see nothing of each other but the segment: PID, mount and user namespaces of their own,
- * as in two containers; and one whose clock is shifted. Ends with 77 where the kernel permits none of it.
- */
+/* Two clients that share nothing but the segment: each has its own PID, mount and user namespaces, as in two
+ * containers. And a client whose clock is shifted. Ends with 77 where the kernel permits none of this. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -31,7 +29,7 @@ static struct t_dir dir;
 
 enum order { ENTER = 'e', WAIT = 'w', TRY = 't', LEAVE = 'l', END = 'q' };
 
-/* A client in namespaces of its own, that does what it is told. `pid` is how we see it. */
+/* A client in namespaces of its own that follows orders. `pid` is its number in our namespace. */
 struct tenant {
 	pid_t pid;
 	int orders, answers;
@@ -47,14 +45,14 @@ static bool write_text(const char *path, const char *text)
 	return done;
 }
 
-/* As pid 1 of its namespace. */
+/* Runs as pid 1 of its namespace. */
 static int tenant_main(int orders, int answers)
 {
 	struct gpuarb_client *c;
 	char order;
 	int r;
 
-	/* Its own /proc, or it would be told the number that it has outside. */
+	/* It needs its own /proc: ours would tell it its number outside. */
 	if (!t_mounts_private("/proc") || mount("proc", "/proc", "proc", 0, NULL) != 0)
 		return T_SKIP;
 	r = t_open(&dir, NULL, &c);
@@ -131,7 +129,7 @@ static int ask(const struct tenant *t, char order)
 	return told(t);
 }
 
-/* The process that a tenant's outer process forked: pid 1 in there. */
+/* Finds the process that a tenant's outer process forked, which is pid 1 inside. */
 static pid_t inner_of(const struct tenant *t)
 {
 	char path[64], text[32] = "";
@@ -204,7 +202,7 @@ static bool two_tenants(bool user)
 	return true;
 }
 
-/* Inside the time namespace: a client, whose idea of now is handed out. */
+/* Runs inside the time namespace: a client that tells the test its time. */
 static int shifted(void *argument)
 {
 	arb_u64 *now = argument;
@@ -229,11 +227,11 @@ static int in_time_namespace(void *argument)
 {
 	if (unshare(CLONE_NEWTIME) != 0 || !write_text("/proc/self/timens_offsets", "monotonic 86400 5\n"))
 		return T_SKIP;
-	/* Not even the process that made it is inside; its children are. */
+	/* The process that made the time namespace is not inside, but its children are. */
 	return t_run(shifted, argument, 30);
 }
 
-/* In there: only cleans up behind the dead, as a tool does. */
+/* Runs inside: only cleans up after the dead, as a tool does. */
 static int shifted_reaper(void *argument)
 {
 	struct gpuarb_error err = {0};
@@ -243,7 +241,7 @@ static int shifted_reaper(void *argument)
 	return r == -ENOTSUP ? 2 : r == 1 ? 0 : 1;
 }
 
-/* In there: a client that its parent, outside, opened. */
+/* Runs inside: a child of a client that was opened outside. */
 static int shifted_child(void *argument)
 {
 	struct gpuarb_client *c = argument;
@@ -278,7 +276,7 @@ static int dies_running(void *argument)
 	_exit(0);
 }
 
-/* Whoever comes to another clock without opening a client there must not take its time for everybody's. */
+/* A process that comes to another clock without opening a client there must not take its own time for everybody's. */
 static void another_clock_unawares(void)
 {
 	struct inside reaper = {shifted_reaper, NULL}, child = {shifted_child, NULL};

@@ -39,7 +39,7 @@ static uint32_t slots_alive(void)
 	return n;
 }
 
-/* A byte each way: "I have got here", "go on". */
+/* Two pipes of one byte each: "I have got here" and "go on". */
 struct steps {
 	int up[2], down[2];
 };
@@ -222,7 +222,7 @@ static int close_everything(void *argument)
 
 	if (t_open(&dir, NULL, &c) != 0)
 		return 1;
-	/* As daemons do. Only our pipes stay. */
+	/* Closes all descriptors as daemons do; only the pipes of the test stay open. */
 	for (int fd = 3; fd < 1024; fd++)
 		if (fd != s->up[1] && fd != s->down[0])
 			close(fd);
@@ -288,7 +288,7 @@ static void fill_all(unsigned slots)
 			die_by(pid[i]);
 }
 
-Test(multi, when_all_slots_are_taken_it_is_said_and_one_death_makes_room)
+Test(multi, when_all_slots_are_taken_a_client_is_told_and_a_death_makes_room)
 {
 	fill_all(8);
 }
@@ -334,7 +334,7 @@ static void *thread(void *argument)
 	return NULL;
 }
 
-/* A thread that was cancelled goes on until it is out of the library: what it had taken, others want. */
+/* A cancelled thread goes on until it has left the library, because others want the locks that it holds. */
 static void *tick_cancelled(void *argument)
 {
 	pthread_cancel(pthread_self());

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Where it hurts: header words, the head, a slot (mostly one in use), an account, an event, or anywhere. */
+/* Chooses a place where garbage does harm: header words, the head, a slot (mostly a used one), an account, an event,
+ * or anywhere. */
 static size_t place(const struct arb_segment *seg, struct t_random *random)
 {
 	const char *base = seg->file.base;

@@ -1,4 +1,4 @@
-/* One piece of garbage, somewhere in a state segment. */
+/* Writes one piece of garbage somewhere into a state segment. */
 #ifndef TEST_GARBLE_H
 #define TEST_GARBLE_H
 
@@ -6,7 +6,7 @@
 
 #include "test/harness.h"
 
-/* The part of the header that is written once, before the file gets its name: garble leaves it alone. */
+/* The part of the header that is written once, before the file gets its name. Garbage is not written there. */
 #define ARB_FIXED offsetof(struct arb_state_header, head)
 
 void garble(const struct arb_segment *seg, struct t_random *random);

@@ -20,13 +20,14 @@ static __thread struct {
 	bool on;
 	bool fresh; /* the library has not looked at the clock yet */
 	uint64_t length_ns, until_ns, own_ns, ran_ns;
-	/* Since the last sleep, or the beginning. */
+	/* Since the last sleep, or since the beginning. */
 	uint64_t from_ns, cpu_ns, delay_ns, others_ns;
 	long switches, preempted, faults;
 } me;
 
 #define OTHERS 8
-/* Not on the books, and more than the reading of them takes: somebody else had the processor. */
+/* If a stretch is longer than its time in the books by more than this, which no reading of the books takes, something
+ * else had the processor. */
 #define STOLEN_NS 1000000u
 
 static __thread struct {
@@ -54,7 +55,7 @@ static uint64_t cpu_ns(void)
 	return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* How long a thread was ready to run and did not, since it exists; 0: it is gone. */
+/* Gives how long a thread was ready to run but did not run, since it exists; 0 if it is gone. */
 static uint64_t delay_of(int fd)
 {
 	unsigned long long ran, waited;
@@ -73,7 +74,7 @@ static int open_schedstat(const char *number)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Whoever else there is in this process; threads come and go rarely. */
+/* Finds the other threads of this process; they come and go rarely. */
 static void find_others(void)
 {
 	DIR *tasks = opendir("/proc/self/task");
@@ -110,7 +111,7 @@ static struct rusage usage_now(void)
 	return usage;
 }
 
-/* How often it went to sleep by itself. */
+/* Gives how often this thread went to sleep by itself. */
 static long switches(void)
 {
 	return usage_now().ru_nvcsw;
@@ -142,7 +143,7 @@ static void section_begin(void)
 	me.from_ns = now_ns();
 }
 
-/* Of the time since the last sleep, what was our own doing. */
+/* Gives the part of the time since the last sleep that the library itself used. */
 static uint64_t own_part(uint64_t now)
 {
 	uint64_t own = now - me.from_ns, others = others_delay_ns(), ran = cpu_ns() - me.cpu_ns;
@@ -151,8 +152,8 @@ static uint64_t own_part(uint64_t now)
 	if (switches() != me.switches)
 		own -= others > me.others_ns ? less(others - me.others_ns, own) : 0;
 	else
-		/* Without a sleep it ran all the time, but for what a hypervisor took away; of which the
-		 * kernel sees a part, and takes the rest for running. */
+		/* Without a sleep it ran all the time, except while a hypervisor had the processor. The kernel sees
+		 * only a part of that and counts the rest as running. */
 		own = own > ran + STOLEN_NS ? 0 : less(own, ran);
 	if (own > story_ns) {
 		struct rusage usage = usage_now();
@@ -181,7 +182,7 @@ static void section_end(void)
 		me.ran_ns += own;
 }
 
-/* Its time begins when it first looks at the clock, if it was not held up before by itself. */
+/* Its time begins when it first reads the clock, unless it held itself up before that. */
 static uint64_t watched_clock(void)
 {
 	uint64_t now = now_ns();
@@ -207,7 +208,7 @@ static int timed_wait(arb_u32 *word, uint32_t value, uint64_t until_ns)
 	r = r == 0 || errno == EAGAIN ? 0 : -errno;
 	ended = now_ns();
 	if (me.on) {
-		/* It asked to sleep beyond its time. */
+		/* It asked to sleep beyond its time, so its time is over only then. */
 		began = later(began, me.until_ns);
 		ended = less(ended, until_ns);
 		if (ended > began)
@@ -233,7 +234,7 @@ void lateness_begin(uint64_t length_ns)
 		thread.own = open_schedstat(number);
 		T_CHECK(thread.own >= 0, "schedstat: %s", strerror(errno));
 	}
-	/* The library starts its thread with the first call. */
+	/* The first call makes the library start its thread. */
 	if (thread.uses < 4 || thread.uses % 16 == 0)
 		find_others();
 	thread.uses++;

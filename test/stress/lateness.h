@@ -1,9 +1,9 @@
 /*
- * How much of the time after a deadline is the library's own doing, and how much the machine's, whatever else
- * that has to do. Of a sleep only what the library asked for counts, not how late the kernel ended it.
- * Between two sleeps the time that the thread was ready and did not run is taken away; and if it slept
- * without being asked to, which is what waiting for a lock is, also the time that the process's other threads
- * were ready and did not run: one of them may have held it.
+ * Divides the time after a deadline into what the library used and what the machine took for other work. A sleep
+ * counts for as long as the library asked for it, however late the kernel ended it. Between two sleeps, the time in
+ * which the thread was ready and did not run is not counted. If the thread slept without being asked to, it waited
+ * for a lock; then the time in which other threads of the process were ready and did not run is not counted either,
+ * because one of them may have held the lock.
  */
 #ifndef TEST_LATENESS_H
 #define TEST_LATENESS_H
@@ -11,21 +11,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Every look at the clock and every sleep with an end goes through here from now on, in all threads. */
+/* Watches every reading of the clock and every sleep with an end from now on, in all threads. */
 void lateness_watch(void);
 
-/* By a thread, around what has to be over after this time. */
+/* Called by a thread before something that has to be over after `length_ns`. */
 void lateness_begin(uint64_t length_ns);
-/* What it took beyond that, by its own doing: running, or asleep without need. */
+/* Returns how long it took beyond that by the library's own doing: running, or asleep without need. */
 uint64_t lateness_end(void);
-/* Of that, after lateness_end(): stretches in which it never slept. All that is done between two sleeps takes
- * microseconds, so whoever ran for milliseconds was most likely not running: a hypervisor had the processor,
- * which this machine's books call running. */
+/*
+ * After lateness_end(): the part of that in stretches without a sleep. All work between two sleeps takes
+ * microseconds. A thread that seems to have run for milliseconds did most likely not run: a hypervisor had the
+ * processor, and this machine's books count that as running.
+ */
 uint64_t lateness_ran_ns(void);
-/* What a hypervisor has taken away from this machine since it started, as far as it says so: all processors
- * together, in steps of a tick. */
+/* Returns what a hypervisor has taken away from this machine since it started, as far as it tells: the sum of all
+ * processors, in steps of a tick. */
 uint64_t lateness_stolen_ns(void);
-/* How the longest stretch between two sleeps was spent that was beyond the time, in words. */
+/* Says in words how the time was spent in the longest stretch between two sleeps that went beyond the deadline. */
 const char *lateness_story(void);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * Many processes ask for leases of several classes, some thousand times, while the pressure comes and goes,
- * the policy changes, processes are killed and stopped at random, and the byte that cleaning up needs is held
- * for longer than anybody should. Nobody may be answered more than 5 ms after its time by its own doing (see
- * lateness.h), except for one in some thousands that seems to have run all the time, for 50 ms at most: that
- * is a processor that was taken away and is on no books. A loop would be late more often, or for longer, and
- * a lock is slept for. A class may never go while a higher one that would fit waits; a class that skips never
- * stands in the queue; at the end nothing is left.
+ * Many processes ask for leases of several classes, some thousand times, while the pressure comes and goes, the policy
+ * changes, processes are killed and stopped at random, and the lock that cleaning up needs is held for longer than any
+ * process should hold it.
+ *
+ * No answer may be late by more than LATE_NS by the library's own doing (see lateness.h). Of ten thousand answers one may
+ * be late by up to RAN_NS if its thread seems to have run all the time: that is a processor that was taken away and is in
+ * no books. An endless loop would be late more often or for longer, and waiting for a lock shows as a sleep. A class may
+ * never go while a higher one that would fit waits; a class that skips never stands in the queue; at the end nothing is
+ * left.
  *
  *   stress_admission [--seconds N] [--seed S]
  */
@@ -31,18 +33,19 @@
 #include "shm/segment/slot.h"
 
 #define WORKERS   32
-#define THREADED  4                /* every so many of them has two threads */
+#define THREADED  4                /* every fourth worker has two threads */
 #define PERIOD_US (WORKERS * 1000) /* between two acquires of one worker: 1000 a second of all */
 #ifdef __SANITIZE_ADDRESS__
-#define LATE_NS (100 * MS) /* its own locks and pages are not the library's doing */
+#define LATE_NS (100 * MS) /* the sanitizer's locks and pages take time as well */
 #else
 #define LATE_NS (5 * MS)
 #endif
 #define TICK_NS (10 * MS)
-/* Seemed to run beyond its time: so many answers at most, and each for so long. */
+/* Answers that were late although the thread seemed to run: at most this many of those asked, and each late by at
+ * most this. */
 #define RAN_MOST(asked) (1 + (asked) / 10000)
 #define RAN_NS          (50 * MS)
-/* A waiter that has not looked for longer may be passed over. */
+/* A waiter that has not looked for longer than this may be passed over. */
 #define LOOKS_NS (150 * MS)
 
 #define SKIPS 10 /* the priority of the class that skips */
@@ -52,13 +55,13 @@ static const unsigned priorities[] = {90, 80, 70, SKIPS};
 struct board {
 	arb_u32 stop;
 	arb_u64 asked, given, timed_out, skipped, killed, stopped;
-	arb_u64 checked;        /* leases that were given while somebody waited */
-	arb_u64 late, worst_ns; /* by the clock on the wall, which the machine has its part in */
+	arb_u64 checked;        /* leases that were given while another client waited */
+	arb_u64 late, worst_ns; /* by the clock, which includes what the machine did for others */
 	arb_u64 own_worst_ns;
 	arb_u64 ran;       /* answers that were late without a sleep */
-	arb_u64 stolen_ns; /* some milliseconds ago */
+	arb_u64 stolen_ns; /* lateness_stolen_ns() of some milliseconds ago */
 	arb_u32 failures;
-	arb_u32 stops[WORKERS]; /* odd: it may be stopped just now */
+	arb_u32 stops[WORKERS]; /* counts stops and continuations; odd: it may be stopped now */
 };
 
 static struct board *board;
@@ -76,7 +79,7 @@ static unsigned priority_of(uint32_t want)
 	return want >> ARB_WANT_PRIORITY_SHIFT & 127;
 }
 
-/* Who waits, at one moment; and whether everybody would fit at that moment. */
+/* The clients that wait at one moment, and whether all of them would fit at that moment. */
 struct look {
 	uint32_t want[ARB_SLOTS_MAX];
 	uint64_t since[ARB_SLOTS_MAX];
@@ -108,9 +111,9 @@ static void look_around(struct gpuarb_client *c, struct look *l)
 }
 
 /*
- * A lease was given between these two looks. Whoever stood there at both, in one and the same wait, of a
- * higher class and not blocked, under one and the same sample without pressure, would have fitted, and had to
- * go first.
+ * Checks that a lease that was given between these two looks did not overtake. A client that stood in the queue at
+ * both looks, in the same wait, of a higher class and not blocked, under the same sample without pressure, would have
+ * fitted and had to go first.
  */
 static void check_order(
 	struct gpuarb_client *c, const struct look *before, const struct look *after, unsigned priority)
@@ -143,7 +146,7 @@ static void note_worst(arb_u64 *worst, uint64_t ns)
 	while (ns > old && !arb_cas64_full(worst, old, ns));
 }
 
-/* It has been answered. How late, and whose doing was that? */
+/* Checks how late an answer was, and what caused that. */
 static void check_time(
 	const char *name, uint64_t until_ns, uint64_t now_ns, uint64_t own_ns, uint64_t stolen_ns)
 {
@@ -151,8 +154,7 @@ static void check_time(
 		note_worst(&board->worst_ns, now_ns - until_ns);
 	if (now_ns > until_ns + LATE_NS)
 		arb_add64_full(&board->late, 1);
-	/* What a processor did that was not there, for us or for the holder of a lock, is on nobody's books.
-	 */
+	/* Time that a hypervisor took, from us or from the holder of a lock, is in nobody's books. */
 	if (own_ns > LATE_NS) {
 		uint64_t stolen = lateness_stolen_ns() - stolen_ns;
 
@@ -194,8 +196,7 @@ static void ask(unsigned me, struct t_random *random, bool only_skips)
 	own = lateness_end();
 	T_CHECK(r >= 0, "acquire: %s", gpuarb_error_text());
 	arb_add64_full(&board->asked, 1);
-	/* The first call of a process joins, which is no wait. */
-	/* Who is stopped does not answer. */
+	/* The first call of a process joins, which is no wait; and a worker that was stopped cannot answer in time. */
 	if (c && !(stops & 1) && arb_load32(&board->stops[me]) == stops)
 		check_time(names[which], until, now, own, stolen);
 	T_CHECK((r == GPUARB_SKIP) <= only_skips, "SKIP for class %s", names[which]);
@@ -233,7 +234,7 @@ static void *keep_asking(void *argument)
 	uint64_t next = arb_os_now_ns(), now;
 
 	while (!arb_load32(&board->stop)) {
-		/* As often as it should, also after it had to wait. */
+		/* It asks at a fixed rate, also after it had to wait. */
 		next += PERIOD_US * 1000ull;
 		ask(a->number % WORKERS, &random, a->number % 4 == 3);
 		now = arb_os_now_ns();
@@ -245,8 +246,8 @@ static void *keep_asking(void *argument)
 	return NULL;
 }
 
-/* Some have two threads that ask, and share their process's locks; all have the one that the library starts.
- */
+/* Some workers have two threads that ask and share their process's locks; all have the thread that the library
+ * starts. */
 static int worker(void *argument)
 {
 	unsigned number = (unsigned)(uintptr_t)argument;
@@ -279,7 +280,7 @@ static void reap_one(pid_t *pid, bool killed)
 	*pid = 0;
 }
 
-/* Whoever it is does not run for a while, wherever it stands, whatever it holds. */
+/* Stops a worker for a while, wherever it stands and whatever it holds. */
 static void stop_for_a_while(pid_t pid, unsigned who, unsigned us)
 {
 	arb_add32_full(&board->stops[who], 1);
@@ -297,7 +298,7 @@ static void change_policy(struct t_random *random)
 	T_CHECK(gpuarb_control_change(dir.path, T_GPU, &change, 1, NULL) == 0, "policy");
 }
 
-/* The pressure comes and goes, workers die and others come in their place. */
+/* Lets pressure come and go, kills workers and starts others in their place. */
 static void direct(struct gpuarb_client *c, pid_t *pid, unsigned seconds)
 {
 	struct t_random random = t_seeded(seed);
@@ -318,8 +319,8 @@ static void direct(struct gpuarb_client *c, pid_t *pid, unsigned seconds)
 		else if (t_below(&random, 5) == 0)
 			stop_for_a_while(pid[who], who, us);
 		t_sleep_us(us);
-		/* Not held while others are made or waited for: on a busy machine that takes longer than
-		 * anybody who joins is patient. */
+		/* The byte is not held while workers are started or waited for: on a busy machine that takes longer
+		 * than a client that joins is willing to wait. */
 		if (holds)
 			arb_slot_unlock(&directory);
 		if (kills) {

@@ -1,6 +1,6 @@
 /*
- * A process forks while another of its threads asks for its first lease: whatever that has locked by then,
- * the child gets a lease of its own. The fork is held up inside, for longer each time.
+ * A process forks while another of its threads asks for its first lease. Whatever locks that thread holds then, the child
+ * gets a lease of its own. The fork is held up inside the C library, for longer each time.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void *asks(void *argument)
 	return argument;
 }
 
-/* The last thing that fork() calls before the library's. */
+/* The last function that fork() calls before the library's handler. */
 static void hold_up(void)
 {
 	uint64_t end = t_now_ns() + now.us * 1000ull;

@@ -73,7 +73,7 @@ static void answer(const char *what, int r)
 	arb_add32_full(&board->failures, 1);
 }
 
-/* Nothing is mapped right before and right after the segment: who runs over its ends dies of it. */
+/* Nothing is mapped right before and right after the segment: a process that runs over its ends is killed. */
 static void *guards[2];
 
 static void guard_ends(const struct arb_file *file)
@@ -98,7 +98,7 @@ static void unguard_ends(void)
 			munmap(guards[i], (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* Refused or not, it answers; a lease that it got it gives back. */
+/* Asks for a lease: refused or not, there is an answer. A lease that was given is given back. */
 static void lease(struct gpuarb_client *c, struct t_random *random)
 {
 	struct gpuarb_request request = {
@@ -118,7 +118,7 @@ static void step(struct gpuarb_client *c, struct t_random *random)
 	struct gpuarb_work work = {
 		.weight = t_below(random, 257), .begin_ns = t_now_ns() - t_below(random, 1000000)};
 
-	/* Its default action ends us: an operation that hangs or spins is seen by our parent. */
+	/* The alarm's default action ends this process: so its parent sees an operation that hangs or spins. */
 	alarm(DEADLINE_S);
 	switch (t_below(random, 11)) {
 	case 9:
@@ -127,7 +127,7 @@ static void step(struct gpuarb_client *c, struct t_random *random)
 	case 10: {
 		uint64_t next_ns, now = arb_os_now_ns();
 
-		/* What the thread of a program with leases does. */
+		/* Samples, as the thread of a program with leases does. */
 		if (arb_sampler_due(&c->admission.sampler, &c->seg, &c->rules.usage, now, &next_ns))
 			arb_sampler_put(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
 				(int)t_below(random, 10002) - 1, now);
@@ -172,7 +172,7 @@ static int client(void *argument)
 		struct gpuarb_options o = t_options(&dir, t_below(&random, 2) ? "together" : NULL);
 		int r;
 
-		/* Under a quota: what others were promised may be garbage. */
+		/* With a quota, what other clients were promised is looked at, which may be garbage. */
 		if (t_below(&random, 2)) {
 			o.physical = 16ull << 30;
 			o.mem_bytes = 1 + t_below(&random, 1 << 30);
@@ -229,7 +229,7 @@ static int observer(void *argument)
 	return 0;
 }
 
-/* The tools' side: the view, the reaper and the checker through the library, and a tool as people run it. */
+/* Does what the tools do: the view, the reaper and the checker through the library, and a tool as a program. */
 static int tools(void *argument)
 {
 	static struct gpuarb_picture picture;
@@ -260,7 +260,7 @@ static int tools(void *argument)
 		r = gpuarb_control_check(dir.path, T_GPU, NULL, NULL, &err);
 		answer("gpuarb_control_check", r < 0 ? r : 0);
 		status = system(command);
-		/* It may find anything; it may not die of it. */
+		/* The tool may report anything, but must not crash. */
 		T_CHECK(WIFEXITED(status) && (WEXITSTATUS(status) <= 3), "the watchdog ended with %d",
 			status);
 		arb_add64_full(&board->looks, 1);
@@ -276,14 +276,14 @@ static int fuzzer(void *argument)
 	(void)argument;
 	T_CHECK(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL) == 0, "the fuzzer cannot open it");
 	while (!arb_load32(&board->stop_fuzz)) {
-		/* Now a word, now a storm. */
+		/* Mostly one word, sometimes a storm. */
 		for (unsigned i = t_below(&random, 8) ? 1 : t_below(&random, 2000); i; i--) {
 			garble(&seg, &random);
 			arb_add64_full(&board->writes, 1);
 		}
 		if (t_below(&random, 50) == 0) {
-			/* What never changes: clients that have attached do not look, new ones must be told.
-			 */
+			/* This part never changes: clients that have attached do not read it, and new ones must be
+			 * told of garbage there. */
 			char whole[ARB_FIXED];
 			size_t at = t_below(&random, ARB_FIXED);
 
@@ -309,7 +309,7 @@ static void ends_well(pid_t pid, const char *who)
 		r);
 }
 
-/* With a sample that somebody took; a boost of garbage does not last. */
+/* A lease is given by a fresh sample, and a boost made of garbage does not last. */
 static void check_lease(struct gpuarb_client *c)
 {
 	struct gpuarb_lease l = GPUARB_LEASE_INIT;
@@ -325,7 +325,7 @@ static void check_lease(struct gpuarb_client *c)
 		"a boost for ever");
 }
 
-/* After the storm: a client of a new or of a battered account gets in, runs, leaves; nobody had to be told.
+/* After the storm a client of a new or of a garbled account joins, runs and leaves, without an administrator's help.
  */
 static void check_usable(const char *account)
 {
@@ -388,7 +388,7 @@ int main(int argc, char **argv)
 	t_dir_make(&dir, "slots = 50\n");
 	T_CHECK(t_open(&dir, NULL, &first) == 0, "the first client");
 	gpuarb_client_close(first);
-	/* Another policy for another seed. */
+	/* The seed chooses the policy. */
 	T_CHECK(t_set(&dir, ARB_KEY_POLICY, t_seeded(seed).state % 5) == 0, "policy");
 	T_CHECK(t_set(&dir, ARB_KEY_GRACE_MS, 50) == 0, "grace");
 	control = sum_of("control");
@@ -401,7 +401,7 @@ int main(int argc, char **argv)
 		siginfo_t info = {0};
 
 		t_sleep_us(100000);
-		/* Somebody has ended who should not have. */
+		/* A process has ended that should not have. */
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
 			break;
 	}

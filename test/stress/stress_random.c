@@ -1,7 +1,7 @@
 /*
- * Many processes do random things to one segment while others stop, kill and change settings at random.
- * An observer checks the invariants all the time; in the end everybody is killed and reclaimed, and
- * nothing may be left. Then the same under `exclusive`, where each holder checks that it is alone.
+ * Many processes do random things to one segment while the test stops, kills and changes settings at random. An
+ * observer checks the invariants all the time. In the end all are killed and reclaimed, and nothing may be left. Then
+ * all this is done again under `exclusive`, where each holder checks that it is alone.
  *
  *   stress_random [--seconds N] [--seed S] [--processes P]
  */
@@ -44,7 +44,7 @@ static pid_t start(int (*fn)(void *), unsigned index, pid_t group)
 	return pid;
 }
 
-/* A child that ends by itself must end well; killed ones are expected. */
+/* Checks that a child that ended by itself ended well. Killed ones are expected. */
 static void reap(pid_t *pid, unsigned *serial, int (*fn)(void *), pid_t group)
 {
 	int status;
@@ -97,7 +97,7 @@ static void phase(int (*fn)(void *), unsigned ms, bool may_stop, bool with_admin
 		reap(pid, serial, fn, group);
 	}
 	arb_store32(&stress.board->stop, 1);
-	/* Half of them in the middle of whatever they do. */
+	/* Half of them are killed in the middle of whatever they do. */
 	t_sleep_us(t_below(&random, 30000));
 	kill(-group, SIGKILL);
 	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 	stress.seed = t_numbers(argc, argv, numbers);
 	T_CHECK(stress.processes > 0 && stress.processes <= WORKERS_MAX, "1 to %d processes", WORKERS_MAX);
 	stress.board = t_shared(sizeof(*stress.board));
-	/* Orphans come back to us, so that all of them can be waited for. */
+	/* Orphans become our children, so that all of them can be waited for. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	t_dir_make(&stress.dir, "slots = 100\n");
 	T_CHECK(t_open(&stress.dir, NULL, &first) == 0, "the first client");

@@ -1,9 +1,9 @@
 /*
- * No wake-up is ever lost. Sleepers are bounded in the library, so that one whose waker died goes on after
- * some milliseconds; that would hide a wake-up that was forgotten. Here nobody dies, and nobody looks by
- * itself: a sleep ends by a wake-up, or when the time of the whole wait is over. Pressure comes and goes, the
- * policy changes, leases are handed over, and every one of them has to be given. Then the pressure stays, and
- * all are of the highest class: they go in spite of it, one at a time.
+ * No wake-up is ever lost. The library bounds each sleep, so that a waiter goes on after some milliseconds if its
+ * waker died. That would hide a forgotten wake-up. Here no process dies, and no waiter looks by itself: a sleep ends
+ * by a wake-up or when the time of the whole wait is over. Pressure comes and goes, the policy changes, leases are
+ * handed over, and every lease has to be given. Then the pressure stays and all clients are of the highest class:
+ * they go in spite of it, one at a time.
  *
  *   stress_wakes [--rounds N] [--seed S]
  */
@@ -40,7 +40,7 @@ static struct t_dir dir;
 static uint64_t seed;
 static unsigned rounds = 300;
 
-/* The end of the wait that this process is in, and nothing sooner. */
+/* When this process's wait ends; no sleep ends sooner by itself. */
 static uint64_t wait_end_ns;
 
 static int sleep_until_woken(arb_u32 *word, uint32_t value, uint64_t until_ns)
@@ -70,7 +70,8 @@ static int worker(void *argument)
 		int r;
 
 		wait_end_ns = arb_os_now_ns() + MAX_WAIT_MS * MS;
-		/* Some do not wait, but try again and again: two of them may look at the same moment. */
+		/* Some workers do not wait but try again and again, so that two of them may look at the same moment.
+		 */
 		if (pressed && number % 2)
 			request.max_wait_ms = GPUARB_NO_WAIT;
 		while ((r = arb_admission_acquire(c, &request, &lease)) == GPUARB_TIMEOUT && pressed &&
@@ -107,9 +108,8 @@ static void sample(struct gpuarb_client *c, unsigned percent)
 		arb_sampler_wake_waiters(&c->seg);
 }
 
-/* A while of each: everybody may go; only one at a time; under pressure only the highest class, one at a
- * time.
- */
+/* Lets each policy apply for a while: all may go; only one at a time; under pressure only the highest class, one at a
+ * time. */
 static void direct(struct gpuarb_client *c)
 {
 	struct t_random random = t_seeded(seed);
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
 
 	seed = t_numbers(argc, argv, numbers);
 	board = t_shared(sizeof(*board));
-	/* Who does not look is not taken for stopped. */
+	/* With this grace_ms, a waiter that does not look is not taken for stopped. */
 	t_dir_make(&dir,
 		"slots = 64\ncache_ttl_ms = 600000\nusage_sample_ms = 60000\ngrace_ms = 600000\n"
 		"[class asr]\npriority = 90\n[class nmt]\npriority = 80\n[class tts]\npriority = 70\n");

@@ -1,7 +1,7 @@
 /*
- * Threads over one mapping of the segment, each with a slot of its own, so that the thread sanitizer sees
- * both ends of every ordering; then threads that share one client. Plain main: Criterion does not run
- * under that sanitizer.
+ * Threads use one mapping of the segment, each with a slot of its own, so that the thread sanitizer sees both ends of
+ * every ordering. Then threads share one client. It has a plain main, because Criterion does not run under that
+ * sanitizer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ static struct t_dir dir;
 static struct arb_segment seg;
 static struct arb_rules rules;
 static arb_u32 stop, started;
-static bool turns; /* one at a time, or all at once */
+static bool turns; /* a policy of turns, or concurrent */
 
 static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
 {
@@ -73,7 +73,7 @@ static void wake(const struct arb_move *move)
 		arb_os_wake(&seg.slots[move->next].wake);
 }
 
-/* One transition, with the account rolled first whenever the window has moved on. */
+/* Makes one transition, and rolls the account first if the window has moved on. */
 static int transition(struct arb_actor *me, uint32_t account,
 	int (*fn)(const struct arb_actor *, struct arb_move *, struct arb_snap *))
 {
@@ -174,7 +174,7 @@ static void *own_slot(void *argument)
 	return NULL;
 }
 
-/* Takes the place of whoever is in the set: with a grace of nothing, everybody is silent. */
+/* Takes the place of any client in the set: with a grace of zero, every client counts as silent. */
 static void *evictor(void *argument)
 {
 	struct arb_rules none = rules;
@@ -263,8 +263,7 @@ static void *own_client(void *argument)
 	return NULL;
 }
 
-/* All threads of one process, with the one that looks after their leases; some of them wait, some are
- * cancelled. */
+/* All threads belong to one process, with the thread that looks after their leases; some wait, some are cancelled. */
 static void *leases(void *argument)
 {
 	static const char *const names[] = {"default", "high", "low"};

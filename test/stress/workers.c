@@ -12,7 +12,7 @@
 #include "shm/base/atomic.h"
 #include "shm/segment/check.h"
 
-#define SLACK_NS (3000 * MS) /* a waiter that is later than this was never woken */
+#define SLACK_NS (3000 * MS) /* a waiter that is later than this was not woken */
 #define SHARED   6           /* accounts with several members */
 
 struct stress stress = {.seconds = 15, .processes = 64};
@@ -36,10 +36,10 @@ static void say(void *argument, const char *sentence)
 	stress_fail("invariant: %s", sentence);
 }
 
-/* The caller lists what this operation may answer; anything else is a finding. */
+/* Checks the answer of an operation against those that it may give; anything else is a finding. */
 static int expect(const struct worker *w, const char *operation, int r, const int *allowed)
 {
-	/* A forked child joins with its first call, and may find the house full or its directory held. */
+	/* A forked child joins with its first call, and may find all slots taken or the directory locked. */
 	static const int joining[] = {-EUSERS, -ENOSPC, -EBUSY, 0};
 
 	arb_add64_full(&stress.board->operations, 1);
@@ -121,7 +121,7 @@ static void step(struct worker *w)
 		wait_for_turn(w);
 		break;
 	case 4:
-		/* It comes back, or says that it does not, or forgets. */
+		/* It comes back, or says that it does not, or does neither. */
 		if (gpuarb_client_pause(w->client, 0, t_below(&w->random, 3000000)) > 0 &&
 			t_below(&w->random, 2))
 			expect(w, "leave", gpuarb_client_leave(w->client, 0), NULL);
@@ -148,13 +148,13 @@ static void step(struct worker *w)
 		expect(w, "status", gpuarb_client_status(w->client, &status), NULL);
 		break;
 	default:
-		/* Every second worker is in a hurry: races need both. */
+		/* Every second worker makes no pauses: races need both kinds. */
 		if (w->index % 2)
 			t_sleep_us(t_below(&w->random, 3000));
 	}
 }
 
-/* The child goes on with the client it inherited, which makes it one of its own. */
+/* The child goes on with the client that it inherited, which makes it a client of its own. */
 static void fork_and_go_on(struct worker *w)
 {
 	pid_t pid = fork();
@@ -169,7 +169,7 @@ static void fork_and_go_on(struct worker *w)
 			gpuarb_client_close(w->client);
 		_exit(0);
 	}
-	/* Sometimes the parent goes first: the child is an orphan then, and goes on. */
+	/* Sometimes the parent ends first: the child is an orphan then, and goes on. */
 	if (pid > 0 && t_below(&w->random, 4))
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 			;
@@ -195,7 +195,7 @@ int random_worker(void *argument)
 	return 0;
 }
 
-/* One at a time: whoever runs writes itself down, and finds nobody else's name in the meantime. */
+/* One client at a time: the one that runs writes its number down, and must not find another number meanwhile. */
 int exclusive_worker(void *argument)
 {
 	struct worker *w = argument;

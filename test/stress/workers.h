@@ -1,4 +1,4 @@
-/* What the processes of stress_random do, and the board that they share. */
+/* The workers of stress_random, and the board that they share. */
 #ifndef TEST_WORKERS_H
 #define TEST_WORKERS_H
 
@@ -11,9 +11,9 @@
 struct board {
 	arb_u32 stop;
 	arb_u32 failures;
-	arb_u32 stops[WORKERS_MAX]; /* how often this worker was stopped: its clocks prove nothing then */
+	arb_u32 stops[WORKERS_MAX]; /* how often this worker was stopped: its times prove nothing then */
 	arb_u64 operations, waits, checks, busy_checks, holds, refused;
-	arb_u64 owner;           /* exclusive phase: serial + 1 of whoever runs */
+	arb_u64 owner;           /* exclusive phase: serial + 1 of the worker that runs */
 	arb_u32 doomed[SERIALS]; /* a SIGKILL is on its way: it may have left the owner word behind */
 };
 
@@ -33,10 +33,10 @@ struct worker {
 	uint64_t memory;
 };
 
-/* Says what was found and ends the run. */
+/* Reports what was found and ends the run. */
 __attribute__((format(printf, 1, 2))) void stress_fail(const char *format, ...);
 
-/* All of them end when board->stop is set. random_worker and exclusive_worker: struct worker *. */
+/* Each ends when board->stop is set. random_worker and exclusive_worker take a struct worker *. */
 int random_worker(void *argument);
 int exclusive_worker(void *argument);
 int observer(void *argument);

@@ -1,6 +1,7 @@
 /*
- * A CUPTI of the simulated GPU: its context switches. That GPU shares itself out evenly instead of switching, so each
- * millisecond's time on the device, by its own books, is told as one slice of each process.
+ * A CUPTI for the simulated GPU that records context switches. The simulated GPU divides itself evenly instead of
+ * switching. So for each millisecond, the time that each process had by the GPU's own books is reported as one slice
+ * of that process.
  */
 #include <pthread.h>
 #include <stdint.h>
