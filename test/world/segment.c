@@ -215,11 +215,16 @@ static void follow_file(struct gpuarb_client *client)
 
 static void wild_step(struct client *c, struct gpuarb_client *client);
 
-/* A forked child goes on with what it has of its parent's client: it joins for itself. */
+/*
+ * A forked child goes on with what it has of its parent's client: it joins for itself. It may run before fork() has
+ * returned to its parent, which may be killed until then: so the child says itself whose script this is.
+ */
 static void *go_on(void *argument)
 {
 	struct client *c = argument;
 
+	c->process = world.current->process;
+	c->process->script = c;
 	for (unsigned i = (unsigned)below(c, 60); i && world.now_ns < plan.end_ns && !world.failed; i--)
 		wild_step(c, c->inherited);
 	if (below(c, 2))
@@ -242,8 +247,7 @@ static void fork_off(struct client *c, struct gpuarb_client *client)
 	world_does("forks", c->process->number, 0);
 	memcpy(child->inherited, client, sizeof(*client));
 	child->inherited->guard = arb_os_fork_page(&error);
-	child->process = world_fork(c->process, "child", go_on, child);
-	child->process->script = child;
+	world_fork(c->process, "child", go_on, child);
 }
 
 static void wild_step(struct client *c, struct gpuarb_client *client)
