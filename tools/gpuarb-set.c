@@ -160,16 +160,17 @@ static void change(const struct options *o, const struct set_gpus *gpus)
 	struct work *list = must(calloc((size_t)gpus->count, sizeof(*list)));
 	size_t n = find_work(o, gpus, list);
 	struct conf_save *save = o->save ? prepare_save(list, n) : NULL;
-	struct gpuarb_error err = {0}, ignored;
+	struct gpuarb_error err = {0}, stays = {0};
 
 	for (size_t i = 0; i < n; i++) {
 		if (gpuarb_control_change(o->dir, list[i].gpu, list[i].changes, list[i].count, &err) == 0)
 			continue;
+		/* Not if it was lowered, and somebody else has been promised that since. */
 		while (i-- > 0)
-			gpuarb_control_change(o->dir, list[i].gpu, list[i].before, list[i].count, &ignored);
+			gpuarb_control_change(o->dir, list[i].gpu, list[i].before, list[i].count, &stays);
 		if (save)
 			conf_save_abandon(save);
-		die("%s", err.text);
+		die("%s%s%s", err.text, *stays.text ? "; what was changed before stays: " : "", stays.text);
 	}
 	if (save)
 		conf_save_finish(save);

@@ -519,6 +519,30 @@ static int load_environment(struct gpuarb_config *config, struct gpuarb_error *e
 	return result;
 }
 
+/* They are promised on each GPU, whether or not anybody uses the accounts. */
+static int check_requests(const struct gpuarb_config *config, const char *where, struct gpuarb_error *err)
+{
+	char names[200] = "";
+	size_t at = 0;
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < config->nlimits; i++) {
+		const struct gpuarb_config_limit *l = &config->limits[i];
+
+		if (!(l->set & ARB_LIMIT_REQUEST) || !l->request_pct)
+			continue;
+		sum += l->request_pct;
+		if (at < sizeof(names))
+			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%.30s has %lld",
+				at ? ", " : "", l->name, (long long)l->request_pct);
+	}
+	if (sum <= 100)
+		return 0;
+	return arb_fail(err, -EINVAL,
+		"%s: the requests of accounts add up to %lld percent, and may to 100 (%s%s)", where,
+		(long long)sum, names, at < sizeof(names) ? "" : "...");
+}
+
 int gpuarb_config_load(
 	struct gpuarb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err)
 {
@@ -536,6 +560,8 @@ int gpuarb_config_load(
 		r = env;
 	if (r == 0)
 		r = gpuarb_config_check(config->value, path ? path : ARB_CONF_DEFAULT, err);
+	if (r == 0)
+		r = check_requests(config, path ? path : ARB_CONF_DEFAULT, err);
 	if (r < 0)
 		gpuarb_config_free(config);
 	return r;

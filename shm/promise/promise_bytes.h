@@ -11,6 +11,7 @@
 #include "shm/segment/slot.h"
 
 struct arb_rules;
+struct gpuarb_config_limit;
 
 /* Bytes promised to one account: the largest of its promises counts, because they share one quota. */
 struct arb_promised {
@@ -19,24 +20,27 @@ struct arb_promised {
 	uint64_t waiting;  /* bytes that it queues for; 0: it does not */
 	uint64_t ticket;   /* its place in that queue */
 	uint64_t since_ns; /* since when it is there */
-	unsigned core_pct; /* 1..100; 0: it only queues */
+	unsigned core_pct; /* 1..100; 0: it only queues, or nobody uses it and a request is set for it */
 	unsigned request_pct, request_waiting; /* the same of its time, percent */
 	uint64_t used;                         /* by those who live */
 	uint32_t index;                        /* of its account, or ARB_NONE */
 };
 
 struct arb_promises {
-	uint32_t n;
-	struct arb_promised list[]; /* as many as there are promises and accounts */
+	uint32_t n, most;
+	struct arb_promised list[]; /* as many as there are promises, accounts, and requests that are set */
 };
 
 /* Room for all that can be: to be freed. NULL: out of memory. */
 struct arb_promises *arb_promise_alloc(const struct arb_segment *seg);
 
-/* Everybody who has a promise, or lives under a quota without one. `control` may be NULL; slot `without` is
+/* Everybody who has a promise, lives under a quota without one, or has a request that is set. `control` may be NULL; slot `without` is
  * not counted (ARB_NONE: all are). */
 int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
 	struct arb_promises *all);
+
+/* Adds the account if the limits have a request, and it is not there. */
+void arb_promise_add_set(struct arb_promises *all, const struct gpuarb_config_limit *limit);
 
 /* What the sum of all promises is held against. */
 struct arb_promise_bounds {

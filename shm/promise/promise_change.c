@@ -1,6 +1,6 @@
 /*
- * What an administrator sets for an account is a promise too, while anybody of the account lives or has one:
- * it is added up before it is published, and nobody else promises anything in between.
+ * What an administrator sets for an account is a promise too: a quota while anybody of the account lives or has one, a
+ * request as long as it is set. It is added up before it is published, and nobody else promises anything in between.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static struct arb_promise_bounds bounds(
 	struct arb_promise_bounds b = {gpu, arb_load64(&draft->value[ARB_KEY_PHYSICAL_MEMORY_MB]) << 20,
 		(int64_t)arb_load64(&draft->value[ARB_KEY_OVERSUB_RATIO])};
 
-	if (!b.physical)
+	if (!b.physical && c->open)
 		b.physical = arb_load64(&c->seg.header->mem_physical);
 	return b;
 }
@@ -51,22 +51,33 @@ static const struct arb_promised *raised(struct arb_promises *all, const struct 
 	return more;
 }
 
-/* Does with requests what raised() does with quotas. */
+/* What the account is promised under these settings, if its members and entries ask for `asked`. */
+static unsigned request_of(
+	bool set, const struct gpuarb_config_limit *limit, const struct arb_promised *p, unsigned asked)
+{
+	if (set && limit->set & ARB_LIMIT_REQUEST)
+		return (unsigned)limit->request_pct;
+	return p->core_pct ? asked : 0;
+}
+
+/* Does with requests what raised() does with quotas, also for accounts that nobody uses. */
 static const struct arb_promised *raised_request(struct arb_promises *all, const struct arb_control *control,
 	const struct arb_control_copy *draft, unsigned *sum)
 {
 	const struct arb_promised *more = NULL;
+	struct gpuarb_config_limit limit;
 
 	*sum = 0;
+	for (uint32_t i = 0; arb_settings_limit_at_in(draft, i, &limit) == 1; i++)
+		arb_promise_add_set(all, &limit);
 	for (uint32_t i = 0; i < all->n; i++) {
 		struct arb_promised *p = &all->list[i];
-		struct gpuarb_config_limit limit;
-		unsigned before = arb_promise_request(control, p->name, p->request_pct);
+		unsigned asked = p->request_pct;
+		unsigned before =
+			request_of(arb_settings_limit(control, p->name, &limit) == 1, &limit, p, asked);
 
-		if (!p->core_pct)
-			continue;
-		if (arb_settings_limit_in(draft, p->name, &limit) && limit.set & ARB_LIMIT_REQUEST)
-			p->request_pct = (unsigned)limit.request_pct;
+		p->request_pct =
+			request_of(arb_settings_limit_in(draft, p->name, &limit) == 1, &limit, p, asked);
 		if (p->request_pct > before)
 			more = p;
 		*sum += p->request_pct;
@@ -94,7 +105,7 @@ static int add_up(struct arb_promise_change *c, const struct arb_control *contro
 	arb_settings_rules(value, &rules);
 	room.most = arb_promise_limit(b.physical, b.ratio_permille);
 	for (bool again = false;; again = true) {
-		r = arb_promise_list(&c->seg, NULL, ARB_NONE, all);
+		r = c->open ? arb_promise_list(&c->seg, NULL, ARB_NONE, all) : 0;
 		if (r < 0) {
 			arb_fail(err, r, "cannot read %s: %s", c->seg.file.path, strerror(-r));
 			break;
@@ -117,7 +128,8 @@ static int add_up(struct arb_promise_change *c, const struct arb_control *contro
 			r = arb_promise_refuse(all, &b, more ? more->name : most->name, &room, err);
 			break;
 		}
-		arb_promise_bury(&c->seg, &rules);
+		if (c->open)
+			arb_promise_bury(&c->seg, &rules);
 	}
 	free(all);
 	return r;
@@ -130,9 +142,9 @@ int arb_promise_change_begin(struct arb_promise_change *c, const char *dir, cons
 
 	*c = (struct arb_promise_change){.open = false};
 	r = arb_segment_open(&c->seg, dir, gpu, true, NULL, err);
-	/* Nobody has come yet, so nothing is promised. */
+	/* Nobody has come yet: nothing is promised but what is set. */
 	if (r == -ENOENT)
-		return 0;
+		return add_up(c, control, draft, gpu, err);
 	if (r < 0)
 		return r;
 	c->open = true;

@@ -14,13 +14,20 @@
 #include "shm/segment/settings.h"
 #include "shm/base/text.h"
 
+/* Accounts with a request that is set, and that nobody uses. Each is at least one percent, so with one more than a hundred
+ * the sum is too much already. */
+#define SET_MOST 101
+#define TRIES    100
+
 struct arb_promises *arb_promise_alloc(const struct arb_segment *seg)
 {
 	struct arb_promises *all =
-		malloc(sizeof(*all) + (seg->nslots + seg->naccounts) * sizeof(all->list[0]));
+		malloc(sizeof(*all) + (seg->nslots + seg->naccounts + SET_MOST) * sizeof(all->list[0]));
 
-	if (all)
+	if (all) {
 		all->n = 0;
+		all->most = seg->nslots + seg->naccounts + SET_MOST;
+	}
 	return all;
 }
 
@@ -130,7 +137,8 @@ static void add_account(const struct arb_segment *seg, struct arb_promises *all,
 		p->core_pct = percent(limit / (ARB_PPM / 100));
 }
 
-/* What an administrator has set stands above what anybody asked for. */
+/* What an administrator has set stands above what anybody asked for. A quota counts while somebody has it; a request is
+ * promised as soon as it is set. */
 static void override(const struct arb_control *control, struct arb_promised *p)
 {
 	struct gpuarb_config_limit limit;
@@ -142,11 +150,32 @@ static void override(const struct arb_control *control, struct arb_promised *p)
 		p->bytes = p->core_pct ? (uint64_t)limit.mem_bytes : 0;
 	}
 	if (limit.set & ARB_LIMIT_REQUEST) {
-		p->request_waiting = p->ticket ? (unsigned)limit.request_pct : 0;
-		p->request_pct = p->core_pct ? (unsigned)limit.request_pct : 0;
+		p->request_waiting = 0;
+		p->request_pct = (unsigned)limit.request_pct;
 	}
 	if (limit.set & ARB_LIMIT_CORE && p->core_pct)
 		p->core_pct = (unsigned)limit.core_pct;
+}
+
+void arb_promise_add_set(struct arb_promises *all, const struct gpuarb_config_limit *limit)
+{
+	if (limit->set & ARB_LIMIT_REQUEST && limit->request_pct && gpuarb_config_name_ok(limit->name) &&
+		all->n < all->most)
+		of(all, limit->name);
+}
+
+/* An entry that goes gives its place to another: all of them are read of one set of settings. */
+static void add_all_set(const struct arb_control *control, struct arb_promises *all)
+{
+	for (int tries = 0; tries < TRIES; tries++) {
+		uint64_t epoch = arb_settings_epoch(control);
+		struct gpuarb_config_limit limit;
+
+		for (uint32_t i = 0; arb_settings_limit_at(control, i, &limit) == 1; i++)
+			arb_promise_add_set(all, &limit);
+		if (arb_settings_epoch(control) == epoch)
+			break;
+	}
 }
 
 int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
@@ -170,6 +199,8 @@ int arb_promise_list(const struct arb_segment *seg, const struct arb_control *co
 		high = seg->naccounts;
 	for (uint32_t a = 0; a < high; a++)
 		add_account(seg, all, a, without);
+	if (control)
+		add_all_set(control, all);
 	if (control)
 		for (uint32_t i = 0; i < all->n; i++)
 			override(control, &all->list[i]);

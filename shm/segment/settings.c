@@ -129,15 +129,22 @@ int arb_settings_limit(const struct arb_control *control, const char *name, stru
 	return -EAGAIN;
 }
 
+int arb_settings_limit_at_in(
+	const struct arb_control_copy *copy, uint32_t i, struct gpuarb_config_limit *limit)
+{
+	bool found = i < limits_in(copy);
+
+	if (found)
+		copy_limit(&copy->limit[i], limit);
+	return found;
+}
+
 int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct gpuarb_config_limit *limit)
 {
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t head = arb_load64_acquire(&control->head); /* pairs CONTROL_PUBLISH */
-		const struct arb_control_copy *copy = &control->copy[head & 1];
-		int found = i < limits_in(copy);
+		int found = arb_settings_limit_at_in(&control->copy[head & 1], i, limit);
 
-		if (found)
-			copy_limit(&copy->limit[i], limit);
 		if (unchanged(control, head))
 			return found;
 		arb_pause();

@@ -43,7 +43,9 @@ int arb_settings_limit(
 /* Limits of an account in a draft that is not published: 1 found, 0 not. */
 int arb_settings_limit_in(
 	const struct arb_control_copy *copy, const char *name, struct gpuarb_config_limit *limit);
-/* Entry i of the list: 1, or 0 past the end. */
+/* Entry i of the list: 1, or 0 past the end; in a draft likewise. */
+int arb_settings_limit_at_in(
+	const struct arb_control_copy *copy, uint32_t i, struct gpuarb_config_limit *limit);
 int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct gpuarb_config_limit *limit);
 /* The classes, each checked; returns how many places there are (the last with a name + 1). */
 uint32_t arb_settings_classes(

@@ -154,6 +154,24 @@ Test(place, who_waits_gets_it_when_the_other_ends)
 	pclose(first);
 }
 
+/* Nobody uses the account that an administrator has set a request for. */
+Test(place, what_was_set_is_promised_before_its_program_comes)
+{
+	char out[1024];
+
+	expect("--gpu 0 --request 50 --account web true", 0, "");
+	cr_assert_eq(
+		t_shell(out, sizeof(out),
+			"%s/gpuarb-set --gpu GPU-00000000-0000-0000-0000-00000000000a --account training request=60",
+			t_build()),
+		0, "%s", out);
+	expect("--gpu 0 --request 50 --account web true", 1,
+		"cannot promise 50 percent of its time to web: 60 of 100 are promised (training has 60)");
+	expect("--gpu 0 --request 40 --account web true", 0, "");
+	expect("--gpu auto --request 50 --account web sh -c 'echo $CUDA_VISIBLE_DEVICES'", 0, "0000b");
+	expect("--gpu 0 --request 70 --account training true", 0, "");
+}
+
 Test(place, auto_takes_the_gpu_with_the_most_room_and_two_do_not_take_the_same)
 {
 	char a[512], b[512], c[512];

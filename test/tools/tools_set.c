@@ -204,6 +204,70 @@ Test(set, limits_that_a_program_brought_are_shown_too)
 	gpuarb_client_close(c);
 }
 
+/* Also of accounts that have no client: all of them together. */
+Test(set, requests_that_would_be_more_than_100_percent_are_refused)
+{
+	struct gpuarb_client *c;
+
+	expect("--account web request=60", 0, "");
+	expect_unchanged_by("--account batch request=50", 1,
+		T_GPU " cannot promise 50 percent of its time to batch: 60 of 100 are promised (web has 60)");
+	expect("--account batch request=40 --save", 0, "");
+	expect_unchanged_by("--account web request=61", 1, "to web: 40 of 100 are promised (batch has 40)");
+	expect("--account web request=59", 0, "");
+	cr_assert_eq(t_open(&dir, "web", &c), 0);
+	expect_unchanged_by("--all request=70", 1, "(batch has 40)");
+	expect("--all request=60", 0, "");
+	gpuarb_client_close(c);
+	/* Those of the file hold on every GPU. */
+	expect("--account web request=", 0, "");
+	expect("--account other request=60", 0, "");
+	expect("--account batch request=30", 0, "");
+	expect_unchanged_by("--account other request=70 --save", 1, "add up to 110 percent");
+	expect("--account other request=60 --save", 0, "");
+}
+
+Test(set, of_two_administrators_at_once_one_has_room)
+{
+	for (int i = 0; i < 10; i++) {
+		char out[1024], left[8192];
+
+		t_shell(out, sizeof(out),
+			"export GPUARB_CONF=%s; for i in a b; do %s/gpuarb-set --dir %s --gpu " T_GPU
+			" --account $i request=51 & done; wait",
+			dir.conf, t_build(), dir.path);
+		cr_assert(strstr(out, "51 of 100 are promised"), "%s", out);
+		cr_assert_eq(run("--show", left, sizeof(left)), 0);
+		cr_assert_neq(!strstr(left, "account a: request=51"), !strstr(left, "account b: request=51"),
+			"%s %s", out, left);
+		expect("--account a request=", 0, "");
+		expect("--account b request=", 0, "");
+	}
+}
+
+Test(set, requests_add_up_before_anybody_has_come)
+{
+	const char *gpu = "GPU-01234567-89ab-cdef-0123-456789abcdef";
+	struct gpuarb_options o = t_options(&dir, "nobody");
+	char arguments[128], path[PATH_MAX];
+	struct gpuarb_client *c;
+
+	snprintf(arguments, sizeof(arguments), "--gpu %s --account a request=60", gpu);
+	expect(arguments, 0, "");
+	cr_assert_eq(access((t_path(&dir, "state", path), path), F_OK), 0);
+	snprintf(arguments, sizeof(arguments), "--gpu %s --account b request=41", gpu);
+	expect(arguments, 1, "to b: 60 of 100 are promised (a has 60)");
+	snprintf(arguments, sizeof(arguments), "--gpu %s --account b request=40", gpu);
+	expect(arguments, 0, "");
+	/* Taken back on the one GPU where the other has no room. */
+	o.gpu = gpu;
+	cr_assert_eq(gpuarb_client_open(&o, &c, NULL), 0);
+	gpuarb_client_close(c);
+	expect("--account c request=10", 0, "");
+	expect("--gpu all --account c request=50", 1, "to c: 100 of 100 are promised (a has 60, b has 40)");
+	expect_value("c", "request", "10");
+}
+
 Test(set, every_key_is_explained)
 {
 	expect("--keys", 0, "window_ms\n        10 to 60000 ms\n        length of the window");

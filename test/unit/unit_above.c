@@ -245,3 +245,66 @@ Test(above, requests_add_up_to_at_most_100)
 	gpuarb_client_close(b);
 	gpuarb_client_close(c);
 }
+
+static int set_request(const char *account, const char *percent, struct gpuarb_error *err)
+{
+	struct gpuarb_change change = {account, "request", percent};
+
+	return gpuarb_control_change(u_dir.path, T_GPU, &change, 1, err);
+}
+
+/* Else others would be promised its time, and it would be refused when it comes. */
+Test(above, a_request_that_is_set_is_promised_while_nobody_uses_the_account)
+{
+	struct gpuarb_client *a = NULL, *b = NULL;
+	struct gpuarb_options o = t_options(&u_dir, "a");
+	struct gpuarb_error err = {0};
+
+	cr_assert_eq(set_request("a", "60", &err), 0, "%s", err.text);
+	cr_assert_eq(set_request("b", "50", &err), -ENOSPC);
+	cr_assert(strstr(err.text,
+			  "cannot promise 50 percent of its time to b: 60 of 100 are promised (a has 60)"),
+		"%s", err.text);
+	cr_assert_eq(set_request("b", "40", &err), 0, "%s", err.text);
+	o = t_options(&u_dir, "c");
+	o.request_pct = 1;
+	cr_assert_eq(gpuarb_client_open(&o, &b, &err), -EDQUOT);
+	cr_assert(strstr(err.text, "to c: 100 of 100 are promised (a has 60, b has 40)"), "%s", err.text);
+	/* Whoever it was set for has it, whatever it asks for, and is counted once. */
+	a = with("a", 0, 90);
+	cr_assert_eq(status_of(a).request_pct, 60);
+	b = with("b", 0, 0);
+	cr_assert_eq(status_of(b).request_pct, 40);
+	cr_assert_eq(set_request("b", "41", &err), -ENOSPC);
+	cr_assert(strstr(err.text, "to b: 60 of 100 are promised (a has 60)"), "%s", err.text);
+	cr_assert_eq(set_request("a", "20", &err), 0, "%s", err.text);
+	cr_assert_eq(set_request("b", "80", &err), 0, "%s", err.text);
+	/* What members ask for comes back where what was set is taken back. */
+	cr_assert_eq(set_request("a", NULL, &err), -ENOSPC, "it asks for 90");
+	gpuarb_client_close(a);
+	cr_assert_eq(set_request("a", NULL, &err), 0, "%s", err.text);
+	gpuarb_client_close(b);
+}
+
+Test(above, requests_that_are_too_much_already_can_be_lowered_only)
+{
+	struct gpuarb_client *a = with("a", 0, 60), *b = with("b", 0, 40);
+	struct gpuarb_error err = {0};
+	struct arb_control_map map;
+	struct gpuarb_change both[] = {{"x", "request", "60"}, {"y", "request", "41"}};
+
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, both, 2, &err), -ENOSPC);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, both, 2, &err), -ENOSPC, "101 by themselves");
+	both[1].value = "40";
+	cr_assert_eq(gpuarb_control_change(u_dir.path, T_GPU, both, 2, &err), 0, "%s", err.text);
+	/* As somebody leaves it who writes the settings by hand. */
+	cr_assert_eq(arb_control_map_open(&map, u_dir.path, T_GPU, true, NULL, NULL, NULL), 0);
+	arb_store64(&map.control->copy[arb_settings_epoch(map.control) & 1].limit[0].request_pct, 90);
+	arb_control_map_close(&map);
+	cr_assert_eq(set_request("y", "41", &err), -ENOSPC);
+	cr_assert_eq(set_request("y", "39", &err), 0, "%s", err.text);
+	cr_assert_eq(set_request("x", "89", &err), 0, "%s", err.text);
+	cr_assert_eq(set_request("x", NULL, &err), 0, "%s", err.text);
+}

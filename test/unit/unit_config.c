@@ -153,6 +153,17 @@ Test(config, a_file_is_read_whole_or_not_at_all)
 	cr_assert(strstr(err.text, ":1: "), "%s", err.text);
 	cr_assert_eq(load("high_water = 50\nlow_water = 60\n", &config, &err), -EINVAL);
 	cr_assert(strstr(err.text, "must not be above"), "%s", err.text);
+	cr_assert_eq(load("[account a]\nrequest = 60\n[account b]\nrequest = 40\n[account c]\nrequest = 1\n",
+			     &config, &err),
+		-EINVAL);
+	cr_assert(
+		strstr(err.text,
+			"the requests of accounts add up to 101 percent, and may to 100 (a has 60, b has 40, "
+			"c has 1)"),
+		"%s", err.text);
+	cr_assert_eq(load("[account a]\nrequest = 60\n[account b]\nrequest = 40\n", &config, &err), 0, "%s",
+		err.text);
+	gpuarb_config_free(&config);
 	cr_assert_eq(gpuarb_config_load(&config, "/no/such/file", true, &err), -ENOENT);
 }
 
