@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A program that is frozen by a checkpoint is out of the set, holds nobody up, and goes on when it is let go.
+"""A program that a checkpoint has frozen is out of the set, holds no other up, and goes on when it is thawed.
 
 usage: checkpoint.py BUILD
 """
@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 
-# Nothing is judged by how long it takes: this is when it is said that something does not happen at all.
+# Nothing is judged by how long it takes. After this time it is taken for certain that something does not happen at
+# all.
 DEADLINE_S = 60
 PROGRESS_NS = 200000000
 
@@ -29,7 +30,7 @@ def accounts(build):
 
 
 def until(build, what, true):
-    """What gpuarb-top says as soon as `true` holds of it."""
+    """Waits until `true` holds of what gpuarb-top says, and returns that."""
     end = time.monotonic() + DEADLINE_S
     while True:
         said = accounts(build)
@@ -45,7 +46,7 @@ def used(said, name):
 
 
 def alone(build, policy):
-    """Waits until the other one has got on while the frozen one was billed for nothing."""
+    """Waits until the other program has got on while the frozen one was billed for nothing."""
     since = accounts(build)
 
     def got_on(said):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Two jobs, a rank on each of 2 or 4 GPUs, whose kernels wait for each other: both get on, under every policy, and one also
-beside the other when a rank of that one was killed. In real time; `build/world --cases 'jobs-*'` has many more.
+"""Two jobs have a rank on each of 2 or 4 GPUs, whose kernels wait for each other. Both get on under every policy, and the
+second still does when a rank of the first was killed. This is in real time; `build/world --cases 'jobs-*'` has many more.
 
 usage: collectives.py BUILD
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-# Nothing is judged by how long it takes: this is when it is said that a job stands still.
+# Nothing is judged by how long it takes. After this time a job is taken to stand still.
 DEADLINE_S = 90
 
 
@@ -24,7 +24,7 @@ def start(build, account, ranks, group, *options):
 
 
 def gets_on(build, what, ranks):
-    """A job of its own, which ends only if all of its ranks do."""
+    """Runs a second job, which ends only if all of its ranks do."""
     job = start(build, "other", ranks, 2, "--duration=0.4")
     try:
         out, err = job.communicate(timeout=DEADLINE_S)
@@ -37,7 +37,7 @@ def gets_on(build, what, ranks):
 
 
 def members(group):
-    """The processes of a group that are simload."""
+    """Returns the simload processes of a process group."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % pid, encoding="utf-8") as f:
@@ -49,7 +49,7 @@ def members(group):
 
 
 def ranks_of(job, ranks, what):
-    """The processes that simload has started, when they are all there."""
+    """Returns the processes that simload has started, once all exist."""
     end = time.monotonic() + DEADLINE_S
     while True:
         children = sorted(pid for pid in members(job.pid) if pid != job.pid)

@@ -1,6 +1,6 @@
 /*
- * Unmodified programs follow their limits file: one that keeps the GPU busy, one that sleeps throttled, one
- * that does nothing. The file is swapped as the kubelet does it; how long it took is printed, not judged.
+ * Unmodified programs follow their limits file: a program that keeps the GPU busy, one that sleeps throttled, and one
+ * that does nothing. The file is swapped as the kubelet does it. How long it took is printed, not judged.
  *
  *   follow_programs BUILD-DIRECTORY
  */
@@ -26,7 +26,7 @@ static struct gpuarb_view *view;
 struct program {
 	const char *account;
 	const char *arguments[10];
-	unsigned core; /* of its file at the start */
+	unsigned core; /* the limit in its file at the start */
 };
 
 static const struct program programs[] = {
@@ -43,7 +43,7 @@ static void write_file(const char *path, const char *text)
 	T_CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s: %s", path, strerror(errno));
 }
 
-/* A volume of the downward API: the kubelet's swap of ..data, then the old directory goes. */
+/* Swaps a volume of the downward API as the kubelet does: ..data is replaced, then the old directory is removed. */
 static void swap(const char *volume, const char *text)
 {
 	static unsigned version;
@@ -117,7 +117,7 @@ static const struct gpuarb_view_account *look(const char *name)
 	return NULL;
 }
 
-/* Until the account has these limits; how long it took. */
+/* Waits until the account has these limits, and returns how long it took. */
 static uint64_t await(const char *name, unsigned core, uint64_t mem)
 {
 	uint64_t began = t_now_ns();
@@ -134,7 +134,7 @@ static uint64_t await(const char *name, unsigned core, uint64_t mem)
 	}
 }
 
-/* Everything that a file's life may bring; the longest of the changes. */
+/* Makes every kind of change that a file may see, and returns the longest time that a change took. */
 static uint64_t life(const struct program *p)
 {
 	const struct gpuarb_view_account *a;
@@ -142,7 +142,7 @@ static uint64_t life(const struct program *p)
 	char text[128];
 
 	await(p->account, p->core, 0);
-	/* Before its first work a program has nobody who looks for it. */
+	/* Before its first work no program looks at its file. */
 	for (uint64_t began = t_now_ns(); !(a = look(p->account)) || !a->used_ns; t_sleep_us(500))
 		T_CHECK(t_now_ns() - began < PATIENCE_NS, "%s does not work", p->account);
 	for (unsigned i = 0; i < ROUNDS; i++) {
@@ -170,7 +170,7 @@ static uint64_t life(const struct program *p)
 	return longest;
 }
 
-/* Two sentences, one for the garbage and one for the directory, and nothing else. */
+/* Checks that a program logged two sentences, one for the garbage and one for the missing directory, and no other. */
 static void check_log(const char *account)
 {
 	char path[256], line[1024];

@@ -1,8 +1,8 @@
 /*
- * Unmodified programs that end: killed beside others that run, sleep throttled, wait for a turn or do
- * nothing; killed while their first context is made, or with leases alone, or behind one that is stopped;
- * killed alone, and found later; ended by themselves with memory still allocated. Real processes, real kills.
- * How long it took until the slot was free is printed, not judged.
+ * Unmodified programs that end, as real processes and by real kills. They are killed beside programs that run, sleep
+ * throttled, wait for a turn or do nothing; killed while their first context is made, with leases alone, or while
+ * their watcher is stopped; killed alone and found later; or end by themselves with memory still allocated. How long
+ * it took until the slot was free is printed, not judged.
  *
  *   gone_programs BUILD-DIRECTORY
  */
@@ -76,7 +76,7 @@ static const struct gpuarb_view_account *account_of(const char *name)
 	return NULL;
 }
 
-/* The process of that account that works, once it has used the GPU. */
+/* Returns the working process of that account, once it has used the GPU. */
 static pid_t client_of(const char *name)
 {
 	for (uint64_t began = t_now_ns();; t_sleep_us(1000)) {
@@ -90,7 +90,7 @@ static pid_t client_of(const char *name)
 	}
 }
 
-/* Ends a program: its workers first, each by the picture. */
+/* Ends a program: first its workers, which the segment's picture names. */
 static void stop(pid_t pid, const char *name)
 {
 	const struct gpuarb_view_account *a = account_of(name);
@@ -101,7 +101,7 @@ static void stop(pid_t pid, const char *name)
 	t_wait(pid);
 }
 
-/* Kills a client, and waits until somebody else has cleaned up behind it: how long that took. */
+/* Kills a client, waits until another process has cleaned its slot, and returns how long that took. */
 static uint64_t kill_client(pid_t victim, pid_t program)
 {
 	uint64_t before, began;
@@ -119,24 +119,24 @@ static uint64_t kill_client(pid_t victim, pid_t program)
 	return began;
 }
 
-/* Kills a program that idles with memory. */
+/* Kills a program that is idle and holds memory. */
 static uint64_t kill_idle(void)
 {
 	pid_t program = start("victim", "100", idle), victim = client_of("victim");
 
-	t_sleep_us(300000); /* its own thread is asleep, and so is that of an idle neighbour */
+	t_sleep_us(300000); /* by now its tracker sleeps, and that of an idle neighbour as well */
 	T_CHECK(account_of("victim")->mem_used == MEMORY, "it holds its memory");
 	return kill_client(victim, program);
 }
 
-/* How many are there, once there are so many. */
+/* Waits until there are `n` clients. */
 static void wait_for_clients(unsigned n)
 {
 	for (uint64_t began = t_now_ns(); !look() || picture.nclients != n; t_sleep_us(1000))
 		T_CHECK(t_now_ns() - began < PATIENCE_NS, "%u clients, not %u", picture.nclients, n);
 }
 
-/* Its first context takes the driver a while, and that long it lives. */
+/* The driver takes a while to make the first context; the program is killed meanwhile. */
 static void in_the_making(void)
 {
 	pid_t program = start("neighbour", "100", idle), victim;
@@ -153,7 +153,7 @@ static void in_the_making(void)
 	stop(program, "neighbour");
 }
 
-/* A program that asks for leases and has no preload. */
+/* Starts a program that asks for leases and has no preload. */
 static pid_t start_lease(void)
 {
 	struct gpuarb_lease lease = {0};
@@ -186,7 +186,7 @@ static void with_leases_alone(void)
 	stop(program, "neighbour");
 }
 
-/* The one that watches over it is stopped; the one before that is not. */
+/* Its first watcher is stopped, the watcher before that is not. */
 static void behind_a_stopped_one(void)
 {
 	pid_t first = start("first", "100", idle), second, watcher;
@@ -205,7 +205,7 @@ static void behind_a_stopped_one(void)
 		(double)took / 1e6);
 }
 
-/* How often its threads went to sleep. */
+/* Returns how often the process's threads went to sleep. */
 static unsigned long sleeps_of(pid_t pid)
 {
 	unsigned long sum = 0, n;
@@ -231,7 +231,7 @@ static unsigned long sleeps_of(pid_t pid)
 	return sum;
 }
 
-/* One that idles is woken by a death alone: it does not look around from time to time, not even once a
+/* Checks that an idle program wakes up only for a death: it does not look around from time to time, not even once a
  * second. */
 static void must_sleep(pid_t pid)
 {
@@ -263,10 +263,8 @@ static void beside(const char *how, const char *core, const char *const *argumen
 		(double)longest / 1e6);
 }
 
-/*
- * Killed while it has work, and nobody there: it must not be billed until somebody looks. A limited program
- * has work for a part of each window.
- */
+/* A program is killed while it has work and no other program is there: the time until somebody looks must not be
+ * billed. A limited program has work for a part of each window. */
 static void alone(void)
 {
 	static const char *const busy[] = {"-k", "1000", "-d", "50", NULL};
@@ -288,7 +286,7 @@ static void alone(void)
 	t_sleep_us(1000000);
 	T_CHECK(look() && picture.busy_now_ns == busy_ns, "the GPU was busy for %.3f ms more",
 		(double)(picture.busy_now_ns - busy_ns) / 1e6);
-	/* Who comes next does not find it either: nothing is billed but the time in which that one lives. */
+	/* The next client does not find it either: nothing but the time in which that client lives is billed. */
 	began = t_now_ns();
 	program = start("alone", "30", short_run);
 	T_CHECK(t_wait(program) == 0, "the next program of the account");
@@ -299,7 +297,7 @@ static void alone(void)
 	printf("gone: killed alone: a second later the GPU has not been busy any more\n");
 }
 
-/* What the last client that was cleaned up behind had used. */
+/* Returns what the client that was cleaned up last had used. */
 static uint64_t used_by_the_dead(uint64_t *position)
 {
 	struct gpuarb_event events[64];
@@ -313,10 +311,8 @@ static uint64_t used_by_the_dead(uint64_t *position)
 	return ticks / ARB_TICKS_PER_NS;
 }
 
-/*
- * Killed while it has work, beside one that has work too: the other finds it. Where that one is stopped it
- * does so a second later, and the dead one is not billed for that second.
- */
+/* A program is killed while it has work, beside another that has work too and finds it. If the other one is stopped,
+ * it finds the dead one a second later, and that second is not billed to the dead one. */
 static void at_work_beside(bool stopped)
 {
 	static const char *const busy[] = {"-k", "1000", "-d", "50", NULL};
@@ -349,7 +345,7 @@ static void at_work_beside(bool stopped)
 		stopped ? "is stopped" : "works");
 }
 
-/* Ended by itself, with memory still allocated: it has left, nobody died. */
+/* A program ends by itself with memory still allocated: it has left, none has died. */
 static void by_itself(void)
 {
 	static const char *const short_run[] = {"-k", "100", "-n", "10", NULL};

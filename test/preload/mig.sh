@@ -11,7 +11,7 @@ fail() {
 	exit 1
 }
 
-# As the driver was before CUDA 13, and as it is since.
+# The UUIDs of instances changed with CUDA 13: both forms are tried.
 for kind in 1 13; do
 	export GPUSIM_MIG=$kind GPUSIM_DEVICES=2 GPUSIM_DIR="$dir/sim$kind" GPUARB_DIR="$dir/gpuarb$kind" LD_LIBRARY_PATH="$build/sim"
 	mkdir -p "$GPUARB_DIR"
@@ -32,7 +32,7 @@ for kind in 1 13; do
 	grep -q "\"quota_bytes\": $((2 << 30))" "$dir/top" || fail "it has another quota: $(grep quota "$dir/top")"
 	[ "$(ls "$GPUARB_DIR/state")" = "$second" ] || fail "other segments: $(ls "$GPUARB_DIR/state")"
 	"$build/gpuarb-set" --gpu "$second" --account tenant core=50 >/dev/null || fail "gpuarb-set does not know it"
-	# At no time more than its limit; and as much as that, as soon as the machine has a processor for it.
+	# It never gets more than its limit, and it gets its limit as soon as the machine has a processor for it.
 	tries=0
 	while :; do
 		"$build/sim/gpusim-report" --json --reset >/dev/null

@@ -1,7 +1,8 @@
 /*
- * Every hooked entry point by every way a program can reach it, on the recording driver: our wrapper, the
- * right one, and the right real function with the same arguments, each exactly once; the driver's result
- * comes back as it is. Run with the tracing preload (which wrapper) and with the real one (its short way).
+ * Every hooked entry point is called by every way that a program has, on the recording driver. Each call must reach
+ * the right wrapper and the right real function, with the same arguments, exactly once, and the driver's result must
+ * come back unchanged. It runs with the tracing preload, which tells the wrapper, and with the real preload, for its
+ * short path.
  */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -83,7 +84,7 @@ static uint64_t seen(unsigned category)
 	return counts[category];
 }
 
-/* fn is what a program got by this way for `row`. */
+/* Calls `fn`, which a program got by this way for `row`. */
 static void try(const struct hook *row, const char *way, void *fn, CUresult wanted)
 {
 	const struct call *call = call_of(row->symbol);
@@ -97,7 +98,7 @@ static void try(const struct hook *row, const char *way, void *fn, CUresult want
 		fail(way, row->symbol, "not found", dlerror());
 		return;
 	}
-	/* Its own test; and the recording driver really looks names up in it. */
+	/* Resolvers have a test of their own; and the recording driver really looks names up when one is called. */
 	if (row->category == CAT_RESOLVER && strcmp(row->symbol, "cuGetExportTable"))
 		return;
 	record->name = NULL;
@@ -126,7 +127,8 @@ static void try(const struct hook *row, const char *way, void *fn, CUresult want
 	}
 }
 
-/* What cuGetProcAddress means by a name: the newest generation up to the version, in its per-thread form. */
+/* Finds what cuGetProcAddress means by a name: the newest generation up to the version, in its per-thread form if
+ * asked. */
 static const struct hook *meant(const char *base, int version, bool per_thread)
 {
 	const struct hook *best = NULL, *variant = NULL;

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The same programs with and without the preload, on the simulated driver behind one that writes down each
-# call: the same output, the same exit status, the same calls with the same results in the same order.
+# Runs the same programs with and without the preload, on the simulated driver behind a driver that writes down each
+# call. Output, exit status, and the calls with their results and order must be the same.
 # Usage: preload_differential.sh BUILD PRELOAD [acts]
-# acts: under a limit. It then makes calls of its own, of the kinds named below, in between; no other.
+# acts: with a limit. Then the preload makes calls of its own in between, of the kinds named below and no others.
 set -u
 build=$(readlink -f "$1")
 preload=$(readlink -f "$2")
@@ -17,18 +17,18 @@ bad=0
 runs=0
 calls=0
 
-# What depends on the time or the process is not compared.
+# Removes what depends on the time or the process.
 plain() {
 	sed -E 's/"(pid|seconds|starved_seconds|launch_ns_mean|kernel_seconds)":[0-9.e+-]+/"\1":0/g' "$1"
 }
 
-# What the acting layer may ask of the driver for itself.
+# The calls that the acting layer may make for itself.
 own='cuCtxGetCurrent cuCtxGetDevice cuCtxPopCurrent_v2 cuCtxPushCurrent_v2 cuDeviceGetName cuDeviceGetUuid cuDeviceGetUuid_v2
 	cuEventCreate cuEventDestroy_v2 cuEventElapsedTime cuEventElapsedTime_v2 cuEventQuery cuEventRecord
 	cuEventRecord_ptsz cuStreamIsCapturing cuStreamIsCapturing_ptsz cuStreamQuery cuStreamQuery_ptsz
 	cuThreadExchangeStreamCaptureMode cuDeviceTotalMem_v2 cuStreamCreateWithPriority cuStreamGetPriority cuStreamWaitEvent cuLaunchHostFunc'
 
-# The program's calls are all there in their order, and what is more is ours.
+# Checks that the program's calls are all there in their order, and that all others are the preload's.
 within() { # without with
 	awk -v own="$own" 'BEGIN { at = n = 0; split(own, names); for (i in names) ours[names[i]] = 1 }
 		NR == FNR { want[n++] = $0; next }
@@ -83,17 +83,17 @@ for program in simload simload-linked; do
 	same $load -c 65536 --copy-every 3
 	same $load -m 64
 	same $load -m 64 --managed
-	# More than there is, a device that there is not, a kernel that breaks the context.
+	# More memory than there is, a device that does not exist, a kernel that breaks the context.
 	same $load -m 1000000
 	same $load -D 7
 	same $load --kernel gpusim_fault -p sync -K 1
-	# Which call meets the error of an earlier one depends on when it is made.
+	# Which call reports the error of an earlier one depends on when it is made.
 	[ -n "$acts" ] || same $load --kernel gpusim_fault -p sync -K 2
 done
 same "$build/simload" -n 1 --library libnothing.so.1
 
-# The simulator's own tests, each of which knows what is right. Some are about what a GPU does to processes that it
-# serves one after the other: the arbiter must not spare it that (alternation is off).
+# The simulator's own tests know what is right. Some are about what a GPU does to processes that it serves one after
+# the other; the arbiter must not prevent that (alternation is off).
 for t in memory graph errors module ipc procaddr; do
 	runs=$((runs + 1))
 	GPUARB_CORE_LIMIT=100 LD_LIBRARY_PATH="$build/sim" LD_PRELOAD=$preload \
@@ -104,7 +104,7 @@ for t in memory graph errors module ipc procaddr; do
 	}
 done
 
-# A program that nobody here wrote, if it is there.
+# A program that is not ours, if it is installed.
 if command -v ffmpeg >/dev/null && ffmpeg -hide_banner -filters 2>/dev/null | grep -q scale_cuda; then
 	same ffmpeg -v error -init_hw_device cuda=cu:0 -filter_hw_device cu -f lavfi -i testsrc2=duration=1:size=320x180:rate=30 \
 		-vf format=nv12,hwupload_cuda,scale_cuda=160:90,hwdownload,format=nv12 -f md5 -

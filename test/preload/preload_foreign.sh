@@ -1,5 +1,5 @@
 #!/bin/sh
-# Programs of another machine under limits, in emulation, alone and beside a native one over the same segment.
+# Programs for another architecture with limits, in emulation, alone and beside a native program on the same segment.
 # The bounds are wide: the emulator is slow. Usage: preload_foreign.sh NATIVE-BUILD FOREIGN-BUILD EMULATOR...
 set -u
 native=$(readlink -f "$1")
@@ -13,7 +13,7 @@ say() {
 	bad=$((bad + 1))
 }
 
-# What the emulator itself must not load is said to it alone.
+# The library path is set for the emulated program only: the emulator itself must not load these libraries.
 foreign_load() { # NAME LIMIT ARGUMENT...
 	name=$1 limit=$2
 	shift 2

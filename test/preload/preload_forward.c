@@ -1,7 +1,7 @@
 /*
- * A driver that writes down each call and its result, and has another driver ($FORWARD_DRIVER) do it. Host
- * functions can fail, or never be called ($FORWARD_HOST_FUNC); a question can take its time. With REENTERS each call makes another one, by
- * its exported name, as in drivers whose functions are made of each other.
+ * A driver that writes down each call and its result, and lets another driver ($FORWARD_DRIVER) do it. Host functions
+ * can fail, or never be called ($FORWARD_HOST_FUNC); a query can take its time. If REENTERS is set, each call makes
+ * another call by its exported name, as in drivers whose functions use each other.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static void *forward_find(const char *name)
 
 static __thread unsigned callbacks;
 
-/* How often the calling thread has asked for a host function. */
+/* Returns how often the calling thread has asked for a host function. */
 __attribute__((visibility("default"))) unsigned forward_callbacks(void);
 unsigned forward_callbacks(void)
 {
@@ -67,7 +67,7 @@ __attribute__((visibility("default"))) struct forward_control *forward_control(v
 	return &control;
 }
 
-/* The call is still in the driver. */
+/* Keeps the call in the driver for a while. */
 static void take_time(const char *name)
 {
 	if (!strcmp(name, "cuStreamDestroy_v2") || !strcmp(name, "cuCtxDestroy_v2"))
@@ -110,14 +110,14 @@ static const struct {
 #undef CU_CALL
 };
 
-/* A function of a driver that is newer than any table. */
+/* A function of a driver that is newer than all tables. */
 __attribute__((visibility("default"))) CUresult cuUnheardOf(void);
 CUresult cuUnheardOf(void)
 {
 	return CUDA_SUCCESS;
 }
 
-/* What the other driver gave for a base name, as ours. */
+/* Returns our function for what the other driver gave for a base name. */
 static void *ours(const char *base, void *theirs)
 {
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)

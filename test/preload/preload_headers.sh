@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compares preload/hooks/hooks.def with NVIDIA's headers: prototypes and versions by the compiler, and whether the
-# driver has calls that nobody here has thought about. Without a toolkit, with our own table of all calls.
+# Compares preload/hooks/hooks.def with NVIDIA's headers: the compiler compares prototypes and versions, and calls of
+# the driver that are in no table here are listed. Without a toolkit it compares with our own table of all calls.
 # Usage: preload_headers.sh WORKDIR
 set -eu
 work=$1
@@ -16,7 +16,7 @@ say() {
 sed -n 's/^HOOK(\([A-Za-z0-9_]*\), .*/\1/p' "$top/preload/hooks/hooks.def" | sort >"$work/hooked"
 [ -z "$(uniq -d "$work/hooked")" ] || say "twice in the table: $(uniq -d "$work/hooked")"
 
-# Sorted by base, version: the look-up depends on it.
+# Rows are sorted by base and version, because the look-up depends on it.
 perl -ne 'if (/^HOOK\((\w+), (\w+), (\d+), (\w+),/) {
 	print "hooks: $1 is out of order\n" if defined $b && ($2 lt $b || ($2 eq $b && $3 < $v));
 	print "hooks: $1 does not begin with $2\n" if $1 !~ /^$2(_v\d)?(_ptsz|_ptds)?$/;
@@ -65,7 +65,7 @@ cut -f1 "$work/declared" | sort -u >"$work/names"
 missing=$(comm -23 "$work/hooked" "$work/names")
 [ -z "$missing" ] || say "hooked, but not declared in $where: $missing"
 
-# Calls that work on a stream, make or free memory, or come in a newer generation of a hooked one, and are not hooked.
+# Calls that use a stream, make or free memory, or are a newer generation of a hooked call, and are not hooked.
 grep '^cu' "$top/test/preload/preload_unhooked.txt" | sort >"$work/known"
 awk -F'\t' '$2 ~ /CUstream / || $1 ~ /Launch|Memcpy|Memset|Alloc|Free|Prefetch|Synchronize|MemPool|Ctx/ {print $1}' "$work/declared" |
 	sort -u | comm -23 - "$work/hooked" | comm -23 - "$work/known" >"$work/new"

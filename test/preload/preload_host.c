@@ -1,7 +1,7 @@
 /*
- * The preload is a guest in somebody else's program: whatever that does with its descriptors, threads,
- * children, contexts and rights goes on as it would without. Each case is a process of its own, with the
- * preload, on the simulated GPU.
+ * The preload is a guest in another program: whatever the program does with its descriptors, threads, children,
+ * contexts and rights works as it would without the preload. Each case is a process of its own, with the preload, on
+ * the simulated GPU.
  */
 #include "test/preload/preload_host.h"
 
@@ -132,7 +132,7 @@ static int one(void *argument)
 
 	T_CHECK(fd >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO && !close(fd), "no messages");
 	c->run();
-	/* The way of a program that returns from main. */
+	/* This is how a program ends that returns from main. */
 	exit(0);
 }
 
@@ -149,7 +149,7 @@ static void begin(const struct host_case *c)
 	setenv("GPUARB_DIR", arb.path, 1);
 	setenv("GPUARB_CONF", arb.conf, 1);
 	setenv("GPUARB_ACCOUNT", HOST_ACCOUNT, 1);
-	/* Where a driver writes down its calls, those of each program by themselves. */
+	/* If a driver writes down its calls, each program has a file of its own. */
 	if (getenv("FORWARD_LOG"))
 		T_CHECK(!truncate(getenv("FORWARD_LOG"), 0), "no log");
 	if (c->limit)
@@ -183,7 +183,7 @@ static unsigned run(const struct host_case *cases, const char *only, unsigned *f
 	return n;
 }
 
-/* With an argument: the cases whose name it is part of. */
+/* With an argument: runs the cases whose names contain it. */
 int main(int argc, char **argv)
 {
 	const char *only = argc > 1 ? argv[1] : "";

@@ -17,31 +17,31 @@
 		T_CHECK(got_ == (CUresult)(code), "gives %d", (int)got_);                                    \
 	} while (0)
 
-/* cuInit and a context on that device. */
+/* Calls cuInit and makes a context on that device. */
 CUcontext host_context(int device);
-/* Kernels of so many microseconds into a stream of the current context. */
+/* Launches kernels of `us` microseconds into a stream of the current context. */
 void host_launch(CUstream stream, unsigned count, unsigned us);
-/* A few of them, waited for. */
+/* Launches a few kernels and waits for them. */
 void host_work(void);
-/* Kernels that run for longer than any test. */
+/* Launches kernels that run for longer than any test. */
 void host_flood(CUstream stream);
 
-/* Clients in that GPU's segment whose owner lives; 0 also if there is no segment. */
+/* Returns how many clients with a living owner that GPU's segment has; 0 also if there is no segment. */
 unsigned host_clients(int device);
-/* The picture of it; fails if there is no segment. */
+/* Returns the picture of that GPU's segment; fails if there is none. */
 const struct gpuarb_picture *host_picture(int device);
 const char *host_uuid(int device);
-/* Nobody is in that GPU's running set, at the latest soon. */
+/* Waits for a short time until no client is in that GPU's running set, and fails otherwise. */
 void host_must_leave(int device);
-/* How many lines of ours were written to standard error since the case began. */
+/* Returns how many lines with these words the preload has written to standard error since the case began. */
 unsigned host_lines(const char *with);
 
-/* Every entry: a name, what is done, what it is given. */
+/* A case: its name, what is done, what it is given. */
 struct host_case {
 	const char *name;
 	void (*run)(void);
 	const char *limit; /* GPUARB_CORE_LIMIT; NULL: none */
-	int status;        /* how the process is to end */
+	int status;        /* the exit status that the process must have */
 };
 extern const struct host_case host_process_cases[], host_driver_cases[], host_sandbox_cases[],
 	host_gate_cases[], host_callback_cases[], host_queue_cases[], host_newer_cases[], host_peers_cases[],

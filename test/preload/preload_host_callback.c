@@ -1,7 +1,7 @@
 /*
- * Work whose end cannot be foreseen: the driver is asked to say when it comes, which nobody feels, whatever
- * the program does meanwhile and whether the driver does so or not. Under a driver that writes down its calls
- * ($FORWARD_LOG) it is also seen whether it was asked.
+ * Work whose end cannot be foreseen. The driver is asked for a completion callback. The program must not notice,
+ * whatever it does meanwhile, and whether or not the driver calls back. Under a driver that writes down its calls
+ * ($FORWARD_LOG) the test also sees whether it was asked.
  */
 #include "test/preload/preload_host.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often somebody asked; the programs here do not. */
+/* Returns how often the driver was asked for a host function; the programs here ask for none themselves. */
 static unsigned asked(void)
 {
 	const char *path = getenv("FORWARD_LOG");
@@ -35,9 +35,9 @@ static bool answers(void)
 }
 
 /*
- * Something that was never launched before, for long; and long enough that the driver has been asked. On a
- * busy machine it may have ended before our thread got a processor: then there was nothing to ask for, and it
- * is tried again, longer.
+ * Launches a kernel that was never launched before and takes long enough for the driver to be asked. On a busy
+ * machine it may have ended before our thread got a processor. Then there was nothing to ask for, and it is tried
+ * again with a longer kernel.
  */
 static void begin_long_work(CUstream stream, unsigned ms)
 {
@@ -64,7 +64,7 @@ static void is_told(void)
 {
 	host_context(0);
 	for (int i = 0; i < 3; i++) {
-		/* A driver that cannot do it is not asked again. */
+		/* A driver that cannot do it is asked only once. */
 		if (i && getenv("FORWARD_HOST_FUNC") && !strcmp(getenv("FORWARD_HOST_FUNC"), "fails"))
 			host_launch(NULL, 1, 50000);
 		else
@@ -118,7 +118,7 @@ static void *ends_last(void *argument)
 	return NULL;
 }
 
-/* The driver has a thread of its own by then, which it would not have without us. */
+/* The driver has a thread of its own by then, which it has only because of the preload. */
 static void ends_with_its_last_thread(void)
 {
 	pthread_t thread;
@@ -129,7 +129,7 @@ static void ends_with_its_last_thread(void)
 
 static int works_anew(void *argument)
 {
-	/* The driver does not survive a fork, and need not. */
+	/* The driver does not work after a fork, and need not. */
 	T_CHECK(argument == NULL, "an argument");
 	return 3;
 }
@@ -178,7 +178,7 @@ static void make_streams(CUstream *streams, unsigned n)
 		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
 }
 
-/* On a busy machine somebody else may see the end first, so it is tried several times. */
+/* On a busy machine another thread may see the end first, so it is tried several times. */
 static void has_some_streams(void)
 {
 	CUstream streams[8];
@@ -199,7 +199,7 @@ static void has_many_streams(void)
 	work_in_streams(streams, STREAMS_MOST);
 }
 
-/* The second one goes while there is work in the first. */
+/* The second context is destroyed while there is work in the first. */
 static void has_two_contexts(void)
 {
 	CUcontext first = host_context(0), second = host_context(0);
@@ -212,7 +212,7 @@ static void has_two_contexts(void)
 	host_work();
 }
 
-/* Who waits for one context's work does not wait for another's, whichever had a callback before. */
+/* A wait for one context's work does not wait for another's, whichever had a callback before. */
 static void waits_beside_another_context(void)
 {
 	CUcontext first = host_context(0), second = host_context(0);
@@ -237,19 +237,19 @@ static void waits_beside_another_context(void)
 
 static uint32_t let_go;
 
-/* Until it is let go, however long that takes. */
+/* Stands still until it is let go, however long that takes. */
 static void stands_still(void *argument)
 {
 	while (!__atomic_load_n((uint32_t *)argument, __ATOMIC_ACQUIRE))
 		t_sleep_us(1000);
 }
 
-/* The driver's thread is busy with a function of the program's: that keeps nobody in the set. */
+/* The driver's thread is busy with a function of the program: that must not keep the program in the set. */
 static void has_a_function_that_stands_still(void)
 {
 	CUstream stream;
 
-	/* A driver that calls nobody does not call the program, either. */
+	/* A driver that calls no host function does not call the program's either. */
 	if (getenv("FORWARD_HOST_FUNC") && !answers())
 		return;
 	host_context(0);
@@ -265,8 +265,8 @@ static void has_a_function_that_stands_still(void)
 	host_work();
 }
 
-/* The first function that it has waits for the program, which waits for another context: not for a callback
- * there. */
+/* The program's first function waits for the program, which waits for another context: it must not wait for a
+ * callback there. */
 static void calls_beside_another_context(void)
 {
 	CUcontext first, second;
@@ -289,7 +289,7 @@ static void calls_beside_another_context(void)
 	host_must_leave(0);
 }
 
-/* What is never answered is not asked for ever: the driver's queue would be full one day. */
+/* If no callback ever comes, the driver is asked a few times only: its queue would become full otherwise. */
 static void is_not_answered(void)
 {
 	const char *how = getenv("FORWARD_HOST_FUNC");
@@ -306,7 +306,7 @@ static void is_not_answered(void)
 	host_work();
 }
 
-/* How often this thread has, where the driver knows. */
+/* Returns how often this thread has asked, if the driver counts that. */
 static unsigned asked_here(void)
 {
 	unsigned (*callbacks)(void) = (unsigned (*)(void))dlsym(RTLD_DEFAULT, "forward_callbacks");
@@ -314,10 +314,8 @@ static unsigned asked_here(void)
 	return callbacks ? callbacks() : 0;
 }
 
-/*
- * One short piece of work at a time, now and then: who launches it asks for the callback, so that nobody has to
- * wake for that. The driver's own thread was not made on its behalf.
- */
+/* Launches one short kernel at a time, now and then. The launching thread asks for the callback, so that no thread
+ * has to wake for that. The driver must not have made its own thread for us. */
 static void now_and_then(void)
 {
 	unsigned first = 0, rounds = answers() ? 80 : 20;
@@ -329,7 +327,7 @@ static void now_and_then(void)
 		host_launch(NULL, 1, i % 2 ? 700 : 1800);
 		if (!first && asked_here())
 			first = 1 + before;
-		/* On a slow machine the tracker has to save up for it. */
+		/* On a slow machine the tracker needs more CPU budget for it first. */
 		t_sleep_us(i < 50 ? 20000 : 200000);
 		host_must_leave(0);
 	}
@@ -338,7 +336,7 @@ static void now_and_then(void)
 	host_work();
 }
 
-/* Who waits for all streams would wait for the driver's thread, too. */
+/* A program that waits for all its streams would wait for the driver's thread, too. */
 static void waits_each_time(void)
 {
 	host_context(0);
@@ -353,7 +351,7 @@ static void waits_each_time(void)
 	host_must_leave(0);
 }
 
-/* Work whose end cannot be foreseen, in a program where the driver must not be asked. */
+/* Launches work whose end cannot be foreseen, in a program where the driver must not be asked. */
 static void work_unasked(CUstream stream)
 {
 	unsigned before = asked();

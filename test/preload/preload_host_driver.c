@@ -1,4 +1,4 @@
-/* Contexts, devices and errors. */
+/* Programs with several contexts and devices, and programs that meet errors. */
 #include "test/preload/preload_host.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static void has_several_contexts(void)
 	CUcontext context[24], popped;
 	pthread_t thread[24];
 
-	/* More than are looked after one by one. */
+	/* These are more than the preload looks after one by one. */
 	for (int i = 0; i < 24; i++) {
 		context[i] = host_context(0);
 		OK(cuCtxPopCurrent_v2(&popped));
@@ -102,7 +102,7 @@ static void uses_three_gpus(void)
 	}
 	for (int i = 0; i < 3; i++) {
 		host_must_leave(i);
-		/* Whoever did not wait for it on a busy machine can only say about when it ended. */
+		/* On a busy machine, without a wait, the preload knows only roughly when it ended. */
 		T_CHECK(host_picture(i)->busy_ns >= 10 * 10 * 100 * 1000ull / 4,
 			"GPU %d was busy for %llu ns", i, (unsigned long long)host_picture(i)->busy_ns);
 	}
@@ -126,7 +126,7 @@ static void uses_a_stream_of_another_gpu(void)
 	OK(cuCtxSetCurrent(first));
 	for (int i = 0; i < 2; i++)
 		billed[i] = host_picture(i)->busy_ns;
-	/* 5.2 us each on the simulated GPU, waited for every hundred. */
+	/* Each takes 5.2 us on the simulated GPU; every hundred are waited for. */
 	for (int i = 0; i < 2000; i++) {
 		OK(cuMemsetD8Async(p, (unsigned char)i, 4 << 20, stream));
 		if (i % 100 == 99)
@@ -143,7 +143,7 @@ static void uses_a_stream_of_another_gpu(void)
 	(void)second;
 }
 
-/* Which GPU it is says its UUID, whatever number it has in this process. */
+/* Its UUID says which GPU it is, whatever number it has in this process. */
 static void sees_only(const char *visible, int device)
 {
 	setenv("CUDA_VISIBLE_DEVICES", visible, 1);
@@ -190,7 +190,7 @@ static void breaks_its_context(void)
 	OK(cuModuleGetFunction(&fault, module, "gpusim_fault"));
 	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 	GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-	/* It stays, for every call, and we neither hide it nor wait for what will not end. */
+	/* The error stays, for every call. The preload neither hides it nor waits for work that will not end. */
 	for (int i = 0; i < 200; i++) {
 		GIVES(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
 			CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -201,7 +201,7 @@ static void breaks_its_context(void)
 	(void)context;
 }
 
-/* The capture ends with an error, like everything else. */
+/* The capture ends with an error, like all else. */
 static void breaks_its_context_in_a_capture(void)
 {
 	CUstream stream, captures;
@@ -228,7 +228,7 @@ static void asks_for_nonsense(void)
 	CUcontext context;
 	CUevent event = NULL;
 
-	/* Before cuInit, before a context, and wrong. */
+	/* Calls before cuInit, calls before there is a context, and wrong calls. */
 	GIVES(cuMemAlloc_v2(&p, 1), CUDA_ERROR_NOT_INITIALIZED);
 	GIVES(cuCtxCreate_v2(&context, 0, 0), CUDA_ERROR_NOT_INITIALIZED);
 	OK(cuInit(0));
@@ -258,7 +258,7 @@ static void destroys_its_context_in_a_capture(void)
 	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	host_launch(stream, 10, 50);
 	OK(cuCtxDestroy_v2(context));
-	/* A capture that ended like this does not stand in the way of what follows. */
+	/* A capture that ended like this does not disturb what follows. */
 	host_context(0);
 	host_work();
 	host_must_leave(0);
@@ -284,7 +284,7 @@ static void keeps_errno(void)
 		host_launch(stream, 5, 200);
 		T_CHECK(errno == 4711, "errno is %d", errno);
 		KEEPS(cuMemAlloc_v2(&p, 1 << 20));
-		OK(cuMemFree_v2(p)); /* waits, which the simulated driver shows */
+		OK(cuMemFree_v2(p)); /* it waits, which the simulated driver shows */
 		KEEPS(cuMemAllocAsync(&p, 1 << 20, stream));
 		KEEPS(cuMemFreeAsync(p, stream));
 	}

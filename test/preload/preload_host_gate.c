@@ -17,7 +17,7 @@ static CUstream new_stream(void)
 	return stream;
 }
 
-/* Billed to the GPU's clients, and what the GPU did for them. */
+/* Returns what the GPU's clients were billed for, to be compared with what the GPU did. */
 static uint64_t billed_ns(void)
 {
 	return host_picture(0)->busy_ns;
@@ -66,7 +66,7 @@ static void captures_in_two_threads(void)
 	pthread_join(thread, NULL);
 }
 
-/* Another library has had the primary context too, and is done with it. */
+/* Another library has retained the primary context too, and releases it. */
 static void shares_its_primary_context(void)
 {
 	CUcontext context, again;
@@ -89,7 +89,7 @@ static void shares_its_primary_context(void)
 		(unsigned long long)billed, (unsigned long long)worked);
 }
 
-/* What runs in a context while it is destroyed is billed as if somebody had waited for it. */
+/* What runs in a context while it is destroyed is billed as if the program had waited for it. */
 static void destroys_contexts_at_work(void)
 {
 	uint64_t worked, billed;
@@ -97,7 +97,7 @@ static void destroys_contexts_at_work(void)
 	for (int i = 0; i < 10; i++) {
 		CUcontext context = host_context(0);
 
-		/* How long the last one took says nothing about the next. */
+		/* The length of the last kernel must say nothing about the next. */
 		host_launch(new_stream(), 4, i % 2 ? 200 : 20000);
 		OK(cuCtxDestroy_v2(context));
 	}
@@ -118,7 +118,7 @@ static void *floods(void *argument)
 	return NULL;
 }
 
-/* No call of the driver is a place where a thread is cancelled, so none is with us. */
+/* No call of the driver is a cancellation point, so no call of the preload may be one. */
 static void cancels_a_thread_at_the_gate(void)
 {
 	CUcontext context = host_context(0);
@@ -136,7 +136,7 @@ static void cancels_a_thread_at_the_gate(void)
 	host_must_leave(0);
 }
 
-/* A kernel waits for a value that is written behind one that is launched later. */
+/* A kernel waits for a value that is written by work behind one that is launched later. */
 static void waits_for_what_comes_later(void)
 {
 	CUstream first, second;
@@ -156,7 +156,7 @@ static void waits_for_what_comes_later(void)
 	}
 }
 
-/* One whose work was once seen to wait for what comes behind it has kernels that are just long. */
+/* A program whose work was once seen to wait for later work has kernels that are just long. */
 static void has_waited_for_what_comes_later(void)
 {
 	uint64_t began, worked, end;
@@ -165,7 +165,8 @@ static void has_waited_for_what_comes_later(void)
 	waits_for_what_comes_later();
 	stream = new_stream();
 	t_sleep_us(500000);
-	/* The first of them is taken for one that waits, and some are let past it. Then their length is known. */
+	/* The first of these kernels is taken for one that waits, and some are let past it. Then their length is
+	 * known. */
 	end = t_now_ns() + 3000000000ull;
 	while (t_now_ns() < end)
 		host_launch(stream, 1, 300000);
@@ -180,7 +181,7 @@ static void has_waited_for_what_comes_later(void)
 		(unsigned long long)worked / 1000000, (unsigned long long)(t_now_ns() - began) / 1000000);
 }
 
-/* A stream that waits for long must not lift the limit off the others, nor hold them up. */
+/* A stream that waits for long must not free the other streams from the limit, nor hold them up. */
 static void works_beside_a_stream_that_waits(void)
 {
 	CUstream first, second;
@@ -243,7 +244,7 @@ static bool in_the_set(void)
 	return false;
 }
 
-/* What one thread was once given is no work of another, later. */
+/* What one thread was given long ago is no work of another thread later. */
 static void has_a_thread_that_once_worked(void)
 {
 	int *now = t_shared(sizeof(*now));
@@ -290,7 +291,7 @@ static void *launches_until_it_cannot(void *argument)
 	return NULL;
 }
 
-/* It has launched, and is refused for want of quota. */
+/* It has launched, and is refused because its quota is used up. */
 static bool is_throttled(void)
 {
 	const struct gpuarb_picture *p = host_picture(0);
@@ -299,10 +300,8 @@ static bool is_throttled(void)
 	       p->clients[0].reason == ARB_REASON_QUOTA;
 }
 
-/*
- * At 1 % each of these kernels is paid for by 10 s without the GPU. Nothing else waits for that: if it did,
- * another one would have been launched meanwhile.
- */
+/* At 1 percent each of these kernels has to be paid for with 10 s without the GPU. Nothing else may wait for that: if
+ * something did, another kernel would have been launched meanwhile. */
 static void does_other_things_without_quota(void)
 {
 	CUcontext context = host_context(0), other;
@@ -328,7 +327,7 @@ static void does_other_things_without_quota(void)
 	OK(cuCtxSynchronize());
 	T_CHECK(__atomic_load_n(&launched, __ATOMIC_RELAXED) == before, "it waited until there was quota");
 	OK(cuCtxDestroy_v2(context));
-	/* And the end, while that thread is still at the gate. */
+	/* Its end must not wait either, while that thread is still at the gate. */
 	exit(4);
 }
 
@@ -337,14 +336,14 @@ static int stops_its_parent(void *argument)
 	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
 		t_sleep_us(1000);
 	t_sleep_us(100000);
-	alarm(0); /* if it died now, its parent would stop for good */
+	alarm(0); /* if it died now, its parent would stay stopped */
 	kill(getppid(), SIGSTOP);
 	t_sleep_us(900000); /* longer than the grace */
 	kill(getppid(), SIGCONT);
 	return 0;
 }
 
-/* It loses its place, and comes back with a kernel that has run on: that is billed, quota or not. */
+/* It loses its place, and comes back with a kernel that has run on. That time is billed, quota or not. */
 static void is_stopped_while_a_kernel_runs(void)
 {
 	int *now = t_shared(sizeof(*now)), *beside = t_shared(sizeof(*beside));
@@ -368,7 +367,7 @@ static void is_stopped_while_a_kernel_runs(void)
 	T_CHECK(used > 1500000000ull / 2, "%llu ns of 1.5 s are billed", (unsigned long long)used);
 }
 
-/* A copy that is waited for is a wait, whatever was queued before it. */
+/* A copy that is waited for counts as a wait, whatever was queued before it. */
 static void waits_by_copying(void)
 {
 	unsigned stayed = 0;
@@ -393,7 +392,7 @@ static void *keeps_the_gate_open(void *argument)
 	return NULL;
 }
 
-/* What cannot work, for want of a context, is no reason to let through what can. */
+/* A launch that fails because there is no context is no reason to let through launches that work. */
 static void works_without_a_context_first(void)
 {
 	CUcontext context = host_context(0);
@@ -455,8 +454,8 @@ static void waits_for_each(unsigned n)
 	waits_for_each_of(n, 20);
 }
 
-/* It pays for what it gets, of slices that are another's for the most part, though it never was alone: as on
- * real hardware, its events wait for its slices. */
+/* It pays for what it gets, which are a few of another program's slices, though it never was alone. As on real
+ * hardware, its events wait for its slices. */
 static void waits_beside_one_that_never_pauses(void)
 {
 	uint32_t *begin = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -471,7 +470,7 @@ static void waits_beside_one_that_never_pauses(void)
 	while (!host_picture(0)->nrunning)
 		t_sleep_us(1000);
 	waits_for_each_of(100, 200);
-	/* How soon it is seen that the GPU serves one after the other depends on the machine, too. */
+	/* How soon it is seen that the GPU alternates depends on the machine, too. */
 	for (int round = 0; round < 5 && !right; round++) {
 		billed = own_bill_ns();
 		waits_for_each_of(200, 200);
@@ -483,7 +482,7 @@ static void waits_beside_one_that_never_pauses(void)
 	T_CHECK(right, "billed %llu of %llu ns", (unsigned long long)billed, (unsigned long long)worked);
 }
 
-/* What it pays beside another goes by what it does, not by what it did before. */
+/* What it pays beside another program follows from what it does now, not from what it did before. */
 static void waits_first_and_floods_then(void)
 {
 	uint32_t *begin = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -516,7 +515,7 @@ static int stops_its_parent_for_a_moment(void *argument)
 	return 0;
 }
 
-/* Its work of 20 ms ends while it is stopped for 300 ms; what it is billed for that. */
+/* Its work of 20 ms ends while it is stopped for 300 ms. Returns what it is billed for that. */
 static uint64_t bill_of_one_that_is_stopped(void)
 {
 	int *now = t_shared(sizeof(*now));
@@ -530,8 +529,8 @@ static uint64_t bill_of_one_that_is_stopped(void)
 	return own_bill_ns() - billed;
 }
 
-/* When it notices the end of its work says nothing about when that was, in whatever context. But one that is stopped in
- * the few microseconds in which it asks the segment for its quota is billed until it goes on. */
+/* When it notices the end of its work says nothing about when that was, in whatever context. But a program that is
+ * stopped in the few microseconds in which it asks the segment for its quota is billed until it goes on. */
 static void notices_late_in_another_context(void)
 {
 	uint64_t billed = 0;
@@ -553,7 +552,7 @@ static void notices_late_in_another_context(void)
 	T_CHECK(wrong <= 1, "%llu ns of 20 ms are billed, %u times of 3", (unsigned long long)billed, wrong);
 }
 
-/* A driver need not answer a thread without a context; its work goes on all the same. */
+/* A driver need not answer a thread that has no context; the program's work is billed all the same. */
 static void has_a_driver_that_wants_a_context(void)
 {
 	uint64_t before, billed;

@@ -1,4 +1,4 @@
-/* Calls of CUDA 13.1 to 13.4, and functions of a driver that is newer still. */
+/* Calls of CUDA 13.1 to 13.4, and functions of a driver that is newer than those. */
 #include "test/preload/preload_host.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ static size_t nodes_of(CUgraph graph)
 	return n;
 }
 
-/* Under a limit, so that work is fenced: a fence in a capture would be a node, or the capture's end. */
+/* It has a limit, so that work is fenced. A fence in a capture would become a node, or end the capture. */
 static void captures_once_more(void)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -89,12 +89,12 @@ static void copies_with_attributes(void)
 	T_CHECK(seen(CAT_COPY) - copies == 100, "%d copies seen", (int)(seen(CAT_COPY) - copies));
 	T_CHECK(seen(CAT_HOSTFN) - functions == 1, "the host function was not seen");
 	host_must_leave(0);
-	/* 1 MiB at 1000 GB/s and 1 us, a hundred times. */
+	/* 1 MiB at 1000 GB/s, and 1 us more, a hundred times. */
 	billed = host_picture(0)->clients[0].used_ns;
 	T_CHECK(billed > 200000, "billed %d us", (int)(billed / 1000));
 }
 
-/* Only the forwarding driver has such names. */
+/* Only the forwarding driver exports such names. */
 static void asks_for_what_is_in_no_table(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW), *found = NULL;

@@ -1,7 +1,5 @@
-/*
- * Copies between GPUs count on both. The truth is what the simulated GPU of the stream says that it worked: each of
- * these programs has nothing else to do on either.
- */
+/* Copies between GPUs count on both. What is true is taken from the simulated GPU of the stream: the programs here
+ * have no other work on either GPU. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,7 +9,7 @@
 #include "test/preload/preload_host.h"
 #include "test/sim/device/model.h"
 
-/* 4.2 ms each at GPUSIM_MEM_GBPS=1. */
+/* Each copy takes 4.2 ms at GPUSIM_MEM_GBPS=1. */
 #define BYTES   (4u << 20)
 #define COPY_NS 4195000ull
 
@@ -30,7 +28,7 @@ static struct pair two_gpus(void)
 		p.ctx[i] = host_context(i);
 		OK(cuStreamCreate(&p.stream[i], CU_STREAM_NON_BLOCKING));
 		OK(cuMemAlloc_v2(&p.memory[i], BYTES));
-		/* What a first fence costs is not what is measured here. */
+		/* What a first fence costs is not measured here. */
 		host_work();
 	}
 	OK(cuCtxSetCurrent(p.ctx[0]));
@@ -113,11 +111,11 @@ static void copy(const struct pair *p, int way, int to, int from, CUstream strea
 	}
 }
 
-/* What each of the three was billed since. */
+/* Gives what each of the three GPUs billed; with `since`, what it billed since the last call. */
 static void billed_since(uint64_t billed[3], bool since)
 {
 	for (int i = 0; i < 3; i++) {
-		/* Nobody has been on the third. */
+		/* No client has used the third GPU. */
 		uint64_t now = i < 2 || host_clients(i) ? host_picture(i)->busy_ns : 0;
 
 		billed[i] = since ? now - billed[i] : now;
@@ -125,9 +123,9 @@ static void billed_since(uint64_t billed[3], bool since)
 }
 
 /*
- * Is each of the two billed for what the stream's GPU has worked? A thread that a busy machine stops between the gate and
- * the driver while a window ends is billed for that: it may be tried again. One without a limit and alone may be billed
- * for its pauses, on either GPU; it is billed for its work at least.
+ * Checks that each of the two GPUs bills what the stream's GPU has worked. A thread that a busy machine stops between
+ * the gate and the driver while a window ends is billed for that, so it may be tried again. A program that is alone
+ * and without a limit may be billed for its pauses, on either GPU, but at least for its work.
  */
 static bool is_billed(const struct pair *p, int way, int to, int stream, bool last)
 {
@@ -165,7 +163,7 @@ static void copies_each_way(void)
 		}
 }
 
-/* Memory of one GPU moved in its own stream is nobody else's business, nor is memory of the host. */
+/* Memory of one GPU that is copied in its own stream concerns no other GPU, nor does memory of the host. */
 static void copies_within_one(void)
 {
 	struct pair p = two_gpus();
@@ -189,14 +187,14 @@ static void copies_within_one(void)
 		(unsigned long long)billed[0] / 1000, (unsigned long long)billed[1] / 1000);
 }
 
-/* A copy that waits for kernels of the stream's GPU is no work of the other's until they have ended. */
+/* While a copy waits for kernels of the stream's GPU, it is no work of the other GPU. */
 static void copies_behind_kernels(void)
 {
 	struct pair p = two_gpus();
 	uint64_t billed[3];
 	bool right = false;
 
-	/* If a window ends meanwhile, what was waited before it cannot be taken back: 40 ms of 1000. */
+	/* If a window ends meanwhile, the wait before it cannot be taken back: 40 ms of 1000. */
 	for (int round = 0; round < 5 && !right; round++) {
 		must_leave_both();
 		billed_since(billed, false);
@@ -212,7 +210,7 @@ static void copies_behind_kernels(void)
 		(unsigned long long)billed[1] / 1000);
 }
 
-/* A graph with a copy from one to the other: by a node, or captured; behind so many kernels of 10 ms. */
+/* Makes a graph with a copy from one GPU to the other, as a node or captured, behind `kernels` kernels of 10 ms. */
 static CUgraphExec graph_of(const struct pair *p, bool captured, int kernels)
 {
 	CUDA_MEMCPY3D whole = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -241,7 +239,7 @@ static CUgraphExec graph_of(const struct pair *p, bool captured, int kernels)
 	return exec;
 }
 
-/* Launches it five times. What each GPU was billed, and the stream's has worked. */
+/* Launches it five times. Gives what each GPU billed, and returns what the stream's GPU has worked. */
 static uint64_t launch_graph(const struct pair *p, CUgraphExec exec, uint64_t billed[3])
 {
 	uint64_t worked;
@@ -291,7 +289,7 @@ static void copies_in_graphs_with_kernels(void)
 	uint64_t billed[3], worked;
 	bool right = false;
 
-	/* How fast copies are is learned from one. */
+	/* From this copy the preload learns how fast copies are. */
 	copy(&p, PEER_ASYNC, 1, 0, p.stream[0]);
 	OK(cuCtxSynchronize());
 	exec = graph_of(&p, true, 2);
@@ -311,7 +309,7 @@ static void limit(int device, const char *percent)
 	T_CHECK(!gpuarb_control_change(NULL, host_uuid(device), &change, 1, &err), "%s", err.text);
 }
 
-/* Whichever of the two has the limit, and whichever has the stream: the copies keep within it. */
+/* Whichever GPU has the limit, and whichever has the stream, the copies keep within the limit. */
 static void copies_under_a_limit_of(int device)
 {
 	struct pair p = two_gpus();
@@ -321,7 +319,7 @@ static void copies_under_a_limit_of(int device)
 		uint64_t began, worked, took, n = 0;
 
 		OK(cuCtxSetCurrent(p.ctx[stream]));
-		/* Until the limit is known, and its first quota used. */
+		/* By then the limit is known and its first quota used. */
 		for (int i = 0; i < 30; i++)
 			copy(&p, PEER_ASYNC, 1, 0, p.stream[stream]);
 		OK(cuStreamSynchronize(p.stream[stream]));
@@ -376,7 +374,7 @@ static int copies_against(struct race *race, int who)
 
 	setenv("GPUARB_ACCOUNT", who ? "one" : "other", 1);
 	p = two_gpus();
-	/* One thread has its streams here, one there, and they copy both ways. */
+	/* Each GPU has a thread with its streams, and they copy both ways. */
 	T_CHECK(!pthread_create(&thread, NULL, copies_for_ever, &p), "no thread");
 	for (;;) {
 		copy(&p, PEER_ASYNC, 1, 0, p.stream[0]);
@@ -408,8 +406,8 @@ static void must_get_on(const struct race *race, int who)
 	}
 }
 
-/* Two programs that take turns on two GPUs, and need both for each of their copies: neither waits for one while it keeps
- * the other, and one that is killed in the midst of it keeps neither. */
+/* Two programs take turns on two GPUs, and need both for each of their copies. Neither waits for one GPU while it
+ * keeps the other, and a program that is killed in the middle keeps neither. */
 static void copies_against_another(const char *policy)
 {
 	struct race *race = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-/* Descriptors, children, threads and ends of the program. */
+/* Programs with unusual descriptors, children, threads and ends. */
 #include "test/preload/preload_host.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* The open descriptors whose file's name has this in it; "" counts all. */
+/* Counts the open descriptors whose file's name contains these words; "" counts all. */
 static unsigned descriptors(const char *with)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -43,7 +43,7 @@ static void close_all(int from)
 		close(fd);
 }
 
-/* As a daemon does, and then it opens its own. */
+/* Closes all descriptors as a daemon does, and then opens its own. */
 static void closes_all_before(void)
 {
 	close_all(0);
@@ -65,7 +65,7 @@ static void closes_all_after(void)
 	T_CHECK(host_clients(0) == 1, "its slot was lost later");
 }
 
-/* What was standard error is a file of the program's by now. */
+/* The program has opened a file of its own where standard error was. */
 static void has_a_file_where_stderr_was(void)
 {
 	char path[] = "/tmp/preload-host-XXXXXX";
@@ -151,7 +151,7 @@ static void has_children_that_use_the_gpu(void)
 	T_CHECK(host_clients(0) == 1, "not joined");
 }
 
-/* The driver does not survive a fork: its own answer is what the child gets. */
+/* The driver does not work after a fork: the child gets the driver's own answer. */
 static int asks_after_fork(void *argument)
 {
 	CUdeviceptr p;
@@ -176,7 +176,7 @@ static int works_and_leaves_a_child(void *argument)
 	host_context(0);
 	host_work();
 	*child = t_spawn(sleeps, NULL, 30);
-	/* Not what t_spawn wants of a child: it is to live longer than its parent. */
+	/* t_spawn wants its children to end before their parent; this one must live longer. */
 	raise(SIGKILL);
 	return 0;
 }
@@ -200,7 +200,7 @@ static void has_a_child_that_lives_longer(void)
 	kill(*child, SIGKILL);
 }
 
-/* While a thread of it waits at the gate. */
+/* Waits at the gate meanwhile, in a thread. */
 static void *floods(void *argument)
 {
 	CUfunction function;
@@ -211,7 +211,7 @@ static void *floods(void *argument)
 	OK(cuCtxSetCurrent(argument));
 	OK(cuModuleLoadData(&module, "any"));
 	OK(cuModuleGetFunction(&function, module, "gpusim_spin"));
-	/* Until the driver is gone, and beyond. */
+	/* Goes on until the driver is gone, and beyond. */
 	for (;;)
 		cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL);
 	return NULL;
@@ -280,7 +280,7 @@ static void *works_a_little(void *argument)
 	return NULL;
 }
 
-/* The program ends with its last thread, which must not be ours. */
+/* The program ends with its last thread, and that must not be our thread. */
 static void ends_with_its_last_thread(void)
 {
 	CUcontext context = host_context(0);
@@ -323,13 +323,13 @@ static void has_many_short_threads(void)
 			pthread_join(thread[i], NULL);
 	}
 	OK(cuCtxSynchronize());
-	/* What the segment shows is at most 100 ms old, and newer once all is quiet. */
+	/* What the segment shows is at most 100 ms old; later, without work, it is exact. */
 	t_sleep_us(300000);
 	T_CHECK(host_picture(0)->clients[0].counter[ARB_COUNTER_LAUNCHES] == 30 * 16 * 5, "%llu launches",
 		(unsigned long long)host_picture(0)->clients[0].counter[ARB_COUNTER_LAUNCHES]);
 }
 
-/* Ways around the library: not to be stopped, but to be seen by whoever wonders about a limit. */
+/* Ways around the library. They cannot be stopped, but an administrator who wonders about a limit can see them. */
 static void goes_past_the_table(void)
 {
 	static const enum arb_counter past[] = {
@@ -373,7 +373,7 @@ static int is_interrupted(void *argument)
 	return 0;
 }
 
-/* Which no program should do, and many do: at any point, also within a call. */
+/* No program should end in a signal handler, but many do, at any point and even within a call. */
 static void ends_in_a_signal_handler(void)
 {
 	for (unsigned i = 0; i < 60; i++) {
@@ -392,7 +392,7 @@ static void *works_alone(void *argument)
 	return argument;
 }
 
-/* Its first thread has never made a call when it leaves. */
+/* Its first thread has never made a call when it ends. */
 static void ends_with_a_thread_that_alone_worked(void)
 {
 	pthread_t thread;
@@ -413,7 +413,7 @@ static void *is_cancelled_at_its_first(void *argument)
 	return argument;
 }
 
-/* A cancellation that waits takes place in a call that may be cancelled: no lock is held there. */
+/* A pending cancellation takes effect in a call that is a cancellation point: no lock may be held there. */
 static void cancels_a_thread_that_joins(void)
 {
 	pthread_t thread;

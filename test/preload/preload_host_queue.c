@@ -1,13 +1,13 @@
-/* Queues that are full, that wait for the host, and that have others beside them. */
+/* Queues that are full, queues that wait for the host, and queues with other queues beside them. */
 #include "test/preload/preload_host.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
-/* More than any driver lets a stream hold. */
+/* This is more than any driver lets a stream hold. */
 #define DEPTH 4000
-/* Our own event comes at one of so many places, in a stream that is full just there. */
+/* Our own event comes at each of this many places, in a stream that is full at that place. */
 #define PLACES 100
 
 static CUstream new_stream(void)
@@ -23,10 +23,10 @@ static struct {
 	CUfunction function;
 	CUdeviceptr flag;
 	unsigned place;
-	unsigned launched; /* by the thread that fills its stream */
+	unsigned launched; /* kernels launched by the thread that fills its stream */
 } full;
 
-/* With two events, so that it is places in the stream that run out, not kernels. */
+/* Each launch comes with two events, so that the places of the stream run out before the kernels. */
 static void launch_one(CUevent event)
 {
 	unsigned us = 5;
@@ -96,7 +96,7 @@ static int company(void *argument)
 	return 0;
 }
 
-/* What is urgent has a stream of its own, and does not wait for what is long in another. */
+/* Urgent work has a stream of its own and does not wait for long work in another stream. */
 static void has_something_urgent(void)
 {
 	uint32_t *there = t_shared(sizeof(*there));
@@ -108,7 +108,7 @@ static void has_something_urgent(void)
 	host_context(0);
 	lengthy = new_stream();
 	urgent = new_stream();
-	/* Long enough to know that somebody is there, and how long such a kernel takes. */
+	/* After these it is known that another program is there, and how long such a kernel takes. */
 	for (unsigned i = 0; i < 3; i++) {
 		host_launch(lengthy, 1, 100000);
 		host_launch(urgent, 1, 100);
@@ -128,8 +128,8 @@ static void has_something_urgent(void)
 #define ROUNDS_MOST 12
 #define HELD_NS     1000000000ull
 
-/* Everything is queued behind a value that the program writes when that is done, again and again. At first
- * nobody can know, and it is held up for seconds; some time that ends. */
+/* All work is queued behind a value that the program writes when the queueing is done, again and again. At first this
+ * cannot be known, and the program is held up for seconds; at some point that must end. */
 static void waits_for_the_host(void)
 {
 	unsigned quick = 0;
@@ -153,7 +153,7 @@ static void waits_for_the_host(void)
 	}
 }
 
-/* Long kernels, the next as soon as one has ended: in the set as long as any of them runs. */
+/* Long kernels follow each other as soon as one has ended: the program is in the set as long as any of them runs. */
 static void launches_long_ones_one_by_one(void)
 {
 	unsigned looked = 0;
@@ -179,7 +179,7 @@ static void launches_long_ones_one_by_one(void)
 	host_must_leave(0);
 }
 
-/* A stream captures for long, others work meanwhile: their work ends, and that is seen. */
+/* A stream captures for long while others work: their work ends, and that is noticed. */
 static void works_beside_a_capture(void)
 {
 	CUstream quiet, stream, blocking;
@@ -216,7 +216,7 @@ static void begins_a_capture_twice(void)
 	OK(cuStreamEndCapture(stream, &graph));
 }
 
-/* What it fails to destroy, and what has nothing to do with what it resets, goes on being looked after. */
+/* A context that it fails to destroy, and one that its reset does not concern, must still be looked after. */
 static void keeps_its_context(void)
 {
 	CUcontext made = host_context(0), primary;

@@ -1,4 +1,4 @@
-/* Rights and resources that a program gives up, or never had. */
+/* Programs that give up rights and resources, or never had them. */
 #include "test/preload/preload_host.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* From now on, for all threads: these system calls fail with EPERM, or end the process. */
+/* From now on, for all threads, these system calls fail with EPERM or end the process. */
 static void forbid(const int *calls, unsigned count, unsigned how)
 {
 	struct sock_filter code[64], *c = code;
@@ -38,7 +38,8 @@ static int run_it(void *argument)
 	_exit(0);
 }
 
-/* In a child, so that whoever looks afterwards still may. It says that once, or nothing, and no more. */
+/* Runs it in a child, so that the parent keeps its rights to look afterwards. It logs this sentence once, or nothing,
+ * and nothing else. */
 static void must_work(void (*it)(void), const char *sentence)
 {
 	int status = t_run(run_it, &it, 20);
@@ -66,7 +67,7 @@ static const int opening[] = {SYS_openat,
 #endif
 	SYS_memfd_create, SYS_socket};
 
-/* No file can be opened when it first uses the GPU: said once, and it works. */
+/* No file can be opened when it first uses the GPU: it logs that once, and works. */
 static void may_open_nothing(void)
 {
 	OK(cuInit(0));
@@ -84,7 +85,7 @@ static void may_open_nothing_and_says_so(void)
 	must_work(may_open_nothing, "preload: ");
 }
 
-/* A filter that came after it joined. */
+/* The filter comes after it has joined. */
 static void may_open_nothing_any_more(void)
 {
 	host_context(0);
@@ -98,7 +99,7 @@ static void may_open_nothing_any_more_and_is_silent(void)
 	must_work(may_open_nothing_any_more, NULL);
 }
 
-/* It is killed for what it does not need to do. */
+/* The process is killed if the preload makes a system call that it does not need. */
 static void is_killed_for_the_unusual(void)
 {
 	static const int calls[] = {SYS_membarrier, SYS_execve, SYS_ptrace, SYS_socket, SYS_kill, SYS_tgkill,
@@ -136,7 +137,7 @@ static void has_no_memory_for_it(void)
 	struct rlimit limit = {64 << 20, 64 << 20};
 
 	OK(cuInit(0));
-	/* Nothing more can be mapped: its address space is larger than that already. */
+	/* Nothing more can be mapped, because its address space is larger than this limit already. */
 	T_CHECK(!setrlimit(RLIMIT_AS, &limit), "setrlimit");
 	host_context(0);
 	host_launch(NULL, 20, 50);
@@ -179,7 +180,7 @@ static void may_have_no_process_more(void)
 
 	OK(cuInit(0));
 	T_CHECK(!setrlimit(RLIMIT_NPROC, &limit), "setrlimit");
-	/* Root may always have one more. */
+	/* Root may always have more processes. */
 	if (geteuid() == 0 && setuid(65534) != 0)
 		_exit(T_SKIP);
 	host_context(0);
@@ -222,7 +223,7 @@ static int goes_to_an_empty_root(void *argument)
 	return 0;
 }
 
-/* It stays a client for all others, who see it as before. */
+/* It stays a client, and all other clients see it as before. */
 static void changes_its_root(void)
 {
 	pid_t pid = t_spawn(goes_to_an_empty_root, NULL, 20);
@@ -237,8 +238,8 @@ static void changes_its_root(void)
 	t_wait(pid);
 }
 
-/* A bad value gets one sentence; a program with raised privileges does not even read it: preload_secure.sh.
- */
+/* Each bad value is logged with one sentence. A program with raised privileges does not even read it:
+ * preload_secure.sh. */
 static void is_run_with_nonsense_in_its_environment(void)
 {
 	setenv("GPUARB_WINDOW_MS", "soon", 1);

@@ -1,4 +1,5 @@
-/* A driver that takes its time to answer a question of ours: nobody else waits for that but who destroys what it is about. */
+/* A driver that takes long to answer a question of ours: no thread waits for that, except one that destroys what the
+ * question is about. */
 #include "test/preload/preload_host.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,7 @@ static unsigned destroyed(struct forward_control *d)
 	return __atomic_load_n(&d->destroyed, __ATOMIC_ACQUIRE);
 }
 
-/* Work for the GPU, and the tracker in the driver, asking about it. */
+/* Launches work for the GPU, and waits until the tracker is in the driver, asking about it. */
 static void be_asked(struct forward_control *d, CUstream stream)
 {
 	d->mine = pthread_self();
@@ -54,7 +55,7 @@ static void launches(void)
 	if (!d)
 		return;
 	be_asked(d, NULL);
-	/* It stands at the gate until there is room, and sees by itself that there is. */
+	/* It waits at the gate until there is room, and finds out by itself that there is. */
 	host_launch(NULL, 3, 100);
 	T_CHECK(is_held(d), "a launch waited for another thread's question");
 	let_go(d);

@@ -1,4 +1,4 @@
-/* Names that the table of cuGetProcAddress refers to and no test calls. */
+/* Functions that the table of cuGetProcAddress refers to and that no test calls. */
 #include "cuda_abi.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

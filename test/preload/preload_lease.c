@@ -1,7 +1,7 @@
 /*
- * A program that asks for leases and uses the GPU is one client, with the preload or without it, whichever
- * comes first, the lease or the context; so is its forked child. The utilisation comes from NVML where it
- * answers, and from the busy clock where it hangs.
+ * A program that asks for leases and uses the GPU is one client, with the preload or without it, whether the lease or
+ * the context comes first. So is its forked child. The utilisation comes from NVML where that answers, and from the
+ * busy clock where it hangs.
  *
  *   preload_lease lease|context|hang     (on the simulated GPU; with LD_PRELOAD or without)
  */
@@ -62,7 +62,7 @@ static void look(void)
 	gpuarb_view_close(view);
 }
 
-/* How many clients this process is; *it: one of them. */
+/* Counts the clients that this process is; `it` is set to one of them. */
 static unsigned clients(const struct gpuarb_view_client **it)
 {
 	unsigned n = 0;
@@ -90,7 +90,7 @@ static void one_client(void)
 		use_gpu();
 	CHECK(clients(&me) == 1);
 	CHECK(picture.admission.leases >= 1);
-	/* Without the preload the lease is what it is billed for; with it, what the GPU did. */
+	/* Without the preload it is billed for the lease; with the preload, for what the GPU did. */
 	if (preloaded)
 		CHECK(me->enters >= 1);
 	else
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 	mode = argc > 1 ? argv[1] : "lease";
 	preloaded = getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "libgpuarb-preload");
 	alarm(60);
-	/* Before the parent has a driver: a child cannot use its parent's. */
+	/* The child is forked before the parent has a driver, which a child could not use. */
 	pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	name_gpu();
 	one_client();
-	/* And a child of one that is a client. */
+	/* This child has a parent that is a client. */
 	pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {

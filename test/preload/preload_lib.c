@@ -1,4 +1,4 @@
-/* Libraries that reach the driver, or only look like it, each in its own way; the makefile says which. */
+/* Libraries that reach the driver, or only seem to, each in its own way; rules.mk chooses by macros. */
 #include <dlfcn.h>
 #include <stddef.h>
 
@@ -14,7 +14,7 @@ EXPORT int lib_marker(void);
 EXPORT int lib_constructed(void);
 
 #ifdef LIB_OWN
-/* A function of its own by a name of the driver's. */
+/* A function of the library itself, with the name of a function of the driver. */
 CUresult cuInit(unsigned int flags)
 {
 	return (CUresult)(4242 + flags);
@@ -60,7 +60,7 @@ int lib_marker(void)
 	return LIB_MARKER;
 }
 
-/* Who asks decides what is next, and on whose run path a file is looked for. */
+/* The caller of dlsym decides what is next, and on whose run path a file is looked for. */
 void *lib_next(const char *name)
 {
 	void *found = dlsym(RTLD_NEXT, name);

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Compute limits on unmodified programs on the simulated GPU: that they act on every kind of load and hurt
-# nobody. On a busy machine a program gets less than its limit, because it does not ask for more, and is late to notice
-# that its work has ended: so what it got is compared with the time in which it ran or was held up, and its bill with
-# what it got, both without the time that its threads waited for a CPU, or that a hypervisor has taken away. bench_limits
-# measures.
+# Compute limits on unmodified programs on the simulated GPU: they act on every kind of load and hurt none. On a busy
+# machine a program gets less than its limit, because it does not ask for more, and it notices late that its work has
+# ended. So what it got is compared with the time in which it ran or was held up, and its bill is compared with what
+# it got. From both the time is taken off in which its threads waited for a CPU or a hypervisor had it. bench_limits
+# measures how exact limits are.
 # Usage: preload_limits.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -14,17 +14,18 @@ export LD_LIBRARY_PATH="$build/sim"
 unset GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG GPUARB_DISABLE
 preload="$build/libgpuarb-preload.so"
 runs=0
-# In a file: some of it is said in the background.
+# Errors go to a file as well, because some come from the background.
 say() {
 	echo "limits: $*" | tee -a "$work/wrong" >&2
 }
 
-# Seconds that a hypervisor has taken away from this machine, all processors together, since it started.
+# Prints the seconds that a hypervisor has taken from this machine since it started, the sum of all processors.
 stolen() {
 	awk -v hz="$(getconf CLK_TCK)" '$1 == "cpu" { print $9 / hz }' /proc/stat
 }
 
-# load NAME LIMIT ARGUMENT...: runs it; its output is NAME.out, what it was told NAME.err, what was stolen NAME.stolen
+# load NAME LIMIT ARGUMENT...: runs it; its output is in NAME.out, its errors in NAME.err, the stolen time in
+# NAME.stolen
 load() {
 	name=$1 limit=$2
 	shift 2
@@ -39,7 +40,8 @@ load() {
 	return 0
 }
 
-# Seconds that it had of the GPU, that its launches took over all threads, that it ran, and that it was kept from a CPU.
+# Prints the seconds that it had of the GPU, that its launches took in all threads, that it ran, and that it was kept
+# from a CPU.
 seconds_of() {
 	kept=0
 	[ ! -s "$work/$1.stolen" ] || kept=$(awk 'NR == 1 { from = $1 } END { print $1 - from }' "$work/$1.stolen")
@@ -47,9 +49,9 @@ seconds_of() {
 		"$work/$1.out" | awk -v kept="$kept" '{print $1, $2 * $3 / 1e9, $4, $5 + kept}'
 }
 
-# It got no more than MOST percent of the GPU's time; and of the time in which it ran or its launches were held up, no
-# less than a third of its limit. What it did not ask for, because it was kept from a CPU itself, does not count. It may
-# have paid for that time, and is then held up for longer than that.
+# Checks that it got no more than MOST percent of the GPU's time; and no less than a third of its limit, of the time
+# in which it ran or its launches were held up. What it did not ask for because it was kept from a CPU does not count.
+# It may have been billed for that time, and is then held up for longer.
 between() { # NAME LIMIT MOST
 	wrong=$(seconds_of "$1" | awk -v limit="$2" -v most="$3" '
 		{ held = ($2 < $3 ? $2 : $3) - $4; if (held < 0) held = 0 }
@@ -59,8 +61,8 @@ between() { # NAME LIMIT MOST
 	[ -z "$wrong" ] || say "$1 $wrong"
 }
 
-# Its bill is what it got, or at least not three times as much; and where the machine leaves it no CPU it pays until it
-# notices that its work has ended.
+# Checks that its bill is what it got, or at least not three times as much. Where the machine leaves it no CPU, it
+# pays until it notices that its work has ended.
 billed() { # NAME
 	"$build/gpuarb-watchdog" --once >"$work/bills" || say "the segment is not in order: $(cat "$work/bills")"
 	bill=$("$build/gpuarb-top" --history | sed -nE "s/.* $1 left; it had used ([0-9.]+)(u|m|)s .*/\1 \2/p" |
@@ -90,7 +92,7 @@ billed polls
 load callbacks 25 -k 100 -p sync -w callback -d 2
 between callbacks 25 28
 billed callbacks
-# Without a limit, and it never asks whether its work has ended: it is not billed for its pauses all the same.
+# It has no limit and never asks whether its work has ended. It must not be billed for its pauses nevertheless.
 load forgets 100 -k 1000 -p burst -b 10:40 -w none -d 3
 billed forgets
 load scatters 100 -k 1000 -p burst -b 12:40 -w none -s 12 -d 3
@@ -104,7 +106,7 @@ between perthread 25 29
 billed perthread
 load copies 50 -k 50 -c 65536 -d 1
 
-# Two at once: each gets its own, the sum is theirs.
+# Two run at once, and each gets its own limit.
 load left 30 -k 50 -d 3 &
 one=$!
 load right 60 -k 50 -d 3
@@ -112,7 +114,7 @@ wait $one
 between left 30 34
 between right 60 65
 
-# One that is killed in the middle leaves the GPU to the other, whatever it had queued.
+# A program that is killed in the middle leaves the GPU to the other, whatever it had queued.
 GPUARB_ACCOUNT=victim GPUARB_CORE_LIMIT=80 LD_PRELOAD=$preload "$build/simload" -k 50 -d 30 >/dev/null 2>&1 &
 victim=$!
 until "$build/gpuarb-top" --history --account victim 2>/dev/null | grep -q throttled; do sleep 0.1; done
@@ -120,11 +122,11 @@ kill -9 $victim
 wait $victim 2>/dev/null
 load survivor 80 -k 50 -d 2
 between survivor 80 84
-# The survivor has cleaned up behind it: nobody else need do it.
+# The survivor has cleaned up already: nothing is left for the watchdog.
 "$build/gpuarb-watchdog" --once --dir "$GPUARB_DIR" >"$work/cleaned" || say "the segment is not in order"
 grep -q victim "$work/cleaned" && say "what the victim left was still there: $(cat "$work/cleaned")"
 
-# The end of the program is its own: at once, and with its own status.
+# A program ends as it would without the preload: at once, and with its own status.
 runs=$((runs + 1))
 GPUARB_CORE_LIMIT=10 LD_PRELOAD=$preload timeout 20 "$build/simload" -n 5 --library libnothing.so.1 >/dev/null 2>&1
 with=$?
@@ -132,14 +134,15 @@ timeout 20 "$build/simload" -n 5 --library libnothing.so.1 >/dev/null 2>&1
 without=$?
 [ $with = $without ] || say "exit status $with instead of $without"
 
-# told NAME LINES TEXT: it printed so many lines, all of them ours, one with this text.
+# told NAME LINES TEXT: it printed LINES lines, all of them by gpuarb, and one contains TEXT.
 told() {
 	[ "$(wc -l <"$work/$1.err")" = "$2" ] || say "$1: it printed $(wc -l <"$work/$1.err") lines, not $2"
 	grep -qv '^gpuarb\[[0-9]*/[0-9]*\] [a-z]* preload: ' "$work/$1.err" && say "$1: $(cat "$work/$1.err")"
 	[ -z "$3" ] || grep -q "$3" "$work/$1.err" || say "$1: not told: $3"
 }
 
-# Without a segment a limit is kept as if alone, without one it runs free, and it is said once.
+# Without a segment a limit is kept as if the program were alone; without a limit it runs freely. Either is logged
+# once.
 without() { # NAME ON_ERROR LIMIT ARGUMENT...
 	name=$1 closed=$2 limit=$3
 	shift 3
@@ -162,8 +165,8 @@ told closed 1 'on_error = closed'
 GPUARB_LOG=off GPUARB_DIR=/proc/nothing LD_PRELOAD=$preload timeout 30 "$build/simload" -n 10 >/dev/null 2>"$work/off.err"
 [ -s "$work/off.err" ] && say "GPUARB_LOG=off: it printed something"
 
-# A segment that is taken away is joined anew; if that cannot be, the limit holds all the same. At the level of info it is
-# said as well that the first one was joined.
+# If its segment is removed, a program joins the new one. If it cannot, its limit holds all the same. At level info
+# the first join is logged as well.
 lost() { # NAME COMMAND
 	name=$1
 	runs=$((runs + 1))
@@ -175,11 +178,11 @@ lost() { # NAME COMMAND
 	wait $loser || say "$name: exit status $?"
 	between "$name" 25 32
 }
-# At this level it also says that it has joined.
+# At this level it also logs that it has joined.
 lost removed 'mv "$work/removed" "$work/gone" && rm -r "$work/gone"'
 told removed 2 'joined the one there is now'
 [ -n "$(ls "$work/removed/state")" ] || say "removed: no new segment"
-# The way to it is turned in one step: the program may not make a new segment between two.
+# The path is changed in one step, so that the program cannot make a new segment in between.
 mkdir "$work/open" && ln -s open "$work/barred" && ln -s /dev/null "$work/bar"
 lost barred 'mv -T "$work/bar" "$work/barred" && rm -r "$work/open"'
 told barred 2 'stays in the one it has'

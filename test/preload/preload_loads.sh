@@ -1,7 +1,7 @@
 #!/bin/sh
-# The preload loads into any program, and programs that have nothing to do with CUDA do not notice: no symbol
-# newer than glibc 2.17, no other library, no file opened, no descriptor, no output, a few system calls at start.
-# Usage: preload_loads.sh LIBRARY [symbols]   (symbols: look at these only)
+# The preload can be loaded into any program, and a program that does not use CUDA does not notice it: no symbol newer
+# than glibc 2.17, no other library, no file opened, no descriptor, no output, a few system calls at start.
+# Usage: preload_loads.sh LIBRARY [symbols]   (symbols: look only at these)
 set -u
 lib=$(readlink -f "$1")
 bad=0
@@ -18,7 +18,7 @@ newest=$(grep -o 'GLIBC_[0-9.]*' "$work/symbols" | sed 's/GLIBC_//' | sort -uV |
 	say "it needs GLIBC_$newest: $(grep "GLIBC_$newest" "$work/symbols" | awk '{print $NF}' | tr '\n' ' ')"
 needed=$(objdump -p "$lib" | awk '$1 == "NEEDED" && $2 != "libc.so.6" && $2 != "libdl.so.2" && $2 !~ /^ld-linux/ {print $2}')
 [ -z "$needed" ] || say "it needs $needed"
-# Before glibc 2.34 these were in libpthread, which a program need not have: weak, or not at all.
+# Before glibc 2.34 these symbols were in libpthread, which a program need not load, so they may only be weak.
 strong=$(awk '/\*UND\*/ && $0 !~ / w / {print $NF}' "$work/symbols" |
 	grep -E '^(pthread_(create|join|detach|key_|once|setspecific|getspecific|kill|sigmask|cond_timed|rwlock|spin|cancel|timedjoin)|sem_|timer_|dl[a-z]+$)' |
 	grep -v '^dl_iterate_phdr$')
@@ -53,20 +53,21 @@ else
 	echo "preload: no strace here; what programs open was not compared"
 fi
 
-# A set-user-id program does not load it from here at all; an ordinary one keeps its descriptors.
+# A set-user-id program does not load the preload from this directory at all; an ordinary program keeps its
+# descriptors.
 LD_PRELOAD=$lib sh -c 'ls /proc/self/fd' >"$work/fd1" 2>&1
 sh -c 'ls /proc/self/fd' >"$work/fd2" 2>&1
 cmp -s "$work/fd1" "$work/fd2" || say "it leaves a descriptor open"
 
-# A program of another libc starts as well.
+# A program of another C library starts as well.
 if command -v musl-gcc >/dev/null; then
 	printf '#include <dlfcn.h>\nint main(void) { return !dlsym(RTLD_DEFAULT, "printf") || dlsym(RTLD_DEFAULT, "cuInit"); }\n' \
 		>"$work/m.c"
 	musl-gcc -o "$work/m" "$work/m.c" && { LD_PRELOAD=$lib "$work/m" || say "a musl program does not start with it"; }
 fi
 
-# What it costs at start, counted and not timed: what the dynamic linker does for one more library, and one look
-# at standard error. bench_start times it.
+# The cost at start is counted, not timed: what the dynamic linker does for one more library, and a look at standard
+# error. bench_start times it.
 if command -v strace >/dev/null; then
 	strace -o "$work/calls1" sleep 0
 	strace -E LD_PRELOAD="$lib" -o "$work/calls2" sleep 0

@@ -1,7 +1,5 @@
-/*
- * Every kind of device memory, counted by the preload against a quota and compared with the books of the
- * simulated GPU. To be run with the preload loaded; each case is a process of its own.
- */
+/* Every kind of device memory, counted by the preload against a quota and compared with the books of the simulated
+ * GPU. It runs with the preload loaded; each case is a process of its own. */
 #include "test/preload/preload_memory.h"
 
 #include <errno.h>
@@ -116,11 +114,11 @@ static void plain(void)
 	OK(cuMemAlloc_v2(&a, 64 * MIB));
 	OK(cuMemAlloc_v2(&b, 1));
 	PM_BOTH(64 * MIB + 512);
-	/* What the device gives, not what was asked for. */
+	/* What the device gives is counted, not what was asked for. */
 	OK(cuMemAlloc_v2(&c, 3 * MIB));
 	PM_BOTH(68 * MIB + 512);
 	OK(cuMemFree_v2(c));
-	/* 1000 bytes a row take 1024. */
+	/* Rows of 1000 bytes take 1024. */
 	OK(cuMemAllocPitch_v2(&c, &pitch, 1000, 4096, 4));
 	PM_BOTH(68 * MIB + 512);
 	OK(cuMemFree_v2(a));
@@ -131,7 +129,7 @@ static void plain(void)
 	OK(cuMemFree_v2(0));
 	OK(cuMemFree_v2(b));
 	PM_BOTH(0);
-	/* The quota's last byte, and the one behind it. */
+	/* Takes the last byte of the quota, and then one byte more. */
 	OK(cuMemAlloc_v2(&a, 254 * MIB));
 	GIVES(cuMemAlloc_v2(&b, 2 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
 	GIVES(cuMemAllocPitch_v2(&b, &pitch, 1025, 2048, 4), CUDA_ERROR_OUT_OF_MEMORY);
@@ -147,13 +145,13 @@ static void plain(void)
 	GIVES(cuMemAlloc_v2(&c, 1), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemFree_v2(a));
 	OK(cuMemFree_v2(b));
-	/* What the driver refuses is given back, and its word passes. */
+	/* If the driver refuses, the quota is given back, and the program gets the driver's error. */
 	GIVES(cuMemAlloc_v2(NULL, MIB), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemAlloc_v2(&a, 0), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemAllocPitch_v2(&a, &pitch, 512, 512, 5), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemAllocManaged(&a, MIB, 77), CUDA_ERROR_INVALID_VALUE);
 	PM_BOTH(0);
-	/* On the device it is only when it is used; of the quota from the start. */
+	/* Managed memory is on the device only when it is used, but counts against the quota from the start. */
 	OK(cuMemAllocManaged(&a, 10 * MIB, CU_MEM_ATTACH_GLOBAL));
 	T_CHECK(pm_counted(0) == 10 * MIB, "%lld", (long long)pm_counted(0));
 	OK(cuMemFree_v2(a));
@@ -213,12 +211,12 @@ static void pools(void)
 	PM_BOTH(200 * MIB);
 	OK(cuMemFreeAsync(a, stream));
 	OK(cuStreamSynchronize(stream));
-	/* It keeps what it has, so that it counts; where it is in the way it goes. */
+	/* The pool keeps what it has, so that counts. Where it is in the way it is given back. */
 	PM_BOTH(200 * MIB);
 	OK(cuMemAlloc_v2(&a, 150 * MIB));
 	PM_BOTH(250 * MIB);
 	OK(cuMemFree_v2(a));
-	/* A free that is still queued is waited for. */
+	/* It waits for a free that is still queued. */
 	OK(cuMemFreeAsync(b, stream));
 	OK(cuMemAllocFromPoolAsync(&b, 200 * MIB, pool, stream));
 	PM_BOTH(200 * MIB);
@@ -232,7 +230,7 @@ static void pools(void)
 	OK(cuStreamSynchronize(stream));
 	PM_BOTH(0);
 	GIVES(cuMemFreeAsync(a, stream), CUDA_ERROR_INVALID_VALUE);
-	/* A pool that goes keeps no more than what is in use. */
+	/* A destroyed pool keeps only what is in use. */
 	OK(cuMemPoolCreate(&pool, &props));
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
 	OK(cuMemAllocFromPoolAsync(&a, 100 * MIB, pool, stream));
@@ -275,7 +273,7 @@ static void physical(void)
 	PM_BOTH(256 * MIB);
 	OK(cuMemMap(at, 20 * MIB, 0, other, 0));
 	OK(cuMemRelease(other));
-	/* Both mappings, and the hole between them. */
+	/* Unmaps both mappings, and the hole between them. */
 	OK(cuMemUnmap(at, 80 * MIB));
 	PM_BOTH(0);
 	GIVES(cuMemCreate(&h, 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
@@ -300,7 +298,7 @@ static void contexts(void)
 		&(CUDA_ARRAY_DESCRIPTOR){
 			.Width = 512, .Height = 4096, .Format = CU_AD_FORMAT_HALF, .NumChannels = 1}));
 	PM_BOTH(34 * MIB);
-	/* From the other context. */
+	/* Frees it in the other context. */
 	OK(cuMemFree_v2(a));
 	PM_BOTH(24 * MIB);
 	OK(cuCtxDestroy_v2(second));
@@ -351,7 +349,7 @@ static void run(const char *name, void (*fn)(void), const char *quota)
 	printf("memory: %s\n", name);
 }
 
-/* A GPU of 1 GiB on which nothing is set aside, and turns of 200 ms. */
+/* A GPU of 1 GiB on which no memory is set aside, with turns of 200 ms. */
 static void more_than_there_is(void)
 {
 	setenv("GPUARB_CONTEXT_MB", "0", 1);
@@ -376,7 +374,7 @@ static void more_than_there_is(void)
 	run("turns with memory of streams", pm_turns, NULL);
 }
 
-/* What is said of what is refused; leaves the environment as it was. */
+/* What is logged when memory is refused. The environment is the same afterwards. */
 static void says(void)
 {
 	unsetenv("GPUARB_LOG");
@@ -401,7 +399,7 @@ static void says(void)
 	unsetenv("GPUSIM_MEMORY_MB");
 }
 
-/* With the library of preload_nvml_odd.c in NVML's place. */
+/* Runs with the library of preload_nvml_odd.c instead of NVML. */
 static void odd_nvml(void)
 {
 	static const char *const odd[] = {
@@ -416,7 +414,7 @@ static void odd_nvml(void)
 	}
 }
 
-/* With an argument, a part alone: race, race-managed, says or nvml. */
+/* With an argument, one part only: race, race-managed, says or nvml. */
 int main(int argc, char **argv)
 {
 	if (argc > 1) {

@@ -1,4 +1,4 @@
-/* What the tests of the preload's memory accounting share: a GPU, a quota, both sides' books. */
+/* What the tests of the preload's memory accounting share: a GPU, a quota, gpuarb's books and the GPU's. */
 #ifndef TEST_PRELOAD_MEMORY_H
 #define TEST_PRELOAD_MEMORY_H
 
@@ -16,23 +16,23 @@
 		T_CHECK(got_ == (code), "gives %d", (int)got_);                                              \
 	} while (0)
 
-/* A new simulated GPU without memory for contexts, and a new segment; `quota` is the account's, as text. */
+/* Makes a new simulated GPU on which contexts take no memory, and a new segment; `quota` is the account's quota. */
 void pm_begin(struct t_dir *dir, const char *quota);
 void pm_end(struct t_dir *dir);
-/* What an administrator sets. */
+/* Sets the account's quota as an administrator. */
 void pm_quota(const char *text);
-/* What may be promised, in GPUs. */
+/* Sets how much may be promised, as a multiple of the GPU's memory. */
 void pm_ratio(const char *text);
 
-/* cuInit and a context on device 0. */
+/* Calls cuInit and makes a context on device 0. */
 CUcontext pm_context(void);
-/* The name of its segment. */
+/* Returns the UUID of a device, which is the name of its segment. */
 const char *pm_uuid(int device);
 
-/* gpuarb's books of the account, and the GPU's own of the calling process. */
+/* Return the account's bytes by gpuarb's books, and the calling process's bytes by the GPU's own. */
 uint64_t pm_counted(int device);
 uint64_t pm_truth(int device);
-/* Both are this. */
+/* Checks that both are `bytes`. */
 #define PM_BOTH(bytes)                                                                                       \
 	do {                                                                                                 \
 		uint64_t want_ = (bytes), counted_ = pm_counted(0), truth_ = pm_truth(0);                    \

@@ -1,4 +1,4 @@
-/* What a context counts, as configured; and arguments that are not there. */
+/* What a context counts, as configured or as found; and calls without arguments. */
 #include "test/preload/preload_memory.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #define CONTEXT (100 * MIB)
 
-/* The quota is 256 MiB, a context takes 100 of the device and counts as much. */
+/* The quota is 256 MiB; a context takes 100 MiB of the device and counts as much. */
 void pm_overhead(void)
 {
 	CUcontext first, second, third;
@@ -24,10 +24,10 @@ void pm_overhead(void)
 	T_CHECK(left == 156 * MIB && total == 256 * MIB, "%zu of %zu", left, total);
 	OK(cuDevicePrimaryCtxRetain(&second, 0));
 	PM_BOTH(2 * CONTEXT);
-	/* One more reference is no more memory. */
+	/* A second reference to a context takes no more memory. */
 	OK(cuDevicePrimaryCtxRetain(&second, 0));
 	PM_BOTH(2 * CONTEXT);
-	/* A third does not fit, and nothing of it stays. */
+	/* A third context does not fit, and none of it stays counted. */
 	GIVES(cuCtxCreate_v2(&third, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	PM_BOTH(2 * CONTEXT);
 	OK(cuMemAlloc_v2(&p, 56 * MIB));
@@ -51,7 +51,7 @@ void pm_overhead(void)
 	PM_BOTH(0);
 }
 
-/* The same without anybody saying so: a context takes 100 of the device, which is found. */
+/* Here no setting says it: a context takes 100 MiB of the device, which the preload finds out. */
 void pm_found(void)
 {
 	CUcontext first, second, third;
@@ -69,21 +69,21 @@ void pm_found(void)
 	OK(cuDevicePrimaryCtxRelease_v2(0));
 	OK(cuDevicePrimaryCtxRelease_v2(0));
 	PM_BOTH(CONTEXT);
-	/* What a program is told that it can get, it gets. */
+	/* A program gets as much as it is told that it can get. */
 	OK(cuMemGetInfo_v2(&left, &total));
 	OK(cuMemAlloc_v2(&p, left));
 	PM_BOTH(256 * MIB);
 	OK(cuMemGetInfo_v2(&got, &total));
 	T_CHECK(got == 0, "%zu left", got);
 	GIVES(cuMemAlloc_v2(&p, 512), CUDA_ERROR_OUT_OF_MEMORY);
-	/* One that does not fit is made nevertheless, because nobody knew; it is not counted. */
+	/* A context that does not fit is made nevertheless, because its size was unknown; it is not counted. */
 	OK(cuCtxCreate_v2(&third, 0, 0));
 	OK(cuCtxDestroy_v2(third));
 	OK(cuCtxDestroy_v2(first));
 	PM_BOTH(0);
 }
 
-/* Not a client: it has a context of 100 MiB and 50 more. */
+/* A program that is no client: it has a context of 100 MiB, and 50 MiB more. */
 static int stranger(void *argument)
 {
 	CUdeviceptr p;
@@ -96,7 +96,7 @@ static int stranger(void *argument)
 	return 0;
 }
 
-/* A context of 100 MiB beside one that keeps no books: what is in use is not all the context's. */
+/* A context of 100 MiB is made beside a program that is no client: not all that is in use belongs to the context. */
 static void find_beside_a_stranger(uint64_t counts)
 {
 	int *there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -116,7 +116,8 @@ void pm_found_by_nvml(void)
 	find_beside_a_stranger(CONTEXT);
 }
 
-/* Where NVML does not say it, or nothing that can be believed, or nothing at all, it is as without. */
+/* If NVML does not say it, says something incredible, or does not answer, all that has come into use counts as the
+ * context. */
 void pm_found_without_nvml(void)
 {
 	find_beside_a_stranger(2 * CONTEXT + 50 * MIB);
@@ -135,7 +136,7 @@ static void *retain_and_release(void *argument)
 	return argument;
 }
 
-/* Who comes and goes at once is counted once, and not for ever. */
+/* A context that is made and destroyed at once is counted once, and not for ever. */
 void pm_overhead_race(void)
 {
 	pthread_t thread[4];
@@ -171,7 +172,7 @@ static void nvml_of(unsigned long long total, unsigned long long left)
 		"something was said of nothing");
 }
 
-/* Nothing of what is refused for its arguments stays counted. */
+/* Nothing that is refused for its arguments stays counted. */
 void pm_nothing(void)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -1,11 +1,11 @@
-/* Processes that are frozen by a checkpoint: what they hold is not counted while the device has it back. */
+/* Processes that a checkpoint has frozen: what they hold is not counted while the device has got it back. */
 #include "test/preload/preload_memory.h"
 
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What the one that is frozen has said, and has been told. */
+/* What the frozen process has reported and is told to do. */
 struct frozen {
 	int holds, more;
 };
@@ -58,13 +58,13 @@ static void restored(struct frozen *f, pid_t pid)
 	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	must_have_left(56 * MIB);
 	OK(cuCheckpointProcessLock(pid, NULL));
-	/* It has its memory still. */
+	/* It still has its memory. */
 	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuCheckpointProcessCheckpoint(pid, NULL));
 	must_have_left(256 * MIB);
 	OK(cuMemAlloc_v2(&a, 100 * MIB));
 	must_have_left(156 * MIB);
-	/* The quota holds for those that are there. */
+	/* The quota holds for the processes that are there. */
 	GIVES(cuMemAlloc_v2(&b, 160 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemAllocManaged(&b, 150 * MIB, CU_MEM_ATTACH_GLOBAL));
 	must_have_left(6 * MIB);
@@ -72,7 +72,7 @@ static void restored(struct frozen *f, pid_t pid)
 	T_CHECK(pm_counted(0) == 300 * MIB && pm_truth(0) == 100 * MIB, "counted %lld, truth %lld",
 		(long long)pm_counted(0), (long long)pm_truth(0));
 	OK(cuCheckpointProcessRestore(pid, NULL));
-	/* From here on it counts, and the account has more than its quota. */
+	/* From here on the memory counts again, so the account has more than its quota. */
 	must_have_left(0);
 	GIVES(cuMemAlloc_v2(&b, MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuCheckpointProcessUnlock(pid, NULL));
@@ -92,7 +92,7 @@ static void killed(pid_t pid)
 	OK(cuMemAlloc_v2(&a, 100 * MIB));
 	kill(pid, SIGKILL);
 	t_wait(pid);
-	/* Nothing is left of it, neither to be counted nor to be left out. */
+	/* Nothing of it is left to be counted or to be left out. */
 	OK(cuMemAlloc_v2(&b, 156 * MIB));
 	PM_BOTH(256 * MIB);
 	OK(cuMemFree_v2(a));
@@ -107,7 +107,7 @@ void pm_frozen(void)
 	pid_t pid;
 
 	T_CHECK(f != MAP_FAILED, "no memory");
-	/* Before this process has a driver, which children do not inherit. */
+	/* It starts before this process has a driver, because children cannot use their parent's. */
 	pid = begin(f);
 	pm_context();
 	restored(f, pid);

@@ -1,5 +1,4 @@
-/* The memory of graphs against the quota: when it comes, what is shared, what is waited for, what is refused.
- */
+/* The memory of graphs against the quota: when it is taken, what is shared, what is waited for, what is refused. */
 #include "test/preload/preload_memory.h"
 
 #include <pthread.h>
@@ -30,7 +29,7 @@ static CUresult add_alloc(
 	static unsigned turn;
 	CUresult result;
 
-	/* By each of the ways there are. */
+	/* Each of the two calls that add a node is used in turn. */
 	if (turn++ % 2) {
 		result = cuGraphAddMemAllocNode(node, g, after, after != NULL, &params);
 		*p = params.dptr;
@@ -42,7 +41,7 @@ static CUresult add_alloc(
 	return result;
 }
 
-/* Takes memory, computes so long, and frees it or not. */
+/* Makes a graph that takes memory, computes for `ns`, and frees the memory if told to. */
 static CUgraph computing(uint64_t bytes, uint64_t ns, bool free_it, CUdeviceptr *p)
 {
 	CUDA_KERNEL_NODE_PARAMS kernel = {
@@ -71,7 +70,7 @@ static CUgraphExec executable(uint64_t bytes, uint64_t ns, bool free_it, CUdevic
 	return x;
 }
 
-/* One graph by itself: from its first node to the trim. */
+/* One graph alone: from its first node to the trim. */
 void pm_graphs(void)
 {
 	CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD};
@@ -93,7 +92,7 @@ void pm_graphs(void)
 	PM_BOTH(40 * MIB);
 	OK(cuDeviceGraphMemTrim(0));
 	PM_BOTH(0);
-	/* What is kept without use is given back where it is in the way. */
+	/* Memory that is kept without use is given back where it is in the way. */
 	x = executable(200 * MIB, MS, true, &p);
 	OK(cuGraphUpload(x, s));
 	PM_BOTH(200 * MIB);
@@ -102,7 +101,7 @@ void pm_graphs(void)
 	PM_BOTH(100 * MIB);
 	GIVES(cuGraphLaunch(x, s), CUDA_ERROR_OUT_OF_MEMORY);
 	PM_BOTH(100 * MIB);
-	/* Where it cannot be launched at all that is the answer, whatever room there is. */
+	/* If it cannot be launched at all, that is the answer, whatever room there is. */
 	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	GIVES(cuGraphLaunch(x, s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	T_CHECK(cuStreamEndCapture(s, &g) != CUDA_SUCCESS, "a capture with a launch in it");
@@ -112,7 +111,8 @@ void pm_graphs(void)
 	OK(cuStreamSynchronize(s));
 	OK(cuGraphExecDestroy(x));
 	OK(cuDeviceGraphMemTrim(0));
-	/* More than the quota in one node, in two side by side, and in two that are never there at once. */
+	/* More than the quota: in one node, in two that run at the same time, and in two that never exist at the same
+	 * time. */
 	OK(cuGraphCreate(&g, 0));
 	GIVES(add_alloc(g, &n[0], NULL, 257 * MIB, &p), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(add_alloc(g, &n[0], NULL, 150 * MIB, &p));
@@ -136,7 +136,7 @@ void pm_graphs(void)
 	OK(cuCtxSynchronize());
 	OK(cuGraphExecDestroy(x));
 	OK(cuDeviceGraphMemTrim(0));
-	/* By capture, and in a graph in a graph. */
+	/* Made by a capture, and in a graph inside a graph. */
 	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	GIVES(cuMemAllocAsync(&p, 257 * MIB, s), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemAllocAsync(&p, 30 * MIB, s));
@@ -154,7 +154,7 @@ void pm_graphs(void)
 	PM_BOTH(0);
 }
 
-/* Several: beside each other as far as there is room, else one after the other, never too many. */
+/* Several graphs: at the same time as far as there is room, otherwise one after the other, never beyond the quota. */
 void pm_graphs_at_once(void)
 {
 	CUgraphExec a, b, c;
@@ -171,10 +171,10 @@ void pm_graphs_at_once(void)
 	OK(cuGraphLaunch(a, s));
 	OK(cuGraphLaunch(b, t));
 	PM_BOTH(250 * MIB);
-	/* No room beside both of them: one of them ends first. */
+	/* There is no room beside both of them, so one of them ends first. */
 	OK(cuGraphLaunch(c, s));
 	T_CHECK(pm_truth(0) <= 256 * MIB && pm_counted(0) == pm_truth(0), "%lld", (long long)pm_counted(0));
-	/* It may be gone by the time that its memory is wanted. */
+	/* It may be destroyed by the time that its memory is wanted. */
 	OK(cuGraphLaunch(b, t));
 	OK(cuGraphExecDestroy(b));
 	OK(cuGraphLaunch(a, s));
@@ -182,7 +182,7 @@ void pm_graphs_at_once(void)
 	OK(cuCtxSynchronize());
 	OK(cuDeviceGraphMemTrim(0));
 	PM_BOTH(0);
-	/* Behind itself it has what it needs: nothing is waited for. */
+	/* After itself it has what it needs: nothing is waited for. */
 	OK(cuGraphExecDestroy(a));
 	a = executable(200 * MIB, 1000 * MS, true, &p);
 	OK(cuGraphLaunch(a, s));
@@ -191,7 +191,7 @@ void pm_graphs_at_once(void)
 	OK(cuGraphLaunch(a, s));
 	GIVES(cuEventQuery(first), CUDA_ERROR_NOT_READY);
 	PM_BOTH(200 * MIB);
-	/* In another stream it may need more: then its own end is waited for. */
+	/* In another stream it may need more, so its own end is waited for. */
 	OK(cuGraphLaunch(a, t));
 	PM_BOTH(200 * MIB);
 	OK(cuCtxSynchronize());
@@ -228,7 +228,8 @@ void pm_graphs_rest(void)
 	OK(cuGraphExecDestroy(y));
 	OK(cuDeviceGraphMemTrim(0));
 	PM_BOTH(0);
-	/* One that frees it by itself when it comes again has it again, whatever came between. */
+	/* A graph that frees its allocations when it is launched again has its memory again, whatever came between.
+	 */
 	g = computing(150 * MIB, MS, false, &p);
 	OK(cuGraphInstantiateWithFlags(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
 	y = executable(50 * MIB, MS, true, &q);
@@ -237,7 +238,7 @@ void pm_graphs_rest(void)
 		OK(cuGraphLaunch(y, t));
 		PM_BOTH(200 * MIB);
 	}
-	/* Freed by another graph it is not its own any more. */
+	/* If another graph frees the memory, it does not belong to the graph any more. */
 	OK(cuGraphCreate(&h, 0));
 	OK(cuGraphAddMemFreeNode(&n, h, NULL, 0, p));
 	OK(cuGraphExecDestroy(y));
@@ -280,7 +281,7 @@ static void *launcher(void *argument)
 	return NULL;
 }
 
-/* Six threads whose graphs do not fit together: none is refused, and never is there too much. */
+/* Six threads launch graphs that do not fit together: none is refused, and the quota is never exceeded. */
 void pm_graphs_threads(void)
 {
 	pthread_t thread[6];

@@ -1,4 +1,4 @@
-/* Memory that is shared, freed elsewhere, on several GPUs, or met by a child after fork. */
+/* Memory that is shared, freed elsewhere, on several GPUs, or inherited by a forked child. */
 #include "test/preload/preload_memory.h"
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ static void *free_it(void *argument)
 
 static int child(void *argument)
 {
-	/* The driver does not work here, and what the parent has is not this process's to give back. */
+	/* The driver does not work here, and this process must not give back what belongs to its parent. */
 	T_CHECK(cuMemFree_v2(*(CUdeviceptr *)argument) != CUDA_SUCCESS, "freed in the child");
 	T_CHECK(pm_counted(0) == 20 * MIB, "%lld", (long long)pm_counted(0));
 	return 0;
@@ -82,7 +82,7 @@ void pm_devices(void)
 	ON(1, 200 * MIB);
 	OK(cuMemGetInfo_v2(&left, &total));
 	T_CHECK(left == 156 * MIB && total == 256 * MIB, "%zu %zu", left, total);
-	/* Where the memory goes is what counts, not which context is current. */
+	/* The GPU that the memory is on counts, not the current context. */
 	OK(cuMemCreate(&h, 20 * MIB, &prop, 0));
 	ON(1, 220 * MIB);
 	GIVES(cuMemCreate(&h, 38 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
@@ -104,7 +104,7 @@ void pm_devices(void)
 static CUcontext context;
 static uint32_t *stop;
 
-/* Takes and gives out of a pool that keeps what it has: each call may add, and none does. */
+/* Takes memory out of a pool that keeps what it has, and gives it back: each call might add memory, and none does. */
 static void *pooled(void *argument)
 {
 	cuuint64_t keep = UINT64_MAX;
@@ -136,12 +136,12 @@ static void take_and_give(int times)
 	__atomic_store_n(stop, 1, __ATOMIC_RELAXED);
 }
 
-/* What a call under way has reserved and will not need refuses nobody. */
+/* What a call under way has reserved and will not need refuses no other call. */
 void pm_under_way(void)
 {
 	pthread_t thread;
 
-	/* Calls that take as long as a driver's. */
+	/* Calls take as long as those of a real driver. */
 	setenv("GPUSIM_COST", "1", 1);
 	stop = t_shared(sizeof(*stop));
 	context = pm_context();
@@ -151,7 +151,7 @@ void pm_under_way(void)
 	PM_BOTH(0);
 }
 
-/* Nor do those of another process of the account. */
+/* The calls of another process of the account refuse none either. */
 void pm_under_way_elsewhere(void)
 {
 	pid_t pid;
@@ -170,7 +170,7 @@ void pm_under_way_elsewhere(void)
 	PM_BOTH(0);
 }
 
-/* A capture under way is not disturbed by what is done about a lack of room. */
+/* What is done about a lack of room does not disturb a capture that is under way. */
 void pm_capture(void)
 {
 	CUstream stream, other;

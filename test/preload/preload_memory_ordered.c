@@ -38,7 +38,7 @@ static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute what)
 
 #define COUNTED(bytes) T_CHECK(pm_counted(0) == (bytes), "counted %lld", (long long)pm_counted(0))
 
-/* Those that stay what they are. */
+/* Allocations that do not become managed. */
 static void others(CUstream s)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -85,7 +85,7 @@ void pm_ordered(void)
 	COUNTED(100 * MIB);
 	spin(f, s, 1000 * MS);
 	OK(cuMemFreeAsync(a, s));
-	/* Behind its own work at once; beside it not before that has ended. */
+	/* In its own stream it can be used again at once; in another one only after its work has ended. */
 	OK(cuMemAllocAsync(&b, 100 * MIB, s));
 	T_CHECK(b == a, "not used again");
 	COUNTED(100 * MIB);
@@ -97,7 +97,7 @@ void pm_ordered(void)
 	T_CHECK(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 100 * MIB, "used");
 	T_CHECK(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 200 * MIB, "reserved");
 	OK(cuMemFreeAsync(b, t));
-	/* Where it is in the way it is freed, and waited for. */
+	/* Where it is in the way it is freed, after a wait. */
 	OK(cuMemAllocAsync(&b, 110 * MIB, t));
 	OK(cuMemAllocAsync(&c, 120 * MIB, t));
 	T_CHECK(pm_counted(0) <= 256 * MIB, "%lld", (long long)pm_counted(0));
@@ -112,7 +112,7 @@ void pm_ordered(void)
 	OK(cuMemAlloc_v2(&b, 150 * MIB));
 	COUNTED(150 * MIB);
 	OK(cuMemFree_v2(b));
-	/* As much as the program says is kept at a synchronisation. */
+	/* At a synchronisation as much is kept as the program says. */
 	OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
 	OK(cuMemAllocAsync(&a, 100 * MIB, s));
 	OK(cuMemAllocAsync(&b, 100 * MIB, s));
@@ -127,7 +127,7 @@ void pm_ordered(void)
 	others(s);
 }
 
-/* What ends, and what is wrong. */
+/* Streams and contexts that end, and wrong calls. */
 void pm_ordered_ends(void)
 {
 	CUdeviceptr a, b, c;
@@ -141,14 +141,15 @@ void pm_ordered_ends(void)
 	spin(f, s, 1000 * MS);
 	OK(cuMemFreeAsync(a, s));
 	OK(cuStreamDestroy_v2(s));
-	/* A stream that may have the same name is not the same. */
+	/* A new stream may have the address of the old one but is not the same. */
 	OK(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAllocAsync(&b, 100 * MIB, t));
 	T_CHECK(b != a, "taken while it is in use");
 	OK(cuMemFree_v2(b));
 	OK(cuCtxSynchronize());
 	COUNTED(0ull);
-	/* Twice, with a stream that is none, and what was not asked for in a stream. */
+	/* Freed twice, freed in something that is no stream, and freed in a stream though it was not allocated in
+	 * one. */
 	OK(cuMemAllocAsync(&a, 10 * MIB, t));
 	T_CHECK(cuMemFreeAsync(a, (CUstream)&a) != CUDA_SUCCESS, "freed in nowhere");
 	COUNTED(10 * MIB);
@@ -161,7 +162,7 @@ void pm_ordered_ends(void)
 	GIVES(cuMemAllocAsync(NULL, MIB, t), CUDA_ERROR_INVALID_VALUE);
 	OK(cuCtxSynchronize());
 	COUNTED(0ull);
-	/* A context takes it with it. */
+	/* Its context ends and frees it. */
 	OK(cuCtxCreate_v2(&other, 0, 0));
 	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAllocAsync(&a, 50 * MIB, s));

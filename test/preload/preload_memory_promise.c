@@ -1,5 +1,5 @@
-/* Quotas of programs that nobody promised anything beforehand: the preload alone, as in a container or a job.
- */
+/* Quotas of programs to which nothing was promised before they started: the preload alone, as in a container or a
+ * job. */
 #include "test/preload/preload_memory.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Has its context until the pipe is closed. */
+/* Has a context until the pipe is closed. */
 static pid_t holder(int *done)
 {
 	int ready[2], end[2];
@@ -46,7 +46,7 @@ static unsigned times_said(const char *path, const char *words)
 	return n;
 }
 
-/* The GPU has 1 GiB, and the quota of each is 600 MiB. */
+/* The GPU has 1 GiB, and each program a quota of 600 MiB. */
 void pm_promises(void)
 {
 	char log[600];
@@ -66,12 +66,12 @@ void pm_promises(void)
 	T_CHECK(times_said(log, "cannot promise 600Mi to second") == 1, "not said once");
 	T_CHECK(times_said(log, PM_ACCOUNT " has 600Mi") == 1, "not said who has it");
 	T_CHECK(pm_truth(0) == 0, "a context is there nevertheless");
-	/* A GPU of its own is another matter. */
+	/* On another GPU there is room. */
 	OK(cuCtxCreate_v2(&context, 0, 1));
 	OK(cuCtxDestroy_v2(context));
 	close(done);
 	T_CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the first program failed");
-	/* There is room by now. */
+	/* Now there is room. */
 	OK(cuCtxCreate_v2(&context, 0, 0));
 	OK(cuMemAlloc_v2(&p, 500 * MIB));
 	GIVES(cuMemAlloc_v2(&p, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);

@@ -56,10 +56,10 @@ void pm_queries(void)
 	size_t total = 1;
 	pid_t other;
 
-	/* A driver does not survive a fork: the neighbour is made first. */
+	/* The neighbour is forked first, because a driver does not work after a fork. */
 	T_CHECK(!pipe(pipes) && !pipe(pipes + 2), "no pipes");
 	other = t_spawn(neighbour, pipes, 30);
-	/* Also before there is a context, or a driver that answers. */
+	/* NVML is asked before there is a context, or a driver that answers. */
 	nvml(256 * MIB, 256 * MIB);
 	OK(cuInit(0));
 	OK(cuDeviceTotalMem_v2(&total, 0));
@@ -69,25 +69,25 @@ void pm_queries(void)
 	shows(256 * MIB, 256 * MIB);
 	OK(cuMemAlloc_v2(&a, 56 * MIB));
 	shows(256 * MIB, 200 * MIB);
-	/* The account's other processes. */
+	/* Another process of the account takes memory. */
 	T_CHECK(write(pipes[3], "x", 1) == 1, "no pipe");
 	T_CHECK(read(pipes[0], &(char){0}, 1) == 1, "the neighbour failed");
 	shows(256 * MIB, 100 * MIB);
 	GIVES(cuMemAlloc_v2(&b, 100 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
-	/* Lowered below what is used: nothing is taken away, nothing is given. */
+	/* The quota is lowered below what is used: nothing is taken away, nothing more is given. */
 	pm_quota("60Mi");
 	shows(60 * MIB, 0);
 	GIVES(cuMemAlloc_v2(&b, 1), CUDA_ERROR_OUT_OF_MEMORY);
 	T_CHECK(pm_counted(0) == 156 * MIB && pm_truth(0) == 56 * MIB, "%lld", (long long)pm_counted(0));
 	T_CHECK(write(pipes[3], "x", 1) == 1 && t_wait(other) == 0, "the neighbour failed");
-	/* The simulated GPU looks every 2 ms who has died. */
+	/* The simulated GPU looks for dead processes every 2 ms. */
 	t_sleep_us(5000);
 	shows(60 * MIB, 4 * MIB);
 	OK(cuMemFree_v2(a));
 	shows(60 * MIB, 60 * MIB);
 	GIVES(cuMemGetInfo_v2(NULL, &total), CUDA_ERROR_INVALID_VALUE);
 	T_CHECK(total == 1, "written to although refused");
-	/* None, and more than there is. */
+	/* No quota, and a quota of more than there is. */
 	pm_quota("0");
 	shows(16384 * MIB, 16384 * MIB);
 	pm_ratio("100");

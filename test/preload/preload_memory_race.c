@@ -1,8 +1,8 @@
 /*
- * Four processes of one account, eight threads each, take and give memory of all kinds at random, launch
- * graphs that have some, and are killed at random; with memory of the device, and with managed memory
- * instead. Somebody who looks at the GPU's own books all the time must never see them have more than the
- * quota, not by a byte; and in the end nothing is left.
+ * Four processes of one account, with eight threads each, take and give back memory of all kinds at random, launch
+ * graphs with memory, and are killed at random; once with memory of the device, and once with managed memory. The
+ * parent reads the GPU's own books all the time and must never see more than the quota, not by a byte. In the end
+ * nothing may be left.
  */
 #include "test/preload/preload_memory.h"
 
@@ -31,7 +31,7 @@ struct shared {
 
 struct held {
 	enum kind kind;
-	uint64_t handle; /* 0: none */
+	uint64_t handle; /* 0: there is none */
 	CUdeviceptr left;
 };
 
@@ -40,7 +40,7 @@ static CUcontext context;
 static CUfunction spin;
 static __thread CUmemoryPool own_pool;
 
-/* A graph that takes memory, computes for a moment, and frees it every other time; launched at once. */
+/* Launches a new graph that takes memory, computes for a moment, and frees the memory every other time. */
 static CUresult launch(struct held *h, unsigned rows, CUstream stream)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
@@ -195,7 +195,7 @@ static void *thread(void *argument)
 		__atomic_fetch_add(&shared->operations, 1, __ATOMIC_RELAXED);
 		if (t_below(&random, 200))
 			continue;
-		/* A pool and a stream that end before what is in them does. */
+		/* The pool and the stream end before what is allocated in them. */
 		OK(cuMemPoolDestroy(own_pool));
 		OK(cuMemPoolCreate(&own_pool, &props));
 		OK(cuStreamDestroy_v2(stream));
@@ -224,14 +224,14 @@ static int process(void *argument)
 		pthread_join(threads[i], NULL);
 	OK(cuCtxSynchronize());
 	OK(cuDeviceGraphMemTrim(0));
-	/* Not gone yet: what is left is really given back, not only cleared away behind it. */
+	/* The process still exists: what is left was really given back, and not only cleared after its death. */
 	__atomic_fetch_add(&shared->at_rest, 1, __ATOMIC_RELAXED);
 	while (__atomic_load_n(&shared->stop, __ATOMIC_RELAXED) < 2)
 		t_sleep_us(1000);
 	return 0;
 }
 
-/* What those have that nobody has killed, at one moment. */
+/* Gives what the processes that were not killed hold at one moment. */
 static uint64_t truth(const pid_t *pids)
 {
 	static struct sim_process_state all[SIM_MAX_PROCS];
@@ -278,7 +278,7 @@ static int race(void *argument)
 	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
 	while (__atomic_load_n(&shared->at_rest, __ATOMIC_RELAXED) < PROCESSES)
 		t_sleep_us(1000);
-	/* The members that rest have nothing; of the killed ones what nobody has cleared away goes now. */
+	/* The members that rest hold nothing; what killed ones left and nobody has cleared is cleared now. */
 	T_CHECK(gpuarb_control_reap(NULL, pm_uuid(0), NULL, NULL, NULL) >= 0, "no segment");
 	T_CHECK(truth(pids) == 0, "%lld bytes left on the GPU", (long long)truth(pids));
 	T_CHECK(pm_counted(0) == 0, "%lld bytes left in the account", (long long)pm_counted(0));

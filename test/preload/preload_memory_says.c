@@ -1,4 +1,4 @@
-/* A program that gets no memory is told why: once, on standard error, with who holds it. */
+/* A program that gets no memory is told why, once, on standard error, with the names of the holders. */
 #include "test/preload/preload_memory.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 static int was, file;
 static char said[65536];
 
-/* Standard error is a file that is appended to, as under a supervisor. */
+/* Lets standard error be a file that is appended to, as under a supervisor. */
 static void listen_to_it(void)
 {
 	char path[] = "/tmp/gpuarb-said-XXXXXX";
@@ -29,7 +29,7 @@ static void listen_to_it(void)
 	dup2(file, STDERR_FILENO);
 }
 
-/* What has been said since; returns the number of lines. */
+/* Reads what was logged since the last call; returns the number of lines. */
 static unsigned heard(void)
 {
 	ssize_t n = pread(file, said, sizeof(said) - 1, 0);
@@ -46,7 +46,7 @@ static unsigned heard(void)
 
 #define SAYS(text) T_CHECK(strstr(said, text), "'%s' is not in: %s", text, said)
 
-/* How often the ring says that it happened, and the last of them. */
+/* Returns how often the event ring has this event, and the last one. */
 static uint64_t in_the_ring(unsigned kind, struct gpuarb_event *last)
 {
 	static struct gpuarb_event events[4096];
@@ -92,7 +92,7 @@ static void *ask_often(void *argument)
 	return NULL;
 }
 
-/* With a quota of 256 MiB. */
+/* The quota is 256 MiB. */
 void pm_says(void)
 {
 	struct gpuarb_event e;
@@ -122,7 +122,7 @@ void pm_says(void)
 	SAYS(text);
 	snprintf(text, sizeof(text), "(120 MiB by pid %d memory, 80 MiB by this process)\n", (int)pid);
 	SAYS(text);
-	/* Within the quota nothing is said. */
+	/* Nothing is logged for what is within the quota. */
 	listen_to_it();
 	OK(cuMemAlloc_v2(&p, 50 * MIB));
 	T_CHECK(heard() == 0, "%s", said);
@@ -134,7 +134,7 @@ void pm_says(void)
 		"%u %llu %llu", e.why, (unsigned long long)e.b, (unsigned long long)e.c);
 }
 
-/* Each way to ask for memory is refused with a sentence; each in a process of its own. */
+/* Each way to ask for memory is refused with a sentence, each in a process of its own. */
 static int ask_one_way(void *argument)
 {
 	CUmemAllocationProp prop = {
@@ -179,7 +179,7 @@ void pm_says_ways(void)
 		T_CHECK(t_run(ask_one_way, &way, 60) == 0, "way %d failed", way);
 }
 
-/* A GPU of 1 GiB, and a quota of more. */
+/* A GPU of 1 GiB, and a larger quota. */
 static int driver_one_way(void *argument)
 {
 	CUmemAllocationProp prop = {
@@ -219,7 +219,7 @@ void pm_says_driver(void)
 	T_CHECK(in_the_ring(ARB_EVENT_MEM_REFUSED, &e) == 0, "the quota refused nothing");
 }
 
-/* Without a quota: what the driver says to one that is alone is its own affair. */
+/* There is no quota and no other program: then the driver's refusal is not logged. */
 void pm_says_nothing(void)
 {
 	CUdeviceptr p;
@@ -234,7 +234,7 @@ void pm_says_nothing(void)
 	T_CHECK(heard() == 0, "%s", said);
 }
 
-/* One process alone, with more than there is: not a quota. */
+/* A process is alone and asks for more than the GPU has: that is not called a quota. */
 void pm_says_single(void)
 {
 	struct gpuarb_event e;
@@ -251,7 +251,7 @@ void pm_says_single(void)
 		"%u %llu", e.why, (unsigned long long)e.b);
 }
 
-/* It counts 300 MiB. */
+/* A context counts as 300 MiB. */
 void pm_says_context(void)
 {
 	CUcontext context;

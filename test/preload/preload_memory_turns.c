@@ -1,4 +1,5 @@
-/* More memory than the GPU has: plain allocations become managed, and those that do not fit take turns. */
+/* More memory than the GPU has: plain allocations become managed, and programs that do not fit together take turns.
+ */
 #include "test/preload/preload_memory.h"
 
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static unsigned managed(CUdeviceptr p)
 	return yes;
 }
 
-/* A GPU of 1 GiB; nothing is set aside. */
+/* A GPU of 1 GiB on which no memory is set aside. */
 void pm_oversubscribe(void)
 {
 	CUdeviceptr a, b, c;
@@ -46,7 +47,7 @@ void pm_oversubscribe(void)
 	T_CHECK(managed(a) && managed(b), "not managed");
 	T_CHECK(pitch == 1024, "%zu", pitch);
 	T_CHECK(pm_counted(0) == 702 * MIB, "%lld", (long long)pm_counted(0));
-	/* One alone may not exceed the GPU, and is told how much that is. */
+	/* A program that is alone may not exceed the GPU, and is told how much that is. */
 	OK(cuMemGetInfo_v2(&left, &total));
 	T_CHECK(left == 322 * MIB && total == 1024 * MIB, "%zu of %zu", left, total);
 	GIVES(cuMemAlloc_v2(&c, 324 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -56,7 +57,7 @@ void pm_oversubscribe(void)
 	T_CHECK(left == 0 && total == 1024 * MIB, "%zu of %zu", left, total);
 	OK(cuMemFree_v2(c));
 	OK(cuMemFree_v2(b));
-	/* A quota may be more than the GPU has, if so much may be promised. */
+	/* A quota may be larger than the GPU if that much may be promised. */
 	pm_ratio("2");
 	pm_quota("2Gi");
 	OK(cuMemAlloc_v2(&b, 1300 * MIB));
@@ -66,7 +67,7 @@ void pm_oversubscribe(void)
 	OK(cuMemFree_v2(a));
 	OK(cuMemFree_v2(b));
 	PM_BOTH(0);
-	/* What is freed by its context's end is given back too. */
+	/* What the end of its context frees is given back too. */
 	OK(cuMemAlloc_v2(&a, 500 * MIB));
 	other = pm_context();
 	OK(cuMemAlloc_v2(&b, 600 * MIB));
@@ -105,17 +106,15 @@ static int worker(void *argument)
 	return 0;
 }
 
-/*
- * Two that do not fit together: each turn pages in what is missing, once. However slow the machine is, there
- * are not more turns than the time has room for.
- */
+/* Two programs that do not fit together: each turn moves in what is missing, once. However slow the machine is, there
+ * are not more turns than the time has room for. */
 void pm_turns(void)
 {
 	struct sim_device_state state;
 	uint64_t began = t_now_ns(), turns, page_ns = MINE * 1000000000ull / 100000000000ull;
 	pid_t pids[3];
 
-	/* The preload and its segment are in the children alone. */
+	/* Only the children have the preload and its segment. */
 	for (int i = 0; i < 3; i++)
 		pids[i] = t_spawn(worker, NULL, 50);
 	for (int i = 0; i < 3; i++)

@@ -1,13 +1,11 @@
-/*
- * Over the quota while a stream waits for what this thread does next: the call is refused before that, and
- * what only takes its time is waited for all the same.
- */
+/* A call exceeds the quota while a stream waits for what this thread does next: then the call is refused and does not
+ * wait. Work that only takes its time is still waited for. */
 #include "test/preload/preload_memory.h"
 #include "units.h"
 
 enum how { BY_FUNCTION, BY_VALUE, WAYS };
 
-/* What a stream waits for, in memory that the GPU can read. */
+/* The word that a stream waits for, in memory that the GPU can read. */
 static volatile uint32_t *word;
 
 static void stands_still(void *argument)
@@ -49,7 +47,7 @@ static void spin(CUstream s, uint64_t ns)
 	OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
 }
 
-/* A graph that takes memory and frees it. */
+/* Makes a graph that takes memory and frees it. */
 static CUgraphExec taking(uint64_t bytes)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS params = {
@@ -72,12 +70,13 @@ static void in_stream(CUstream s, enum how how)
 {
 	CUdeviceptr a, b;
 
-	/* More than there will ever be; and more than there is, behind nothing that could be freed. */
+	/* It asks for more than there will ever be; then for more than there is now, with nothing queued that will be
+	 * freed. */
 	OK(cuMemAllocAsync(&a, 200 * MIB, s));
 	hold(s, how);
 	GIVES(cuMemAllocAsync(&b, 300 * MIB, s), CUDA_ERROR_OUT_OF_MEMORY);
 	GIVES(cuMemAllocAsync(&b, 100 * MIB, s), CUDA_ERROR_OUT_OF_MEMORY);
-	/* Behind a free that the stream does not come to. */
+	/* The memory is freed in the stream, but the stream does not get there. */
 	OK(cuMemFreeAsync(a, s));
 	GIVES(cuMemAllocAsync(&b, 100 * MIB, s), CUDA_ERROR_OUT_OF_MEMORY);
 	PM_BOTH(200 * MIB);
@@ -110,7 +109,7 @@ static void by_graph(CUstream s, enum how how)
 	PM_BOTH(0);
 }
 
-/* The memory is another GPU's than was reserved on, and there is no room for it there. */
+/* The memory is on another GPU than it was reserved on, and that GPU has no room for it. */
 static void elsewhere(CUcontext here, enum how how)
 {
 	CUdeviceptr full, a;
@@ -145,7 +144,7 @@ void pm_waits(void)
 	elsewhere(here, BY_VALUE);
 }
 
-/* What is kept for streams is freed only while nothing waits, because freeing waits for all work. */
+/* Memory kept for streams is freed only while no stream waits, because freeing waits for all work. */
 void pm_waits_managed(void)
 {
 	CUdeviceptr a, b;

@@ -1,7 +1,7 @@
 /*
- * A program that uses nothing but NVML, as nvidia-smi, pynvml and nvtop do: it is shown its account's quota,
- * gets no driver, and becomes nobody's client. To be run with the preload loaded; each case is a process of
- * its own, as is the neighbour, who is the only one to load the driver.
+ * A program that uses nothing but NVML, as nvidia-smi, pynvml and nvtop do: it is shown its account's quota, loads no
+ * driver, and does not become a client. It runs with the preload loaded. Each case is a process of its own, and so is
+ * the neighbour, the only process that loads the driver.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define ACCOUNT "tenant"
 #define WHOLE   (16384 * MIB)
 
-/* Linked with NVML, or by dlopen and dlsym. */
+/* The functions come from linking with NVML, or from dlopen and dlsym. */
 #ifdef LINKED
 int nvmlInit_v2(void);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
@@ -94,7 +94,7 @@ static bool driver_is_loaded(void)
 	return found;
 }
 
-/* Both forms, and no trace of having asked. */
+/* Checks both forms of the call, and that asking leaves no trace. */
 static void shows(unsigned index, uint64_t total, uint64_t left, uint64_t used)
 {
 	struct nvml_memory m = {0};
@@ -115,7 +115,7 @@ static void shows(unsigned index, uint64_t total, uint64_t left, uint64_t used)
 	T_CHECK(!driver_is_loaded(), "libcuda was loaded");
 }
 
-/* Has 100 MiB of GPU 0 until it is told to go, or killed. */
+/* A process that has 100 MiB of GPU 0 until it is told to end, or killed. */
 struct neighbour {
 	pid_t pid;
 	int come[2], go[2];
@@ -149,7 +149,7 @@ static void comes(struct neighbour *n)
 	T_CHECK(read(n->come[0], &(char){0}, 1) == 1, "the neighbour failed");
 }
 
-/* The simulated GPU takes a moment to see who has died. */
+/* Ends the neighbour. The simulated GPU takes a moment to see that it has died. */
 static void goes(struct neighbour *n)
 {
 	struct sim_device_state state;
@@ -167,7 +167,7 @@ static int nobody_there(void *unused)
 	shows(0, 256 * MIB, 256 * MIB, 0);
 	shows(1, 256 * MIB, 256 * MIB, 0);
 	T_CHECK(!has_segment("state") && !has_segment("control"), "a segment was made");
-	/* The file that others have limits by, before any of them has come. */
+	/* The segment by which other programs have limits is looked for before any of them has made it. */
 	unsetenv("GPUARB_MEM_LIMIT");
 	setenv("GPUARB_ACCOUNT", "of-the-file", 1);
 	shows(0, 64 * MIB, 64 * MIB, 0);
@@ -181,12 +181,12 @@ static int account_is_seen(void *unused)
 	(void)unused;
 	comes(&n);
 	shows(0, 256 * MIB, 156 * MIB, 100 * MIB);
-	/* On another GPU it has nothing. */
+	/* On the other GPU the account has nothing. */
 	shows(1, 256 * MIB, 256 * MIB, 0);
 	T_CHECK(clients() == 1, "%u clients", clients());
 	set("mem", "120Mi");
 	shows(0, 120 * MIB, 20 * MIB, 100 * MIB);
-	/* Below what is used; more than there is. */
+	/* The quota is set below what is used; then to more than there is. */
 	set("mem", "60Mi");
 	shows(0, 60 * MIB, 0, 60 * MIB);
 	set_for(NULL, "oversub_ratio", "100");
@@ -201,7 +201,7 @@ static int account_is_seen(void *unused)
 	return 0;
 }
 
-/* Nobody has cleaned up behind it, and whoever looks does not either. */
+/* No process has cleaned up after the dead one, and this program does not either. */
 static int dead_have_nothing(void *unused)
 {
 	struct neighbour n = {.account = ACCOUNT};
@@ -215,7 +215,7 @@ static int dead_have_nothing(void *unused)
 	return 0;
 }
 
-/* What another member of the account asked for, as long as it is there. */
+/* The quota that another member of the account asked for counts as long as that member exists. */
 static int quota_of_a_member(void *unused)
 {
 	struct neighbour n = {.account = ACCOUNT, .quota = "512Mi"};
@@ -241,7 +241,7 @@ static int account_of_its_own(void *unused)
 	return 0;
 }
 
-/* What the driver says: also what is others'. */
+/* Without a limit it is shown what the driver says, which includes other programs. */
 static int no_limit(void *unused)
 {
 	struct neighbour n = {.account = "other", .quota = "256Mi"};

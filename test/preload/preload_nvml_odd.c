@@ -1,4 +1,4 @@
-/* An NVML that says of a process's memory what ODD_NVML wants it to, for the tests of context_mb = auto. */
+/* An NVML that gives the figure in ODD_NVML for a process's memory, for the tests of context_mb = auto. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
 	*count = 2;
 	list[0] = (struct process){.pid = 1, .bytes = 7 * MIB};
 	list[1] = (struct process){.pid = (unsigned)getpid(), .bytes = 100 * MIB};
-	/* As in another PID namespace. */
+	/* It names another process, as from another PID namespace. */
 	if (is("elsewhere"))
 		list[1].pid = 4000000;
 	if (is("unavailable"))

@@ -1,4 +1,4 @@
-/* A driver that does nothing but note which of its functions was called, and how. */
+/* A driver that does nothing but note which of its functions was called, and with which arguments. */
 #include "cuda_abi.h"
 
 #include "test/preload/preload_record.h"

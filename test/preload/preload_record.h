@@ -13,7 +13,7 @@ struct record_arg {
 struct record {
 	const char *name;
 	unsigned args;
-	uint64_t hash; /* of all bytes of all arguments */
+	uint64_t hash; /* over all bytes of all arguments */
 	unsigned calls;
 	int result; /* what every call returns; set by the test */
 };
@@ -28,7 +28,7 @@ static inline uint64_t record_hash(unsigned n, const struct record_arg *args)
 	return hash;
 }
 
-/* The driver's, found by dlsym. */
+/* The function of the driver that returns the notes, found by dlsym. */
 typedef struct record *record_get_fn(void);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A set-user-id program takes nothing from the environment: not where segments are, not where to write, not what
-# limits there are. Needs root: /etc and /dev/shm are covered in a mount namespace of its own.
+# A set-user-id program takes nothing from the environment: neither where segments are, nor where to write, nor its
+# limits. This needs root: /etc and /dev/shm are covered in a mount namespace of its own.
 # Usage: preload_secure.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -27,7 +27,7 @@ cp "$build/libgpuarb-preload.so" "$build/sim/libcuda.so.1" "$work/lib/"
 cp "$build/test/preload/secure" "$work/program"
 chown 65534 "$work/program" && chmod 4755 "$work/program"
 chmod 755 "$work/lib" "$work/lib"/*
-# An /etc with nothing else in it: the machine's own is not touched.
+# /etc has nothing else in it here; the machine's own /etc is not touched.
 cp /etc/ld.so.cache "$work/" 2>/dev/null
 mount -t tmpfs -o mode=755 tmpfs /etc || { echo "secure: skipped: /etc cannot be covered here"; exit 0; }
 [ ! -e "$work/ld.so.cache" ] || cp "$work/ld.so.cache" /etc/

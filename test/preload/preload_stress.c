@@ -1,8 +1,8 @@
 /*
- * Programs with threads, contexts, streams, events, graphs, captures and host functions do random things on
- * the simulated GPU while somebody changes limits and policy, stops them, ends them, and takes the segment
- * away. None may hang, every sum that they compute must be what it is without us, the bills must add up, and
- * be about what the GPU did. To be run with the preload.
+ * Programs with threads, contexts, streams, events, graphs, captures and host functions do random things on the
+ * simulated GPU, while the test changes limits and policy, stops and ends them, and removes the segment. None may
+ * hang, each sum that they compute must be right, the bills must add up and be about what the GPU did. It runs with
+ * the preload.
  *
  *   preload_stress [--seconds N] [--seed S]
  */
@@ -23,7 +23,7 @@ struct stress stress;
 static struct t_dir arb, sim;
 static char uuid[48];
 
-/* Each round is with other dangers. */
+/* A round, with the dangers that it has. */
 struct round {
 	const char *name;
 	bool limits, stops, kills, removes;
@@ -82,7 +82,7 @@ static pid_t start(unsigned i, struct t_random *r)
 	return t_spawn(stress_program, &p, stress.seconds + 30);
 }
 
-/* What ended by itself must have ended well. */
+/* Checks that a program that ended by itself ended well. */
 static void must_be_well(pid_t pid, bool killed)
 {
 	int status = t_wait(pid);
@@ -109,7 +109,7 @@ static void disturb(const struct round *round, pid_t *pid, struct t_random *r)
 		set_something(r);
 	if (round->stops && !t_below(r, 10)) {
 		kill(pid[victim], SIGSTOP);
-		/* Longer than the grace, now and then. */
+		/* From time to time it is stopped for longer than the grace. */
 		t_sleep_us(t_below(r, 4) ? 20000 : 700000);
 		kill(pid[victim], SIGCONT);
 	}
@@ -122,7 +122,7 @@ static void disturb(const struct round *round, pid_t *pid, struct t_random *r)
 		take_away_segment();
 }
 
-/* The law, and that the bill is about what the GPU did. */
+/* Checks that the bills add up to the busy time, and that this is about what the GPU did. */
 static void check_bills(const struct round *round, uint64_t began)
 {
 	static struct gpuarb_picture picture;
@@ -131,7 +131,7 @@ static void check_bills(const struct round *round, uint64_t began)
 	struct gpuarb_view *view;
 	uint64_t copied;
 
-	/* What is the same without us is seen with GPUARB_DISABLE=1. */
+	/* With GPUARB_DISABLE=1 the programs run without the preload's action, for comparison. */
 	if (getenv("GPUARB_DISABLE"))
 		return;
 	gpuarb_control_reap(arb.path, uuid, NULL, NULL, NULL);

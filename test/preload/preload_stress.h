@@ -13,7 +13,7 @@
 struct stress {
 	unsigned seconds;
 	uint64_t seed;
-	uint32_t *stop; /* shared: 1 when the programs are to end */
+	uint32_t *stop; /* in shared memory: 1 when the programs are to end */
 };
 extern struct stress stress;
 
@@ -22,7 +22,7 @@ struct program {
 	uint64_t seed;
 };
 
-/* One program: works until it is told to stop, then compares its sums. */
+/* Runs one program: it works until it is told to stop, then compares its sums. */
 int stress_program(void *argument);
 
 #endif

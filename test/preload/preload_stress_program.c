@@ -1,4 +1,4 @@
-/* A program of the stress: each thread adds to a word on the GPU in every way there is, and knows the sum. */
+/* A program of the stress: each thread adds to a word on the GPU in every possible way, and knows the sum. */
 #include "test/preload/preload_stress.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 static void check(CUresult got, const char *call, int line)
 {
-	/* The program ends while this thread works. */
+	/* The driver has ended, because the program ends while this thread works. */
 	while (got == CUDA_ERROR_DEINITIALIZED)
 		pause();
 	T_CHECK(got == CUDA_SUCCESS, "line %d: %s gives %d", line, call, (int)got);
@@ -25,7 +25,7 @@ struct worker {
 	struct t_random random;
 	CUcontext shared;
 	int device;
-	CUcontext ctx; /* its own, or the shared one */
+	CUcontext ctx; /* its own context, or the shared one */
 	bool own;
 	CUfunction add, spin;
 	CUstream stream[STREAMS];
@@ -112,7 +112,7 @@ static void end(struct worker *w)
 		OK(cuCtxDestroy_v2(w->ctx));
 }
 
-/* Additions must not run side by side: they go one behind the other, over streams by events. */
+/* Additions must not run at the same time: events order them across streams. */
 static void order(struct worker *w, CUstream from, CUstream to)
 {
 	OK(cuEventRecord(w->event, from));
@@ -161,7 +161,7 @@ static void captured(struct worker *w)
 	OK(cuGraphDestroy(graph));
 }
 
-/* The one in front waits for the one behind. */
+/* Work in front waits for work behind it. */
 static void waits_for_later(struct worker *w)
 {
 	wait_all(w);
@@ -228,7 +228,7 @@ static void step(struct worker *w)
 		break;
 	case 6:
 		wait_all(w);
-		/* The default stream of all, where nobody else captures. */
+		/* The default stream of all threads may be used where no other thread captures. */
 		if (w->own)
 			for (int i = 0; i < 10; i++)
 				add(w, NULL, false, 1);
@@ -285,11 +285,11 @@ int stress_program(void *argument)
 		w[i].random = t_seeded(t_next(&r));
 		w[i].shared = shared;
 		w[i].own = i % 2;
-		/* One of them has another GPU. */
+		/* One of the threads has another GPU. */
 		w[i].device = i == 3 ? 1 : 0;
 		T_CHECK(!pthread_create(&w[i].thread, NULL, work, &w[i]), "no thread");
 	}
-	/* Some end in the middle of it. */
+	/* Some programs end in the middle of it. */
 	if (!t_below(&r, 8)) {
 		usleep(t_below(&r, 500000));
 		exit(0);

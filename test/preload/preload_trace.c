@@ -1,4 +1,4 @@
-/* An acting layer for the tests: the gate is shut, so that every call comes by here and is noted by name. */
+/* An acting layer for the tests: the gate is closed, so that every call comes here and its name is noted. */
 #include "preload/process/act.h"
 
 #include <stddef.h>
@@ -15,7 +15,7 @@ static __thread struct {
 
 EXPORT unsigned trace_take(const char **symbol);
 
-/* The one call since the last time, and how many there were. */
+/* Returns how many calls there were since the last time; sets `symbol` to the name of the only one. */
 unsigned trace_take(const char **symbol)
 {
 	unsigned count = trace.count;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The same build of the preload in older and newer Debian userlands (glibc 2.31 and 2.41), each in a root made by
-# debootstrap: programs start with it, a limit holds, and one root shares a segment with the other.
+# Runs one build of the preload in an older and a newer Debian (glibc 2.31 and 2.41), each in a root that debootstrap
+# makes: programs start with it, a limit holds, and the two share a segment.
 # Usage: preload_userlands.sh BUILD ROOTS   (ROOTS: where the roots are kept)
 set -u
 build=$(readlink -f "$1")
@@ -25,7 +25,7 @@ clean() {
 }
 trap clean EXIT
 
-# From MIRROR if there is one, else from where debootstrap looks by itself.
+# From MIRROR if it is set, otherwise from debootstrap's own choice.
 make_root() { # SUITE PACKAGE,...
 	root="$roots/$1"
 	[ ! -e "$root/.complete" ] || return 0
@@ -38,7 +38,7 @@ make_root() { # SUITE PACKAGE,...
 	return 1
 }
 
-# The library as it was built here; the simulated GPU and its load generator as that userland builds them.
+# The library comes from this build; the simulated GPU and its load generator are built in that Debian.
 put_in() { # SUITE
 	root="$roots/$1"
 	mkdir -p "$root/gpuarb" "$root/source" "$root/shared"

@@ -1,7 +1,7 @@
 /*
- * The odd ways into the driver, each in a process of its own that has not loaded it yet, with the tracing
- * preload or the real one: constructors, RTLD_DEEPBIND, closing and opening again, many threads at once,
- * fork, libraries that define the same names; and that the dynamic linker still knows who asks.
+ * The odd ways into the driver, each in a process of its own that has not loaded the driver yet, with the tracing
+ * preload or the real one: constructors, RTLD_DEEPBIND, closing and opening again, many threads at once, fork,
+ * libraries that define the same names. The dynamic linker must still know which object asks.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ static char here[512];
 static unsigned (*trace_take)(const char **symbol);
 static unsigned (*preload_seen)(uint64_t *counts, unsigned n);
 
-/* Linked with the program, the first before the second. */
+/* They are linked with the program, the first one before the second. */
 int lib_marker(void);
 void *lib_next(const char *name);
 void *lib_open(const char *file);
@@ -43,7 +43,7 @@ static uint64_t seen(unsigned what)
 	return counts[what];
 }
 
-/* How many calls of this name (or of its category) there were since the last time. */
+/* Returns how many calls of this name (or of its category) there were since the last time. */
 static unsigned taken(const char *symbol, unsigned category)
 {
 	static uint64_t before;
@@ -106,7 +106,7 @@ static void names_of_others_stay_theirs(void)
 	CHECK(init && init(0) == 4242);
 	CHECK(call(own, "lib_launch") == 4243);
 	CHECK(taken("cuInit", CAT_INIT) == 0);
-	/* And the driver is hooked beside it. */
+	/* The driver is hooked as well. */
 	a_library_linked_with_the_driver();
 	CHECK(call(own, "lib_launch") == 4243);
 	CHECK(taken("cuInit", CAT_INIT) == 0);
@@ -116,7 +116,7 @@ static void a_layer_in_the_global_scope(void)
 {
 	void *own = library("libown.so", RTLD_NOW | RTLD_GLOBAL);
 
-	/* Without us, the program's own call would go to it. */
+	/* Without the preload, the program's own call would go to it. */
 	CHECK(call(own, "lib_launch") == 4243);
 	CHECK(((__typeof__(cuInit) *)dlsym(RTLD_DEFAULT, "cuInit"))(0) == 4242);
 	CHECK(taken("cuInit", CAT_INIT) == 0);
@@ -234,7 +234,7 @@ static void many_threads_at_once(void)
 			CHECK(!pthread_create(&thread[i], NULL, one_thread, &together));
 		for (unsigned i = 0; i < THREADS; i++)
 			CHECK(!pthread_join(thread[i], &result) && result);
-		/* Threads that ended are still counted, and their places are used again. */
+		/* Calls of threads that ended are still counted, and their places are used again. */
 		CHECK(trace_take || seen(CAT_LAUNCH) == (uint64_t)round * THREADS * LAUNCHES);
 	}
 }
@@ -263,12 +263,12 @@ static void a_namespace_of_its_own(void)
 	char path[1024];
 
 	snprintf(path, sizeof(path), "%s/liblinked.so", here);
-	/* It cannot be reached; it can be noticed. */
+	/* It cannot be hooked there, but it can be noticed. */
 	CHECK(dlmopen(LM_ID_NEWLM, path, RTLD_NOW));
 	CHECK(trace_take || seen(CAT_COUNT + NOTE_NAMESPACE) == 1);
 }
 
-/* The simulated NVML: what the device has, and what the tracing preload makes of it. */
+/* The simulated NVML: what the device has, and what the tracing preload shows of it. */
 static void nvml_shows_what_the_account_may_see(void)
 {
 	void *nvml = library("../../sim/libnvidia-ml.so.1", RTLD_NOW);

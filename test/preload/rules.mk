@@ -1,4 +1,4 @@
-# The preload, on a driver that notes what it was called for (build/test/record) and on the simulated one.
+# Tests of the preload, on a driver that notes its calls (build/test/record) and on the simulated driver.
 PRELOAD_TEST := $(BUILD)/test/preload
 RECORD       := $(PRELOAD_TEST)/record
 CHECK        += check-preload
@@ -15,7 +15,7 @@ $(RECORD)/libcuda.so.1: test/preload/preload_record.c test/preload/preload_recor
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
 		-Wl,--version-script=test/preload/preload_record.map -o $@ $(filter %.c %.o,$^)
 
-# The part that sees, with an acting layer that says which wrapper was called.
+# The part of the preload that hooks calls, with an acting layer that tells which wrapper was called.
 PRELOAD_SEES := $(patsubst %,$(BUILD)/obj/preload/hooks/%.o,elf hooks nvml_hooks special symbols wrappers)
 TRACING := $(PRELOAD_TEST)/libtracing.so
 $(TRACING): $(PRELOAD_SEES) $(BUILD)/obj/test/preload/preload_trace.o
@@ -30,7 +30,7 @@ $(PRELOAD_TEST)/coverage $(PRELOAD_TEST)/coverage-linked: test/preload/preload_c
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $< \
 		$(if $(filter %-linked,$@),-L$(RECORD) -l:libcuda.so.1) -ldl
 
-# Libraries that get at the driver in odd ways, and the program that tries them.
+# Libraries that reach the driver in odd ways, and the program that tries them.
 ODD_LIBS := linked own constructor marker1 marker2
 ODD_LIB   = $(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -shared -o $@ $<
 
@@ -51,8 +51,8 @@ $(PRELOAD_TEST)/ways: test/preload/preload_ways.c $(wildcard preload/*/*.h prelo
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) -o $@ $< -Wl,--no-as-needed -L$(PRELOAD_TEST) -lmarker1 -lmarker2 \
 		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
 
-# A driver that writes down each call and forwards it, for comparing programs with and without the preload.
-# In reenters/ it is one whose functions call each other by their exported names.
+# A driver that writes down each call and forwards it, to compare programs with and without the preload. The one in
+# reenters/ has functions that call each other by their exported names.
 $(PRELOAD_TEST)/forward/libcuda.so.1: FORWARD_OWN := -Wl,-Bsymbolic-functions
 $(PRELOAD_TEST)/reenters/libcuda.so.1: FORWARD_OWN := -DREENTERS
 $(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1: test/preload/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload/preload_interop.o
@@ -61,17 +61,17 @@ $(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1: test
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(FORWARD_OWN) \
 		-o $@ $(filter %.c %.o,$^) -ldl
 
-# All of the segment's library that it may need must not make it need more.
+# If all of the segment's library is linked into it, the preload must need no more libraries.
 $(PRELOAD_TEST)/libwhole.so: $(PRELOAD_OBJ) $(filter-out $(SHM_CALLED),$(SHM_OBJ))
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=preload/preload.map -o $@ $^ -l:libinih.a
 
-# RUN starts a program of another machine, SET names a variable for it.
+# RUN starts a program for another architecture, SET names a variable for that program.
 RUN ?= env
 SET ?=
 
-# What the ways are tried with: the library, and one that writes down what it sees.
+# The preloads that are tried: the real one, and one that writes down what it sees.
 WAYS ?= $(TRACING) $(PRELOAD)
 
 .PHONY: check-preload check-ways check-aarch64
@@ -86,7 +86,7 @@ check-preload: $(ALL) check-ways $(PRELOAD_TEST)/libwhole.so $(PRELOAD_TEST)/for
 	@GPUARB_DISABLE=1 test/preload/preload_differential.sh $(BUILD) $(PRELOAD)
 	@test/preload/preload_differential.sh $(BUILD) $(PRELOAD) acts
 
-# All of it for another machine: libraries from Debian's own packages for it, programs by emulation.
+# The whole preload for another architecture: libraries from Debian's packages for it, programs in emulation.
 AARCH64_USR = $(abspath $(BUILD)/aarch64)/packages/usr
 AARCH64_CC  = aarch64-linux-gnu-gcc -I$(AARCH64_USR)/include -I$(AARCH64_USR)/include/aarch64-linux-gnu -L$(AARCH64_USR)/lib/aarch64-linux-gnu
 AARCH64_RUN = qemu-aarch64-static -L /usr/aarch64-linux-gnu
@@ -112,7 +112,7 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_memory preloa
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -L$(SIM) -l:libcuda.so.1 -l:libinih.a -lpthread -ldl -lm
 
-# What one sees that uses nothing but NVML: no libcuda here.
+# What a program sees that uses nothing but NVML, without libcuda.
 NVML_ONLY := $(PRELOAD_TEST)/nvml $(PRELOAD_TEST)/nvml-linked
 $(NVML_ONLY): test/preload/preload_nvml.c test/harness.h preload/hooks/nvml_abi.h preload/hooks/nvml.def $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libnvidia-ml.so.1
 	@mkdir -p $(@D)
@@ -120,7 +120,7 @@ $(NVML_ONLY): test/preload/preload_nvml.c test/harness.h preload/hooks/nvml_abi.
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $(filter %.c %.o %.a,$^) \
 		$(if $(filter %-linked,$@),-L$(SIM) -l:libnvidia-ml.so.1) -l:libinih.a -lpthread -ldl -lm
 
-# One whose figures are odd, or that hangs.
+# An NVML with odd figures, or one that hangs.
 ODD_NVML := $(PRELOAD_TEST)/odd/libnvidia-ml.so.1
 $(ODD_NVML): test/preload/preload_nvml_odd.c
 	@mkdir -p $(@D)
@@ -133,12 +133,12 @@ check-preload-memory: $(ALL) $(MEMORY_TEST) $(NVML_ONLY) $(ODD_NVML) ## device m
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
 	@LD_LIBRARY_PATH=$(dir $(ODD_NVML)):$(SIM) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST) nvml
 
-# The same in emulation.
+# The tests of memory in emulation.
 .PHONY: foreign-memory
 foreign-memory: $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(BUILD)/simload $(MEMORY_TEST)
 	@$(RUN) $(SET) LD_LIBRARY_PATH=$(SIM) $(SET) LD_PRELOAD=$(PRELOAD) $(MEMORY_TEST)
 
-# A guest in programs that close descriptors, fork, destroy contexts, lock themselves in.
+# The preload as a guest in programs that close descriptors, fork, destroy contexts, or shut themselves in.
 HOST_TEST := $(PRELOAD_TEST)/host
 CHECK     += check-preload-host
 
@@ -167,14 +167,14 @@ check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/f
 		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) $$case || exit; done
 	@test/preload/preload_secure.sh $(BUILD)
 
-# Compute limits: that they act, and hurt nobody. How exact they are is bench_limits' business.
+# Compute limits act on every kind of load and hurt none. bench_limits measures how exact they are.
 CHECK += check-preload-limits
 
 .PHONY: check-preload-limits
 check-preload-limits: $(ALL) ## limits on unmodified programs, their end, their death, their graphs, no segment at all
 	@test/preload/preload_limits.sh $(BUILD)
 
-# Everything at once, at random.
+# All of it at once, at random.
 STRESS_GATE         := $(PRELOAD_TEST)/stress
 STRESS_GATE_SECONDS ?= 12
 CHECK               += check-preload-stress
