@@ -10,9 +10,10 @@ struct case_options {
 	const char *pattern; /* of names, as fnmatch() has them; "all" */
 	double seconds;
 	uint64_t seed;
-	bool robbed;  /* a machine that is robbed of its time, not a quiet one */
-	bool brief;   /* only what failed, and a line at the end */
-	json_t *json; /* an array, or NULL */
+	bool robbed;    /* a machine that is robbed of its time, not a quiet one */
+	double wake_us; /* the processor's time that a sleep costs a thread (cases of bench_tracker) */
+	bool brief;     /* only what failed, and a line at the end */
+	json_t *json;   /* an array, or NULL */
 };
 
 /* How many cases missed their target; -1: there is none of that name. */

@@ -21,6 +21,8 @@
 #define SIGHTS  (1 << 16)
 /* A fraction of a millisecond, and what a wake-up takes on this machine: as bench_tracker has it. */
 #define ALLOWED_US 500
+/* Of a core. It may spend 0.8 percent on average, and what it must do comes first. */
+#define TRACKER_PERCENT 1.0
 
 /* A stream, and what is measured in it. */
 struct lane {
@@ -40,7 +42,7 @@ static struct {
 	uint64_t end[ROUNDS], floor[ROUNDS];
 	unsigned rounds;
 	bool failed;
-	uint64_t head;
+	uint64_t head, tracker_ns;
 	struct {
 		uint64_t ns;
 		bool runs;
@@ -180,6 +182,10 @@ static void look(void)
 	bool runs = false;
 
 	judge_step();
+	/* The threads of a process that has ended are gone. */
+	for (const struct world_thread *t = run.process->threads; t; t = t->next)
+		if (!strcmp(t->name, "tracker"))
+			run.tracker_ns = t->cpu_ns;
 	if (!seg || arb_load64(&seg->header->head) == run.head || arb_running_read(seg, &s) < 0)
 		return;
 	run.head = s.head;
@@ -222,17 +228,15 @@ static void judge_ends(uint64_t late[ROUNDS])
 
 static bool tell(const struct way *w, const struct case_options *o, uint64_t elapsed_ns)
 {
-	uint64_t late[ROUNDS], cpu = 0;
+	uint64_t late[ROUNDS];
 	double allowed = ALLOWED_US + part_us(run.floor, 9), p90, median, tracker;
 	bool bad;
 
 	judge_ends(late);
-	for (const struct world_thread *t = run.process->threads; t; t = t->next)
-		cpu += strcmp(t->name, "tracker") ? 0 : t->cpu_ns;
 	median = part_us(late, 5);
 	p90 = part_us(late, 9);
-	tracker = 100 * (double)cpu / (double)elapsed_ns;
-	bad = world.failed || run.failed || run.rounds < ROUNDS || p90 > allowed;
+	tracker = 100 * (double)run.tracker_ns / (double)elapsed_ns;
+	bad = world.failed || run.failed || run.rounds < ROUNDS || p90 > allowed || tracker > TRACKER_PERCENT;
 	if (o->json)
 		json_array_append_new(o->json,
 			json_pack("{s:s,s:f,s:f,s:f,s:f,s:b}", "case", w->name, "median_us", median, "p90_us",
@@ -261,6 +265,7 @@ static bool run_way(const struct way *w, const struct case_options *o)
 		world_robbed();
 	else
 		world_quiet();
+	world.weather.wake_ns = (uint64_t)(o->wake_us * 1e3);
 	world_gpu_begin();
 	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
 	judge_begin();

@@ -30,7 +30,7 @@ static struct {
 	struct case_options cases;
 	const char *lines[SCRIPT_PROGRAMS];
 	unsigned nlines;
-} opt = {.first = 1, .last = 1, .bytes = 64u << 20, .hours = 24, .cases = {.seconds = 20}};
+} opt = {.first = 1, .last = 1, .bytes = 64u << 20, .hours = 24, .cases = {.seconds = 20, .wake_us = 5}};
 
 enum {
 	OPT_SEED = 256,
@@ -42,6 +42,7 @@ enum {
 	OPT_CASE,
 	OPT_SECONDS,
 	OPT_ROBBED,
+	OPT_WAKE,
 	OPT_THRESHOLD,
 	OPT_JSON,
 	OPT_SEGMENTS,
@@ -86,6 +87,9 @@ static const struct argp_option options[] = {
 		2},
 	{"seconds", OPT_SECONDS, "S", 0, "so long each, of the world's time (default 20)", 2},
 	{"robbed", OPT_ROBBED, NULL, 0, "on a machine whose host takes its time away", 2},
+	{"wake-us", OPT_WAKE, "US", 0,
+		"the processor's time that a sleep costs a thread, in the cases of bench_tracker (default 5)",
+		2},
 	{"threshold", OPT_THRESHOLD, "NAME=F", 0,
 		"multiply a threshold of the tracking core (preload/book/thresholds.def); list: print them",
 		2},
@@ -180,6 +184,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_SECONDS:
 		opt.cases.seconds = amount(state, "seconds", arg);
+		break;
+	case OPT_WAKE:
+		opt.cases.wake_us = amount(state, "microseconds", arg);
 		break;
 	case OPT_HOURS:
 		opt.hours = amount(state, "hours", arg);

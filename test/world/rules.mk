@@ -70,7 +70,7 @@ check-world-compilers: ## the same seeds give the same hashes with gcc and clang
 	@MAKE="$(MAKE)" test/world/compilers.sh $(BUILD)/compilers 200
 
 .PHONY: check-world-thresholds
-check-world-thresholds: $(WORLD) ## what gets worse with each threshold of the tracking core four times larger and smaller (an hour)
+check-world-thresholds: $(WORLD) ## what gets worse with each threshold of the tracking core four times larger and smaller (half an hour)
 	@test/world/thresholds.sh $(WORLD)
 
 .PHONY: check-world-shrink

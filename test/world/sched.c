@@ -250,6 +250,7 @@ void world_sleep_until(uint64_t at_ns)
 		at_ns = world.now_ns;
 	at_ns += world_lateness();
 	world_note(WORLD_SLEEPS, at_ns, 0);
+	world.current->cpu_ns += world.weather.wake_ns;
 	leave_until(at_ns);
 }
 
@@ -282,6 +283,7 @@ int world_wait(const uint32_t *word, uint32_t value, uint64_t until_ns)
 	t->next_waiting = NULL;
 	if (until_ns != NEVER)
 		schedule(t, until_ns + world_lateness());
+	t->cpu_ns += world.weather.wake_ns;
 	leave();
 	if (!t->woken)
 		stop_waiting(t);

@@ -113,6 +113,7 @@ struct world_weather {
 	uint32_t very_late_in; /* one in so many is late by 5 ms; 0: none */
 	uint64_t clock_ns;     /* reading the clock */
 	uint64_t call_ns;      /* a system call */
+	uint64_t wake_ns;      /* the processor's time that a sleep costs its thread; no time passes for it */
 	uint64_t ahead_ns;     /* how far a thread may go on past others that are due, where nobody sees it */
 };
 
