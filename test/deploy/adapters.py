@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The adapters as files: each is short, has a page, is what its reader can parse, and those that are not run say so.
+"""Checks the adapters as files: each is short, has a page, can be parsed, and says so if it was not run.
 Usage: adapters.py DIRECTORY"""
 import configparser
 import os

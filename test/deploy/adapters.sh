@@ -1,6 +1,7 @@
 #!/bin/bash
-# The adapters against what they are for: JupyterHub, Dask, Celery, podman-compose, docker-compose, each with a real server of its own and
-# the simulated GPU, whose books say what the work got. Those that cannot be had here are read. Usage: adapters.sh BUILD
+# Runs the adapters with JupyterHub, Dask, Celery, podman-compose and docker-compose, each with a real server of its
+# own and the simulated GPU, whose books tell what the work got. Adapters for other programs are only read. Usage:
+# adapters.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -15,18 +16,18 @@ if [ -z "${T_INSIDE:-}" ]; then
 fi
 work=$(mktemp -d /tmp/gpuarb-adapters-XXXXXX) && chmod 755 "$work" || exit 1
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
-# Everything that was started is in a PID namespace that ends with this script.
+# All that this script starts is in a PID namespace that ends with it.
 trap 'umount /run 2>/dev/null; rm -rf "$work" "$shm"' EXIT
 mkdir -p "$work/run" "$shm/gpu" "$work/image" "$work/log"
 mount --bind "$work/run" /run || exit 1
 make --no-print-directory -s BUILD="$build" DESTDIR="$work/host" PREFIX=/usr install || exit 1
-# As installed, with this place written in.
+# The adapters as they are installed, with this directory filled in.
 adapters=$work/host/usr/share/gpuarb/adapters
 grep -rl '/usr/' "$adapters" | xargs sed -i "s|/usr/bin/gpuarb|$work/host/usr/bin/gpuarb|g; s|/usr/lib/gpuarb|$work/host/usr/lib/gpuarb|g"
 export GPUARB_DIR="$shm/arb" GPUSIM_DIR="$shm/gpu" GPUARB_CONF=/dev/null GPUSIM_MODE=share LD_LIBRARY_PATH="$build/sim" PYTHONPATH="$work"
 unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-# Where the machine has another node than that of Debian, it does not look for modules in its place.
+# If the machine has another Node.js than Debian's, that one does not find Debian's modules by itself.
 export NODE_PATH=/usr/share/nodejs
 books() { "$build/sim/gpusim-report" --json; }
 on_gpu() { [ "$(books 2>/dev/null | jq '[.devices[0].processes[] | select(.alive)] | length')" = "$1" ]; }
@@ -55,7 +56,7 @@ ended() { # PID...: ended, and nothing of it on the GPU. Only what this script h
 	wait "$@" 2>/dev/null
 	until_true 20 on_gpu 0 || say "something is still on the GPU: $(books | jq -c '.devices[0].processes[] | select(.alive) | .command')"
 }
-# Kernels of a millisecond: a load that gets little of the processor keeps the GPU busy all the same.
+# Kernels of a millisecond keep the GPU busy even if the load gets little of the processor.
 load="$build/simload --kernel-us=1000 --duration=600"
 
 dask() {
@@ -70,7 +71,7 @@ dask() {
 		import subprocess, sys
 		from distributed import Client
 		client = Client(sys.argv[1], timeout=60)
-		# Two tasks of 15 are what the worker has; Dask itself counts them.
+		# The worker has room for two tasks of 15, which Dask itself counts.
 		tasks = [client.submit(subprocess.call, sys.argv[2].split(), resources={"GPUSHARE": 15}, pure=False) for _ in range(3)]
 		client.gather(tasks, errors="skip")
 	END
@@ -108,7 +109,7 @@ jupyterhub() {
 	local port api proxy hub
 	port=$(free_port)
 	api=$((port + 1)) proxy=$((port + 2))
-	# A server that begins with work on the GPU, as a notebook would.
+	# The server begins with work on the GPU, as a notebook would.
 	printf '#!/bin/sh\n%s >/dev/null 2>&1 &\nexec jupyterhub-singleuser --allow-root "$@"\n' "$load" >"$work/singleuser"
 	chmod 755 "$work/singleuser"
 	cat >"$work/jupyterhub_config.py" <<-END
@@ -147,8 +148,8 @@ jupyterhub() {
 	ended $hub
 }
 
-# The adapter's file, with the test's image and GPU. The services have different amounts of memory: the books tell by that
-# which process is whose.
+# The adapter's file, with the test's image and GPU. The services have different amounts of memory, by which the books
+# tell their processes apart.
 compose_file() { # MORE: fields that both services get, in JSON
 	local library
 	printf 'runtime = runc\ndir = %s/arb\n' "$shm" >"$work/runtime.conf"
@@ -169,7 +170,7 @@ compose_file() { # MORE: fields that both services get, in JSON
 		yaml.safe_dump(spec, sys.stdout)
 	END
 }
-# Two services, 50 and 30, each within a point.
+# Checks two services, 50 and 30, each within a point.
 services_hold() { # NAME
 	until_true 60 on_gpu 2 || { say "$1: not both services are on the GPU: $(tail -n 5 "$work/log/$1")"; return; }
 	measured "$1" 50 '.alive and .memory_bytes > 1e9'
@@ -180,13 +181,13 @@ services_hold() { # NAME
 podman_compose() {
 	here podman-compose podman runc || return
 	compose_file '{}'
-	# podman-compose puts options of podman behind its commands: the runtime is named in the configuration.
+	# podman-compose puts options of podman behind its commands, so the runtime is named in the configuration.
 	printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n[engine]\nruntime = "gpuarb"\ncgroup_manager = "cgroupfs"\n' >"$work/containers.conf"
 	printf 'runtime_supports_json = ["gpuarb"]\n[engine.runtimes]\ngpuarb = ["%s"]\n' "$work/gpuarb-runtime" >>"$work/containers.conf"
 	printf '[storage]\ndriver = "vfs"\ngraphroot = "%s/storage"\nrunroot = "%s/runroot"\n' "$work" "$work" >"$work/storage.conf"
 	export CONTAINERS_CONF="$work/containers.conf" CONTAINERS_STORAGE_CONF="$work/storage.conf"
 	tar -C "$work/image" -c . | env -u LD_LIBRARY_PATH podman import - training:latest >/dev/null 2>&1 || say "podman cannot import an image"
-	# podman-compose wants a bridge, which not every machine lets be made; networks are not what is tried here.
+	# podman-compose wants a bridge, which some machines do not allow; networks are not what is tested.
 	mkdir -p "$work/bin"
 	cat >"$work/bin/podman" <<-'END'
 		#!/bin/bash
@@ -212,9 +213,9 @@ podman_compose() {
 docker_compose() {
 	here docker dockerd docker-compose runc || return
 	local daemon
-	# A network would need rights that not every machine gives; it is not what is tried here.
+	# A network would need rights that some machines do not give; it is not what is tested.
 	compose_file '{"network_mode": "none"}'
-	# The engine's configuration of the page; what is added keeps it off the machine's own Docker.
+	# The page's configuration of the engine; the additions keep it away from the machine's own Docker.
 	jq --arg work "$work" '.runtimes.gpuarb.path = $work + "/gpuarb-runtime" | . + {"data-root": ($work + "/docker"), "exec-root": "/run/docker",
 		"pidfile": "/run/docker.pid", "hosts": ["unix:///run/docker.sock"], "storage-driver": "vfs", "iptables": false, "bridge": "none"}' \
 		"$work/host/usr/share/gpuarb/runtime/docker.json" >"$work/daemon.json"

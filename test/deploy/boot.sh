@@ -1,6 +1,7 @@
 #!/bin/bash
-# The units under a real systemd: the packages are installed in a copy of this system, which is booted in a container.
-# The watchdog with all its walls cleans up behind a killed client, the export writes, the segments outlive the units.
+# Runs the units under a real systemd: the packages are installed in a copy of this system, which is booted in a
+# container. The watchdog, with all its restrictions, cleans up after a killed client, the export writes, and the
+# segments outlive the units.
 # Usage: boot.sh BUILD   (after `make deb`)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -38,7 +39,7 @@ chroot "$root" dpkg -i "/test/$(basename "$build"/deb/gpuarb_*.deb)" >"$work/log
 }
 umount "$root/proc"
 
-# NVML is the simulated one, and another device stands where NVIDIA's would be.
+# NVML is the simulated one, and another device stands in the place of NVIDIA's.
 mkdir -p "$root/var/lib/prometheus/node-exporter"
 for unit in node watchdog; do
 	mkdir -p "$root/etc/systemd/system/gpuarb-$unit.service.d"
@@ -56,7 +57,7 @@ StandardOutput=file:/test/report
 StandardError=inherit
 ExecStopPost=/bin/systemctl --no-block exit
 END
-# Prints a sentence for everything that is wrong, and "done" at last.
+# Prints a sentence for each thing that is wrong, and "done" at the end.
 cat >"$root/test/inside.sh" <<'END'
 gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0
 until_true() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return 1; }
@@ -66,7 +67,7 @@ until_true() { for _ in $(seq 100); do "$@" && return 0; sleep 0.1; done; return
 [ "$(stat -c '%a %U' /dev/shm/gpuarb/control/$gpu)" = "644 root" ] || echo "the control segment is $(stat -c '%a %U' /dev/shm/gpuarb/control/$gpu 2>&1)"
 grep -q '"gpuarb.dev/gpu"' /run/cdi/gpuarb.json || echo "there is no spec in /run/cdi"
 
-# The watchdog's walls.
+# The restrictions of the watchdog.
 pid=$(systemctl show -p MainPID --value gpuarb-watchdog)
 [ "$(ps -o user= -p "$pid")" = gpuarb ] || echo "the watchdog runs as $(ps -o user= -p "$pid")"
 for line in 'CapEff:.0000000000000000' 'CapBnd:.0000000000000000' 'NoNewPrivs:.1' 'Seccomp:.2'; do
@@ -75,10 +76,10 @@ done
 nsenter -t "$pid" -m touch /etc/x 2>/dev/null && echo "the watchdog could write to /etc"
 nsenter -t "$pid" -m test -c /dev/nvidiactl || echo "the watchdog does not see the GPUs' devices, and NVML would not either"
 
-# A user of the group is a client, and is killed while it runs: nobody but the watchdog is there to notice.
+# A user of the group is a client and is killed while it runs: only the watchdog is there to notice.
 useradd -M -G gpuarb alice
 mkdir -p /dev/shm/gpusim && chmod 777 /dev/shm/gpusim && chmod 666 /dev/shm/gpusim/* 2>/dev/null
-# What all others rely on while the watchdog runs: utilisation as the driver says it.
+# Other clients rely on this while the watchdog runs: utilisation from the driver.
 systemctl restart gpuarb-watchdog
 sampled() { gpuarb-top --json 2>/dev/null | grep -q '"usage_source": "nvml"'; }
 until_true sampled || echo "the watchdog does not sample by NVML: $(gpuarb-top --json | grep usage_source)"
@@ -93,24 +94,25 @@ grep -q '^gpuarb_account_limit_ratio{.*account="hers"} 0.3' /var/lib/prometheus/
 cleaned() { journalctl -u gpuarb-watchdog --no-pager | grep -q 'slot 0 reclaimed: pid .* of account hers'; }
 until_true cleaned || echo "the watchdog did not clean up: $(journalctl -u gpuarb-watchdog --no-pager | tail -n 5)"
 
-# When a user's last session ends logind removes what that user has in shared memory, in directories as well: that is
-# why the segments are made by root.
+# When a user's last session ends, logind removes that user's files in shared memory, also inside directories. So root
+# makes the segments.
 useradd -m -G gpuarb bob
 su - bob -c 'touch /dev/shm/gpuarb/state/GPU-bob'
 gone() { [ ! -e /dev/shm/gpuarb/state/GPU-bob ]; }
 until_true gone || until_true gone || echo "logind has not removed a user's file: what the manual says of it is wrong"
 [ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with a user"
-# Until the watchdog has forgotten that file, which it could not look after.
+# By then the watchdog has forgotten that file, which it could not look after.
 sleep 2
 
-# A unit of somebody's, with the adapter's drop-in: it is an account, and keeps to its share.
+# A user's unit with the adapter's drop-in is an account and keeps its share.
 printf '[Service]\nUser=alice\nEnvironment=LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim GPUSIM_MODE=share\nExecStart=/test/simload --kernel-us=1000 --duration=600\n' >/etc/systemd/system/training.service
 install -D -m 644 /usr/share/gpuarb/adapters/systemd/50-gpuarb.conf /etc/systemd/system/training.service.d/50-gpuarb.conf
 systemctl daemon-reload && systemctl start training || echo "a unit with the drop-in does not start: $(systemctl status training 2>&1)"
 shown() { gpuarb-set --show 2>/dev/null | grep -q 'in force for training: core=30 mem=4Gi'; }
 until_true shown || echo "a unit with the drop-in has not joined: $(gpuarb-set --show | grep 'in force') $(journalctl -u training --no-pager | tail -n 3)"
 used() { LD_LIBRARY_PATH=/test/sim GPUSIM_DIR=/dev/shm/gpusim /test/sim/gpusim-report --json | tr ',' '\n' | sed -nE 's/.*"(device_ns|now_ns)":([0-9]+).*/\1 \2/p' | awk '$1 == "now_ns" {now = $2} $1 == "device_ns" {sum += $2} END {printf "%.0f %.0f\n", sum, now}'; }
-# Within one point. Less is the machine's fault where the load gets no processor: that is measured again.
+# It must be within one point. Less may be the machine's fault, if the load gets no processor: then it is measured
+# again.
 for _ in 1 2 3 4 5 6; do
 	read -r sum now < <(used); sleep 20; read -r sum2 now2 < <(used)
 	attained=$(((sum2 - sum) * 10000 / (now2 - now)))
@@ -120,10 +122,10 @@ done
 { [ "$attained" -le 3100 ] && [ "$attained" -ge 2900 ]; } || echo "a unit with a limit of 30 got $attained hundredths of a percent"
 systemctl stop training
 
-# The segments are everybody's: they stay when a unit goes.
+# The segments belong to all users: they stay when the units stop.
 systemctl stop gpuarb-watchdog gpuarb-node
 [ -s /dev/shm/gpuarb/state/$gpu ] || echo "the segment went with the units"
-# After a reboot, and the driver comes up later than the unit: it is tried again.
+# After a reboot the driver comes up later than the unit, which is then started again.
 sed -i 's|/test/sim|/late|' /etc/systemd/system/gpuarb-node.service.d/test.conf
 systemctl daemon-reload
 rm -rf /dev/shm/gpuarb/state/* /dev/shm/gpuarb/control/*

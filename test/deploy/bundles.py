@@ -48,7 +48,7 @@ def tool(name, *words):
 
 
 class Bundle:
-    """One as engines make it: a root, a process, the mounts that every container has."""
+    """A bundle as engines make it: a root, a process, the mounts that every container has."""
     count = 0
 
     def __init__(self, annotations=None, env=(), pod=None, **more):
@@ -120,8 +120,8 @@ def refused(what, bundle, sentence, **settings):
     expect(what + ": the bundle is as it was", bundle.new, bundle.spec)
 
 
-# Its last words are in SAID. A container is there from create to delete; "breaks", "waits" and "hangs" beside its bundle are
-# what becomes of a create.
+# It writes its arguments to SAID. A container exists from create to delete. Files named "breaks", "waits" and "hangs"
+# beside the bundle decide what happens at create.
 REAL = r"""#!/bin/sh
 place=${SAID%/said} command= last=
 for word; do
@@ -146,7 +146,7 @@ esac
 
 
 def environment(bundle, path):
-    """As engines start it: with nearly nothing."""
+    """Runs a command as engines do, with nearly no environment."""
     return {"GPUARB_RUNTIME_CONF": path, "PATH": "/usr/bin:/bin", "SAID": bundle.dir + "/said", "STATE": WORK + "/containers"}
 
 

@@ -1,4 +1,4 @@
-# Sourced by the tests of this directory, which say first who they are: what=slurm.
+# For the tests of this directory, which source it after they have set their name: what=slurm.
 # shellcheck shell=bash
 bad=0
 
@@ -7,7 +7,7 @@ say() {
 	bad=$((bad + 1))
 }
 
-# Where something cannot be tried that is no failure, but it is said.
+# Where something cannot be tested, that is no failure, but it is reported.
 skip() {
 	echo "${what:?}: not tried, $*"
 	"$(dirname "${BASH_SOURCE[0]}")/../skipped.sh" 77
@@ -21,7 +21,7 @@ needs() { # PROGRAM...
 	done
 }
 
-# That of kubectl before 1.21 knows no components.
+# The kustomize of kubectl before 1.21 knows no components.
 has_kustomize() {
 	kubectl kustomize --help >/dev/null 2>&1 && ! kubectl kustomize tools/deploy/kubernetes/example 2>&1 | grep -q 'unknown field "components"'
 }
@@ -41,8 +41,8 @@ free_port() { # one that nobody listens on
 	echo $port
 }
 
-# share BEFORE AFTER CONDITION [JQ-ARGUMENT...]: what the processes for which the condition holds got of the simulated
-# GPU between two reports, in hundredths of a percent of its time
+# share BEFORE AFTER CONDITION [JQ-ARGUMENT...]: prints what the processes for which the condition holds got of the
+# simulated GPU between two reports, in hundredths of a percent of its time
 share() {
 	local before=$1 after=$2 condition=$3
 	shift 3
@@ -51,8 +51,8 @@ share() {
 		(sum(\$b[0]) - sum(\$a[0])) * 10000 / (\$b[0].devices[0].now_ns - \$a[0].devices[0].now_ns) | round"
 }
 
-# Wide downwards, because the machine may be busy: at a load of 25 on two cores half of a limit was seen. Without a
-# limit it would be far outside.
+# The lower bound is wide, because the machine may be busy: at a load of 25 on two cores half of a limit was measured.
+# Without a limit the share would be far above the upper bound.
 near() { # HUNDREDTHS LIMIT-IN-PERCENT
 	[ "$1" -le $(($2 * 100 + 300)) ] && [ "$1" -ge $(($2 * 35)) ]
 }
@@ -61,8 +61,9 @@ within() { # HUNDREDTHS LIMIT-IN-PERCENT: within one point
 	[ "$1" -le $(($2 * 100 + 100)) ] && [ "$1" -ge $(($2 * 100 - 100)) ]
 }
 
-# holds NAME LIMIT COMMAND...: the command says after a while what was attained, in hundredths of a percent. More than the
-# limit and a point is never the machine's fault. Less is, where the load gets no processor: that is measured again.
+# holds NAME LIMIT COMMAND...: the command prints after a while what was attained, in hundredths of a percent. More
+# than a point above the limit is never the machine's fault. Less may be, if the load gets no processor: then it is
+# measured again.
 holds() {
 	local name=$1 limit=$2 attained tries=6
 	shift 2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Containers by podman and CDI: an unmodified image becomes a client by the name of a device. NVIDIA's part, the driver
-# and the GPU, is played by a spec of the same form for the simulated GPU. Usage: containers.sh BUILD
+# Containers with podman and CDI: an unmodified image becomes a client through the name of a device. For NVIDIA's
+# part, the driver and the GPU, there is a spec of the same form for the simulated GPU. Usage: containers.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -9,7 +9,7 @@ what=containers
 . test/deploy/common.sh
 needs podman runc jq unshare
 [ "$(id -u)" = 0 ] || skip "it needs root, for mounts of its own"
-# A /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
+# It has a /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
 if [ -z "${T_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
 	T_INSIDE=1 exec unshare --mount --propagation private test/deploy/containers.sh "$build"
@@ -30,7 +30,7 @@ trap finish EXIT
 mkdir -p /run/cdi "$work/cdi" "$work/image" "$shm/gpu"
 mount --bind "$work/cdi" /run/cdi || exit 1
 
-# crun refuses machines with both kinds of control groups, and some machines forbid to raise limits.
+# crun refuses machines with both kinds of control groups, and some machines forbid raising limits.
 cat >"$work/containers.conf" <<'END'
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
@@ -39,7 +39,7 @@ export CONTAINERS_CONF="$work/containers.conf"
 pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime runc --cgroup-manager cgroupfs "$@"; }
 run() { pod run --network none "$@"; }
 
-# The image: a C library, a few programs, a client that knows nothing of gpuarb and has no driver.
+# The image has a C library, a few programs, and a client that knows nothing of gpuarb and has no driver.
 make --no-print-directory -s BUILD="$build" DESTDIR="$work/host" PREFIX=/usr install || exit 1
 into() { # PROGRAM PLACE: it and what it is linked with
 	install -D "$1" "$work/image$2"
@@ -51,7 +51,7 @@ for program in sh env sleep cat ls id; do into "$(command -v $program)" "/bin/$p
 into "$build/simload" /bin/left
 into "$build/simload" /bin/right
 into "$build/gpuarb-set" /bin/gpuarb-set
-# The rest of the C library, as any image has it: the driver needs it.
+# The driver needs the rest of the C library, which any image has.
 into "$build/sim/libcuda.so.1" /tmp/driver && rm "$work/image/tmp/driver"
 mkdir -p "$work/image/tmp" "$work/image/proc" "$work/image/sys" "$work/image/dev" "$work/image/etc" "$work/image/run"
 tar -C "$work/image" -c . | pod import - client >/dev/null 2>&1 || {
@@ -68,7 +68,7 @@ node() { # TOOL ARGUMENT...: as installed
 	LD_LIBRARY_PATH="$build/sim" "$work/host/usr/bin/$tool" "$@"
 }
 
-# The spec needs the directories: without them no container would start, so it says so.
+# The spec needs the directories: without them no container would start, so gpuarb-cdi refuses.
 node gpuarb-cdi >"$work/said" 2>&1 && say "gpuarb-cdi writes a spec though there are no directories"
 grep -q "gpuarb-node makes the directories" "$work/said" || say "gpuarb-cdi says: $(cat "$work/said")"
 node gpuarb-node >"$work/said" || say "gpuarb-node failed"
@@ -86,7 +86,7 @@ cat >/run/cdi/nvidia.json <<END
   {"hostPath": "$shm/gpu", "containerPath": "/run/gpusim", "options": ["bind", "rw"]}]}}
 END
 
-# Two containers, 30 and 50 percent; the second has two processes, which share it.
+# Two containers with 30 and 50 percent; the second has two processes, which share its limit.
 nvidia="--device nvidia.com/gpu=0"
 # shellcheck disable=SC2086
 start() { # NAME DEVICE ARGUMENT...
@@ -117,7 +117,7 @@ for expected in left:30:1 right:50:2; do
 	near "$attained" "$limit" || say "$name got $(percent "$attained")"
 done
 
-# Who looks from outside sees which container it is, and may change its limit by that name.
+# An observer on the host sees which container each process is in, and may change its limit by that name.
 left=$(cut -c1-12 "$work/left.id") right=$(cut -c1-12 "$work/right.id")
 "$build/gpuarb-top" --json --once >"$work/top" || say "gpuarb-top failed"
 seen() { # ID: processes of its account, all of them known to be in it
@@ -129,11 +129,11 @@ seen() { # ID: processes of its account, all of them known to be in it
 "$build/gpuarb-set" --account "$left" core=10 || say "the limit of a container cannot be changed"
 "$build/gpuarb-set" --show | grep -q "account $left: core=10" || say "gpuarb-set does not show the container's limit"
 
-# root in a container may join, but not set: its control directory is read-only.
+# Root in a container may join, but not set limits: its control directory is read-only.
 said=$(pod exec left /bin/gpuarb-set --account "$left" core=100 2>&1) && say "a container has changed its own limit"
 grep -q "only who may write /dev/shm/gpuarb/control may do that (Read-only file system)" <<<"$said" || say "a container that sets is told: $said"
 
-# One is killed: its place and its memory are free, the other goes on.
+# One container is killed: its slot and its memory are free, and the other goes on.
 pod kill --signal KILL right >/dev/null
 until_true 10 on_gpu 1 || say "the killed container is still on the GPU"
 gone() { "$build/gpuarb-top" --json --once >"$work/top" && [ "$(seen "$right")" = 0 ]; }
@@ -143,14 +143,15 @@ until_true 10 gone || say "gpuarb-top still shows processes of the killed contai
 pod kill --signal KILL left >/dev/null
 until_true 10 on_gpu 0 || say "a container is still on the GPU"
 
-# What the client itself says that it got, in hundredths of a percent; nothing, and it is far too much.
+# Prints what the client itself says that it got, in hundredths of a percent; if it says nothing, a number that is far
+# too large.
 said_share() {
 	local got
 	got=$(sed -nE 's/.*"completed":([0-9]+),"seconds":([0-9.]+)\}$/\1 \2/p' "$work/said" | awk '{ printf "%d", $1 * 50 / $2 / 100 }')
 	echo "${got:-99999}"
 }
 
-# A program that is started with an empty environment is reached by /etc/ld.so.preload; on whatever GPUs it sees.
+# /etc/ld.so.preload reaches a program that is started with an empty environment, on all GPUs that it sees.
 node gpuarb-cdi --ld-so-preload --percents 20 --output /run/cdi/gpuarb.json || say "gpuarb-cdi --ld-so-preload failed"
 # shellcheck disable=SC2086
 run --rm $nvidia --device gpuarb.dev/gpu=all-20 client /bin/sh -c \
@@ -158,7 +159,7 @@ run --rm $nvidia --device gpuarb.dev/gpu=all-20 client /bin/sh -c \
 attained=$(said_share)
 [ "$attained" -le 2500 ] || say "by /etc/ld.so.preload it got $(percent "$attained"), not at most 20"
 
-# Without CDI, by flags; two processes of the container share one budget.
+# Without CDI, by flags; two processes of the container share its limit.
 flags=$("$build/gpuarb-run" --core 40 --print-container-flags) || say "gpuarb-run prints no flags"
 # shellcheck disable=SC2086
 run --rm $nvidia $flags client /bin/left --kernel-us=50 --duration=3 --processes=2 >"$work/said" 2>&1 || say "a container by flags fails: $(cat "$work/said")"
@@ -166,7 +167,7 @@ attained=$(said_share)
 echo "containers: by flags: limit 40, 2 processes, attained $(percent "$attained")"
 [ "$attained" -le 4500 ] || say "by flags it got $(percent "$attained"), not at most 40"
 
-# A pod as the kustomize component makes it, with its volumes as the kubelet makes them: a link that is moved when an
+# A pod as the kustomize component makes it, with volumes as the kubelet makes them: a link that is replaced when an
 # annotation changes.
 annotate() { # LINE...
 	local fresh
@@ -214,8 +215,8 @@ else
 	echo "containers: a pod was not tried, there is no kubectl from 1.21 or no python3-yaml here"
 fi
 
-# root of a user namespace has none of the host's rights: it joins only where everybody may, and never sets, not even
-# where it gets the control directory writable.
+# Root of a user namespace has none of the host's rights: it joins only where all users may, and never sets limits,
+# even if it gets a writable control directory.
 node gpuarb-cdi --output /run/cdi/gpuarb.json || say "gpuarb-cdi failed"
 chmod 777 "$shm/gpu" && chmod 666 "$shm/gpu"/*
 mapped="--uidmap 0:100000:10000 --gidmap 0:100000:10000"

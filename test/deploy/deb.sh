@@ -1,5 +1,6 @@
 #!/bin/bash
-# The Debian packages: lintian, then installed, used and removed in a copy of this system that goes away afterwards.
+# The Debian packages: checked by lintian, then installed, used and removed in a copy of this system, which is deleted
+# afterwards.
 # Usage: deb.sh BUILD   (after `make deb`)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -17,7 +18,7 @@ trap 'rm -rf "$work" "$work.copy"' EXIT
 for package in "${packages[@]}"; do dpkg -x "$package" "$work/files"; done
 test/preload/preload_loads.sh "$work/files/usr/lib/gpuarb/libgpuarb-preload.so" >/dev/null || say "the packaged library does not load everywhere"
 
-# inside: in the copy, as root. Prints a sentence for everything that is wrong.
+# inside: runs in the copy as root, and prints a sentence for each thing that is wrong.
 inside() {
 	cat <<'END'
 export DEBIAN_FRONTEND=noninteractive
@@ -69,7 +70,7 @@ else
 		mount -t proc proc "$work/root/proc"
 		mount --bind /dev "$work/root/dev"
 		mount -t tmpfs none "$work/root/dev/shm"
-		# Nothing is started in a copy.
+		# No service may be started in the copy.
 		printf "#!/bin/sh\nexit 101\n" >"$work/root/usr/sbin/policy-rc.d"
 		chmod 755 "$work/root/usr/sbin/policy-rc.d"
 		chroot "$work/root" sh /packages/inside.sh' sh "$work.copy" "${packages[@]}" "$work/inside.sh" 2>&1)

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The first hour of a new user: what the README's commands install, what a tree without its libraries says, and in a
-# copy of this system that goes away afterwards: make install, the Python module, and gpuarb-node, after which the
-# machine's users can use it. Usage: first.sh BUILD
+# The first hour of a new user: what the README's commands install, and what a tree without its libraries says. Then,
+# in a copy of this system that is deleted afterwards: make install, the Python module, and gpuarb-node, after which
+# the users of the machine can use gpuarb.
+# Usage: first.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -14,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 tried=0
 make_it() { make --no-print-directory "$@" 2>&1; }
 
-# What is installed for whom: the demo and the build ask for libraries, and for nothing that only a test needs.
+# The demo and the build must install the libraries that they need, and nothing that only a test needs.
 packages() { make_it -n "$1" | sed -n 's|^test/install-deps.sh ||p' | tr ' ' '\n' | sort -u; }
 for target in demo deps deb; do
 	packages $target >"$work/$target"
@@ -26,14 +27,14 @@ for target in demo deps deb; do
 	done
 	tried=$((tried + 1))
 done
-# Nothing is built by dpkg-buildpackage without these.
+# dpkg-buildpackage builds nothing without these.
 for package in build-essential debhelper dh-python fakeroot; do
 	grep -qx "$package" "$work/deb" || say "make deb does not install $package"
 done
 packages deps-check | grep -qx libcriterion-dev || say "make check does not install what the tests need"
 
-# What a test installs does not start with the machine because of it: a service that came with a package is disabled, one
-# that was there stays.
+# A service that a test installs must not start with the machine: a service that came with a package is disabled, one
+# that was there before stays enabled.
 if [ "$(id -u)" = 0 ]; then
 	mkdir "$work/fake"
 	# shellcheck disable=SC2016
@@ -49,7 +50,7 @@ if [ "$(id -u)" = 0 ]; then
 	tried=$((tried + 1))
 fi
 
-# A library that is missing: one sentence that names the command, and nothing is compiled.
+# For a missing library there is one sentence that names the command, and nothing is compiled.
 said=$(make_it BUILD="$work/none" HEADERS="stdio.h gpuarb_no_such_library.h") && say "make goes on without a header"
 [ "$(echo "$said" | grep -c .)" -le 2 ] || say "a missing header is said in $(echo "$said" | grep -c .) lines: $said"
 echo "$said" | grep -q "headers are missing: gpuarb_no_such_library.h. 'make deps' installs" || say "of a missing header make says: $said"
@@ -62,7 +63,7 @@ for header in atomic_ops.h ini.h jansson.h ncurses.h; do
 done
 tried=$((tried + 3))
 
-# inside: in the copy, as root. Prints a sentence for everything that is wrong.
+# inside: runs in the copy as root, and prints a sentence for each thing that is wrong.
 inside() {
 	cat <<'END'
 userdel gpuarb 2>/dev/null
@@ -75,7 +76,7 @@ for python in python3 /usr/bin/python3; do
 	(cd / && $python -c 'import gpuarb') 2>/first/log || echo "after make install $python says: $(tail -n 1 /first/log)"
 	(cd / && $python -c 'import gpuarb; gpuarb._lib()') 2>/first/log || echo "the module of $python does not find its library: $(tail -n 1 /first/log)"
 done
-# The machine's users. gpu: with the simulated driver in the place of NVIDIA's.
+# For the users of the machine. `gpu` runs a command with the simulated driver in the place of NVIDIA's.
 userdel gpuarb 2>/dev/null
 groupdel gpuarb 2>/dev/null
 export GPUSIM_DIR=/first/gpu GPUARB_CONF=/dev/null
@@ -98,14 +99,14 @@ cd /
 work="simload --kernel-us=50 --launches=50"
 cp /build/simload /usr/local/bin/
 
-# Before anything is set up, a user makes a segment of his own.
+# Before the machine is set up, a user makes a segment of his own.
 expect 1 '^missing  directory .*No such file' gpu gpuarb-node --check
 expect 0 . user alice gpuarb-run -- $work
 expect 0 '^note     directory .*belongs to user' user alice gpuarb-node --check
 expect 0 "it is not shared yet: 'sudo gpuarb-node' gives it to the group gpuarb" user bob gpuarb-run --core 50 -- $work
 expect 1 '^missing  group .*there is no group gpuarb' user bob gpuarb-node --check
 
-# Root sets it up: the group, the rights, the next command. A second time says nothing new.
+# Root sets it up: the group, the rights, and the next command is named. A second time nothing new is said.
 SUDO_USER=alice expect 0 "Next: 'sudo adduser alice gpuarb'" gpu gpuarb-node
 grep -q '^group gpuarb: made' /first/out || echo "gpuarb-node says nothing of the group that it made: $(cat /first/out)"
 getent group gpuarb >/dev/null || echo "gpuarb-node made no group"
@@ -123,16 +124,16 @@ done
 SUDO_USER=alice gpu gpuarb-node >/first/out
 grep -qE 'Next|made' /first/out && echo "gpuarb-node has something to say of the group the second time: $(cat /first/out)"
 expect 0 '^ok       segment .*you may join' gpu gpuarb-node --check
-# What root has opened for everybody stays open, and needs no group.
+# What root has opened for all users stays open, and needs no group.
 chmod 666 /dev/shm/gpuarb/state/GPU-*
 gpu gpuarb-node >/first/out
 [ "$(stat -c %a /dev/shm/gpuarb/state/GPU-*)" = 666 ] || echo "gpuarb-node takes back what root allowed"
 useradd carol
 expect 0 '^note     group .*may join all the same' user carol gpuarb-node --check
-# A GPU without a driver.
+# Without a driver.
 expect 1 '^missing  GPUs' gpuarb-node --check
 expect 2 'no --replace' gpuarb-node --check --replace
-# Where the group is another one, by arbiter.conf.
+# With another group, from arbiter.conf.
 rm -rf /dev/shm/gpuarb
 GPUARB_GROUP=bob expect 0 "ready" gpu gpuarb-node
 [ "$(stat -c %G /dev/shm/gpuarb/state /dev/shm/gpuarb/state/GPU-* | sort -u)" = bob ] || echo "the group of arbiter.conf is not taken: $(stat -c %G /dev/shm/gpuarb/state /dev/shm/gpuarb/state/GPU-* | tr '\n' ' ')"
@@ -154,7 +155,7 @@ copy() { # in a mount namespace of its own
 	mkdir -p "$work/copy/root$PWD" && mount --bind "$PWD" "$work/copy/root$PWD" || return 77
 	inside >"$work/copy/root/first/inside.sh"
 	env -u LD_PRELOAD -u LD_LIBRARY_PATH chroot "$work/copy/root" sh -c "cd '$PWD' && exec bash /first/inside.sh"
-	# What was made in the copy is here.
+	# The files that were made in the copy are here.
 	left=$(find "$work/copy/upper" -type f -name '*gpuarb*' ! -path "$work/copy/upper$PWD/*")
 	[ -z "$left" ] || echo "make uninstall leaves $left"
 }

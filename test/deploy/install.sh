@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs into an empty directory, looks at what is there, builds a program against it, runs the tools from it, and
-# takes it away again. Usage: install.sh BUILD
+# Installs into an empty directory, checks what is there, builds a program against it, runs the tools from it, and
+# uninstalls it. Usage: install.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -15,7 +15,7 @@ say() {
 }
 make_it() { make --no-print-directory -s BUILD="$build" DESTDIR="$root" PREFIX=/opt/g LIBDIR=/opt/g/lib/some "$@"; }
 
-# What others have put there stays.
+# Files of others stay.
 mkdir -p "$root/opt/g/bin" && echo other >"$root/opt/g/bin/other"
 make_it install || say "make install failed"
 prefix=$root/opt/g
@@ -41,7 +41,7 @@ dull=$(find "$prefix/share/gpuarb" "$prefix/lib/gpuarb" -type f ! -perm -111 -ex
 left=$(grep -rlE '@[A-Z]+@' "$root" --include='*' -I) && say "places were not filled in: $left"
 wrong=$(grep -rl "$root\|$build" "$root" -I) && say "the directory of the build got into: $wrong"
 
-# The library says its name and the version of its symbols, and exports nothing but what is declared.
+# The library has its name and versioned symbols, and exports nothing but what is declared.
 readelf -d "$prefix/lib/some/libgpuarb.so" | grep -q 'SONAME.*\[libgpuarb\.so\.1\]' || say "the SONAME is not libgpuarb.so.1"
 nm -D --defined-only "$prefix/lib/some/libgpuarb.so" | awk '$2 != "A" { print $3 }' | sort >"$arb/exported"
 grep -v '@@GPUARB_1' "$arb/exported" && say "symbols without their version"
@@ -50,11 +50,11 @@ sed 's/@@.*//' "$arb/exported" >"$arb/names"
 tr '\n' ' ' <"$prefix/include/gpuarb.h" | grep -oE 'GPUARB_PUBLIC [^;(]*\(' | grep -oE 'gpuarb_[a-z_0-9]+ ?\($' | tr -d ' (' | sort >"$arb/declared"
 diff "$arb/declared" "$arb/names" >"$arb/diff" || say "declared (<) and exported (>) differ: $(grep '^[<>]' "$arb/diff" | tr '\n' ' ')"
 
-# The simulated GPU, so that the driver knows the one that is asked for.
+# The simulated GPU, so that the driver knows the GPU that is asked for.
 export GPUSIM_DIR="$arb/gpu"
 mkdir "$arb/gpu"
 
-# A program finds it by pkg-config, links it either way, and runs.
+# A program finds the library by pkg-config, links it either way, and runs.
 cat >"$arb/program.c" <<'END'
 #include <gpuarb.h>
 #include <stdio.h>
@@ -97,10 +97,10 @@ if ! $CC $(pc --cflags) -o "$arb/static" "$arb/program.c" -L"$prefix/lib/some" -
 	say "a program with the static library fails"
 fi
 
-# arbiter.conf(5) is there, with every setting.
+# arbiter.conf(5) is there and has every setting.
 man -l "$prefix/share/man/man5/arbiter.conf.5" 2>"$arb/err" | grep -q carryover_percent || say "there is no arbiter.conf.5 that names the settings: $(cat "$arb/err")"
 
-# The example of gpuarb(3), without a warning: a task, and one of a class that skips.
+# The example of gpuarb(3) compiles without a warning and runs: a task, and a task of a class that skips.
 man -l "$prefix/share/man/man3/gpuarb.3" >/dev/null 2>"$arb/err" || say "gpuarb.3 cannot be formatted: $(cat "$arb/err")"
 awk '/^\.EX/ {n++; next} /^\.EE/ {n += 0.5} n == 1' "$prefix/share/man/man3/gpuarb.3" | sed 's/\\e/\\/g; s/\\-/-/g' >"$arb/example.c"
 grep -q '^int main' "$arb/example.c" || say "gpuarb.3 has no example"
@@ -114,7 +114,7 @@ else
 	say "the example of gpuarb.3 cannot be compiled"
 fi
 
-# From C++ as well, without a warning.
+# It compiles from C++ as well, without a warning.
 if command -v "${CXX:-c++}" >/dev/null; then
 	# shellcheck disable=SC2046
 	if ! ${CXX:-c++} -std=c++11 -Wall -Wextra -Wpedantic -Werror $(pc --cflags) -o "$arb/cpp" "$arb/program.cc" $(pc --libs) ||
@@ -128,13 +128,13 @@ fi
 	"$prefix/bin/gpuarb-run" --dry-run -- true | grep -q "^LD_PRELOAD=$prefix/lib/gpuarb/libgpuarb-preload.so" ||
 	say "the installed gpuarb-run does not find the library"
 "$prefix/bin/gpuarb-watchdog" --once || say "the installed watchdog fails"
-# And the simulated GPU, for programs of any kind.
+# The simulated GPU is installed as well, for programs of any kind.
 said=$(timeout 60 "$prefix/bin/gpuarb-run" --sim --account tried --core 40 -- "$build/simload" --kernel-us=50 --launches=200 --duration=50 2>&1) ||
 	say "gpuarb-run --sim fails after make install: $said"
 echo "$said" | grep -q '"completed":200' || say "gpuarb-run --sim ran nothing: $said"
 "$prefix/bin/gpuarb-top" --history 2>&1 | grep -q tried || say "a program on the simulated GPU was no client of it"
 
-# A second time over the first; a running program keeps the file it has.
+# It is installed over itself; a running program keeps the file that it has.
 ln "$prefix/lib/gpuarb/libgpuarb-preload.so" "$root/mapped"
 make_it install || say "make install over an installation failed"
 [ "$(stat -c %h "$root/mapped")" = 1 ] || say "the library was written into, not replaced"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The manifests without a cluster: that they are YAML, that the component turns every kind of workload into a client and
-# leaves others alone, and that the set-up job's script does on a directory what it would do on a node. With a cluster:
-# test/k8s. Usage: kubernetes.sh BUILD
+# Checks the manifests without a cluster: they are YAML, the component turns every kind of workload into a client and
+# leaves others alone, and the set-up job's script does in a directory what it would do on a node. test/k8s checks
+# them with a cluster. Usage: kubernetes.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -25,7 +25,7 @@ END
 python3 test/deploy/policy.py "$files" || say "the policies are not right"
 python3 test/deploy/adapters.py tools/deploy/adapters || say "the adapters are not right"
 
-# The set-up's own script, with a node in a directory and an API server that writes down what it is told.
+# Runs the set-up's own script, with a node in a directory and an API server that writes down what it is told.
 mkdir -p "$work/bin" "$work/host/lib" "$work/host/shm" "$work/var/run/secrets/kubernetes.io/serviceaccount" "$work/usr/lib/gpuarb"
 echo secret >"$work/var/run/secrets/kubernetes.io/serviceaccount/token"
 # shellcheck disable=SC2016
@@ -54,12 +54,12 @@ done
 grep -q '^pod_command = /var/lib/gpuarb/pod-of$' "$work/host/lib/runtime.conf" || say "the set-up writes another runtime.conf: $(cat "$work/host/lib/runtime.conf")"
 python3 - "$work/host/lib/containerd.toml" <<'END' || say "the set-up writes another containerd.toml: $(cat "$work/host/lib/containerd.toml")"
 import sys, tomllib
-# As it is used: behind what the node has.
+# It is appended to the node's configuration, as the page says.
 has = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]\nruntime_type = "io.containerd.runc.v2"\n'
 made = tomllib.loads(has + open(sys.argv[1]).read())["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
 assert made["gpuarb"]["options"]["BinaryName"] == "/var/lib/gpuarb/gpuarb-runtime" and "runc" in made, made
 END
-# Debian has no CRI-O that could read its file: the options are those of crio.conf(5), "crio.runtime.runtimes table".
+# Debian has no CRI-O that could read this file: the options are those of crio.conf(5), "crio.runtime.runtimes table".
 python3 - "$work/host/lib/crio.conf" <<'END' || say "the set-up writes another crio.conf: $(cat "$work/host/lib/crio.conf")"
 import sys, tomllib
 made = tomllib.load(open(sys.argv[1], "rb"))
@@ -79,8 +79,8 @@ patch = json.loads(lines[lines.index("-d") + 1])
 assert patch == [{"op": "add", "path": "/status/capacity/gpuarb.dev~1share", "value": "200"},
                  {"op": "add", "path": "/status/capacity/gpuarb.dev~1memory-gib", "value": "32"}], patch
 END
-# Again, as after an upgrade: what an administrator has written stays. Where segments of another layout are in use, the
-# library stays as well, and nobody is told of shares.
+# It runs again, as after an upgrade: what an administrator has written stays. Where segments of another layout are in
+# use, the old library stays as well, and no shares are reported.
 echo '# mine' >>"$work/host/lib/runtime.conf"
 inode=$(stat -c %i "$work/host/lib/libgpuarb-preload.so")
 set_up >/dev/null || say "the set-up fails a second time"
@@ -105,8 +105,8 @@ if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
 		grep -q "n1 is not set up: .*$sentence" <<<"$said" || say "of a directory that is $option it says: $said"
 	done
 fi
-# What the component puts before the workload: where a directory of the node is mounted noexec or read-only, the pod does
-# not start. Its script, with that node.
+# The component puts a check before the workload: if a directory of the node is mounted noexec or read-only, the pod
+# does not start. The script of that check runs here, with such a node.
 python3 - "$files/component" "$work" >"$work/check.sh" <<'END' || say "the component's files differ, or do not look at the node"
 import sys, yaml
 pod = yaml.safe_load(open(sys.argv[1] + "/pod.yaml"))["spec"]
@@ -128,7 +128,7 @@ if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
 		grep -q "gpuarb: $sentence" <<<"$said" || say "of a directory that is $option a pod says: $said"
 	done
 fi
-# job.yaml and daemonset.yaml run the same.
+# job.yaml and daemonset.yaml run the same containers.
 python3 - "$files/setup" <<'END' || say "the job and the DaemonSet differ"
 import sys, yaml
 job = yaml.safe_load(open(sys.argv[1] + "/job.yaml"))["spec"]["template"]["spec"]
@@ -137,7 +137,7 @@ assert job["containers"][0] == daemon["initContainers"][0]
 assert job["volumes"] == daemon["volumes"] and job["serviceAccountName"] == daemon["serviceAccountName"]
 END
 
-# kustomize, as kubectl has it.
+# kustomize, as part of kubectl.
 if ! has_kustomize; then
 	[ "$bad" = 0 ] || exit 1
 	echo "kubernetes: YAML and set-up are right; the component was not tried, there is no kubectl from 1.21 here"
@@ -189,7 +189,7 @@ for d in yaml.safe_load_all(open(sys.argv[1])):
     env = {e["name"]: e for e in main["env"]}
     mounts = {m["mountPath"]: m for m in main["volumeMounts"]}
     assert env["LD_PRELOAD"]["value"] == "/usr/lib/gpuarb/libgpuarb-preload.so", name
-    # What a variable refers to must stand before it.
+    # A variable can refer only to variables before it.
     order = [e["name"] for e in main["env"]]
     assert order.index("POD_UID") < order.index("GPUARB_ACCOUNT"), name
     assert mounts["/dev/shm/gpuarb/control"]["readOnly"] and not mounts["/dev/shm/gpuarb/state"].get("readOnly"), name

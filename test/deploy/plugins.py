@@ -25,7 +25,7 @@ def said(sentence):
 
 
 def same(wanted):
-    """The pod is that one: what the server adds empty is not looked at."""
+    """Whether the pod is that one. Empty fields that the server adds do not count."""
     wanted = copy.deepcopy(wanted)
 
     def right(a):

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The admission policies by the code of Kubernetes 1.36 that decides by them. Debian's unstable suite has it as a library: it is
-# built in a root of its own, which is kept. The first time takes five minutes of processor time and 2 GB.
-# Usage: plugins.sh BUILD      MIRROR: of Debian, if not where debootstrap looks by itself
+# Checks the admission policies with the code of Kubernetes 1.36 that applies them. Debian's unstable suite has it as
+# a library. It is built in a root of its own, which is kept. The first time takes five minutes of processor time and
+# 2 GB.
+# Usage: plugins.sh BUILD      MIRROR: a mirror of Debian, instead of debootstrap's own choice
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 mkdir -p "$1/policies"
@@ -23,7 +24,7 @@ fi
 version=$(dpkg-query --admindir="$root/var/lib/dpkg" -W -f '${Version}' golang-k8s-apiserver-dev) || exit 1
 mkdir -p "$root/build"
 cp test/deploy/plugins/main.go "$root/build/"
-# The suite moves on: a later Kubernetes may want other calls.
+# The suite changes: a later Kubernetes may need other calls.
 # shellcheck disable=SC2016
 if ! unshare --mount --pid --fork sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/build GOROOT=/usr/lib/go \
 	GO111MODULE=off GOPATH=/usr/share/gocode CGO_ENABLED=0 go build -o /build/judge /build/main.go' sh "$root" >"$dir/log" 2>&1; then

@@ -18,7 +18,7 @@ for e in main["env"]:
     if "valueFrom" in e:
         assert e["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid", e
         value = uid
-    # Only what stands before is known, as in Kubernetes.
+    # A variable can refer only to those before it, as in Kubernetes.
     for name, other in known.items():
         value = value.replace("$(%s)" % name, other)
     known[e["name"]] = value

@@ -10,8 +10,8 @@ import yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cel  # noqa: E402
 
-# Fields of admissionregistration.k8s.io/v1: (required, others). `make check-schemas` compares this with the published schemas.
-# What the server's own validation asks for beyond its schema counts as required.
+# Fields of admissionregistration.k8s.io/v1: (required, others). `make check-schemas` compares this with the published
+# schemas. What the server's own validation demands beyond its schema counts as required.
 RULES = (["resourceRules"], ["namespaceSelector", "objectSelector", "excludeResourceRules", "matchPolicy"])
 FIELDS = {
     "ValidatingAdmissionPolicy": (["matchConstraints", "validations"],
@@ -90,7 +90,7 @@ def bound(policy, obj):
 
 
 def denied(policy, obj):
-    """The messages of what it is denied for."""
+    """Returns the messages with which a policy denies a pod."""
     env = bound(policy, obj)
     return [v.get("message") or cel.evaluate(v["messageExpression"], env) for v in policy["spec"]["validations"]
             if not cel.evaluate(v["expression"], env)]
@@ -174,7 +174,7 @@ def workloads():
 
 
 def after(one, annotations):
-    """The pod as it should be then: a class and annotations, and nothing else is changed."""
+    """The pod as it should be afterwards: a class and annotations are added, nothing else is changed."""
     if annotations is None:
         return one
     one = copy.deepcopy(one)
@@ -184,7 +184,7 @@ def after(one, annotations):
 
 
 def spoilt(document, spoil):
-    """What the fields' check says of a copy with a defect."""
+    """Returns what the check of the fields says about a copy with a defect."""
     copy_of, before = copy.deepcopy(document), len(bad)
     spoil(copy_of["spec"])
     stderr, sys.stderr = sys.stderr, open(os.devnull, "w")
@@ -233,7 +233,7 @@ def main(directory):
         got = mutated(mutating, obj)
         if got != (wanted and {"metadata": {"annotations": wanted}, "spec": {"runtimeClassName": "gpuarb"}}):
             say("mutating, %s: %s" % (what, got))
-        # What one adds, the other lets pass.
+        # What one policy adds, the other must allow.
         if denied(documents["ValidatingAdmissionPolicy"], after(obj, wanted)):
             say("%s: what the one adds the other denies: %s" % (what, denied(documents["ValidatingAdmissionPolicy"], after(obj, wanted))))
     if bad:

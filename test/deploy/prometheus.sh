@@ -1,5 +1,5 @@
 #!/bin/bash
-# The metrics by a real node exporter and a real Prometheus: what they find is what the clients did, and every query of
+# Reads the metrics with a real node exporter and a real Prometheus: they show what the clients did, and each query of
 # the dashboard has an answer. Usage: prometheus.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -21,7 +21,7 @@ mkdir "$work/textfile" "$work/data"
 make --no-print-directory -s BUILD="$build" DESTDIR= PREFIX="$work/usr" SYSCONFDIR="$work/etc" install || exit 1
 doc=$work/usr/share/gpuarb/prometheus
 
-# The files that people copy.
+# The files that users copy.
 cp "$doc/gpuarb.rules.yml" "$work/"
 promtool check rules "$work/gpuarb.rules.yml" >"$work/said" 2>&1 || say "$(cat "$work/said")"
 exporter=$(free_port)
@@ -29,7 +29,7 @@ server=$(free_port)
 sed -e "s/localhost:9100/127.0.0.1:$exporter/" -e 's/15s/1s/' "$doc/prometheus.yml" >"$work/prometheus.yml"
 promtool check config "$work/prometheus.yml" >"$work/said" 2>&1 || say "$(cat "$work/said")"
 
-# Two accounts on the simulated GPU; one of them hits its limit all the time, one is killed.
+# Two accounts on the simulated GPU; one is throttled all the time, the other is killed.
 export GPUSIM_DIR="$shm/gpu" GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_MODE=share
 client() { # ACCOUNT LIMIT MEMORY
 	LD_LIBRARY_PATH="$build/sim" GPUARB_ACCOUNT=$1 GPUARB_CORE_LIMIT=$2 GPUARB_MEM_LIMIT=$3 \
@@ -55,7 +55,7 @@ prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data"
 	>"$work/prometheus.log" 2>&1 &
 started+=($!)
 ask() { promtool query instant "http://127.0.0.1:$server" "$1" 2>/dev/null; }
-# value QUERY: its first number
+# value QUERY: prints the first number of the answer
 value() { ask "$1" | sed -nE 's/.*=> ([-+0-9.e]+|NaN) @.*/\1/p' | head -n 1; }
 scraped() { [ -n "$(value 'gpuarb_gpu_info')" ]; }
 until_true 60 scraped || {
@@ -63,7 +63,7 @@ until_true 60 scraped || {
 	say "Prometheus has nothing"
 	exit 1
 }
-# As the timer does, until the end: what is asked late must still have something to go by.
+# Writes as the timer does, until the end, so that late queries still find fresh data.
 while sleep 1 && write; do :; done &
 started+=($!)
 sleep 12
@@ -81,7 +81,7 @@ is 'gpuarb_gpu_waiting_processes' 0
 is 'gpuarb_gpu_reclaimed_slots_total' 1
 is 'sum(gpuarb_process_bypasses_total)' 0
 is 'node_textfile_scrape_error' 0
-# By hand and by the books the same: bills are not more than limits, and add up to the busy time.
+# Bills do not exceed limits and add up to the busy time.
 is 'rate(gpuarb_account_billed_seconds_total{account="web"}[10s]) < bool 0.36' 1
 is 'rate(gpuarb_account_billed_seconds_total{account="web"}[10s]) > bool 0.15' 1
 is 'rate(gpuarb_account_billed_seconds_total{account="batch"}[10s]) < bool 0.26' 1
@@ -89,7 +89,7 @@ is 'sum(gpuarb_account_billed_seconds_total) - sum(gpuarb_gpu_busy_seconds_total
 is 'sum(rate(gpuarb_process_throttled_seconds_total{account="web"}[10s])) > bool 0.1' 1
 is 'sum(rate(gpuarb_process_calls_total{class="launches"}[10s])) > bool 100' 1
 
-# Every query of the dashboard, as Grafana would send it. Panels have names of their own, and lines say which GPU they are of.
+# Asks each query of the dashboard as Grafana would. Panels have different titles, and legends name the GPU.
 dashboard=$doc/grafana-dashboard.json
 twice=$(jq -c '[.panels[].title] | group_by(.) | map(select(length > 1)[0])' "$dashboard")
 [ "$twice" = "[]" ] || say "panels of the dashboard have one name: $twice"
@@ -103,7 +103,7 @@ while IFS= read -r query; do
 	queries=$((queries + 1))
 	query=${query//\$gpu/.*}
 	query=${query//\$account/.*}
-	# Utilisation is known only while somebody samples it.
+	# Utilisation is known only while a process samples it.
 	[ -n "$(value "${query//\[1m\]/[10s]}")" ] || [[ $query = gpuarb_gpu_usage_ratio* ]] || say "the dashboard asks in vain: $query"
 done < <(jq -r '.panels[].targets[].expr' "$dashboard")
 [ "$queries" -ge 20 ] || say "the dashboard has $queries queries only"

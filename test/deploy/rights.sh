@@ -1,6 +1,6 @@
 #!/bin/bash
-# Who may join, look, set and clean up: the table of tools/deploy/README.md, with three users, an administrators' group,
-# root in a container, and root of a user namespace. Usage: rights.sh BUILD
+# Which users may join, look, set limits and clean up: the table of tools/deploy/README.md, with three users, an
+# administrators' group, root in a container, and root of a user namespace. Usage: rights.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -11,14 +11,14 @@ what=rights
 tried=0
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
 trap 'rm -rf "$shm"' EXIT
-# Other users may not be able to look into the directory of the build.
+# Other users may not be allowed to read the directory of the build.
 cp "$build"/gpuarb-{set,top,watchdog,node,run,cdi} "$build/libgpuarb-preload.so" "$build/simload" "$shm/"
 cp -r "$build/sim" "$shm/sim"
 export GPUARB_DIR="$shm/arb" GPUARB_CONF=/dev/null GPUSIM_DIR="$shm/gpu" HOME=/
 unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG
 gpu=GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0 own=GPU-00000000-0000-0000-0000-00000000000a
 
-# The directories as systemd-tmpfiles makes them, with the group's number in place of its name.
+# The directories as systemd-tmpfiles makes them, with the group's number instead of its name.
 members=61000 admins=61009
 mkdir "$shm/gpu" && chmod 1777 "$shm/gpu"
 while read -r kind path mode user group _; do
@@ -39,7 +39,7 @@ look() { "$@" "$shm/gpuarb-top" --once --json; }
 set_it() { "$@" "$shm/gpuarb-set" --gpu "$gpu" --account web core=30; }
 clean() { "$@" "$shm/gpuarb-watchdog" --once; }
 
-# may WHO WHAT / may_not WHO WHAT SENTENCE
+# may USER WHAT / may_not USER WHAT SENTENCE
 may() {
 	tried=$((tried + 1))
 	$2 "$1" >"$shm/out" 2>"$shm/err" || say "$1 may not $2: $(cat "$shm/err")"
@@ -55,7 +55,7 @@ may_not() {
 no_join="cannot open $GPUARB_DIR/state/$gpu: Permission denied"
 no_set="only who may write .*/control may do that \\(Permission denied\\)"
 
-# As installed: members join, look and clean up, root sets.
+# As installed: members of the group join, look and clean up; root sets limits.
 root() { "$@"; }
 for what in join look set_it clean; do may root $what; done
 for what in join look clean; do may member $what; done
@@ -65,7 +65,7 @@ may_not stranger look 'Permission denied'
 may_not stranger set_it "$no_set"
 may_not stranger clean 'Permission denied'
 
-# Whoever is not in the group is told the one command that mends it, by every tool and by the preload in a program.
+# Every tool, and the preload in a program, tells a user outside the group the one command that helps.
 printf 'root:x:0:\ngpuarb:x:%s:\n' $members >"$shm/group"
 # shellcheck disable=SC2016
 named() { unshare --mount --propagation private sh -c 'mount --bind "$0" /etc/group && exec "$@"' "$shm/group" setpriv --reuid=61002 --regid=61002 --clear-groups "$@"; }
@@ -84,7 +84,7 @@ if named true 2>/dev/null; then
 	done
 	set_it named >"$shm/out" 2>&1
 	grep -q "'sudo gpuarb-set' does" "$shm/out" || say "who may not set is told: $(cat "$shm/out")"
-	# Made by a user, before anybody set the machine up.
+	# A user made the segment before the machine was set up.
 	chown 61001:61001 "$GPUARB_DIR/state/$gpu" && chmod 600 "$GPUARB_DIR/state/$gpu"
 	look named >"$shm/out" 2>&1
 	grep -q "'sudo gpuarb-node' gives it to the group gpuarb" "$shm/out" || say "of another user's segment one is told: $(cat "$shm/out")"
@@ -93,8 +93,8 @@ else
 	echo "rights: what who is not in the group is told was not tried, mount namespaces are forbidden here"
 fi
 
-# Everybody may look: segment_mode = 0664. (Of a segment that is there already, chmod does it, and gpuarb-node gives the
-# same rights to the file of its locks: who may only look may not open that one.)
+# All users may look: segment_mode = 0664. (chmod changes a segment that exists already, and gpuarb-node gives the
+# file of its locks the matching rights: users who may only look may not open that file.)
 locks="$GPUARB_DIR/state/.$gpu.locks"
 rights() {
 	chmod "$1" "$GPUARB_DIR/state/$gpu" && "$shm/gpuarb-node" --gpu "$gpu" >/dev/null
@@ -105,19 +105,19 @@ may stranger look
 stranger cat "$locks" 2>/dev/null && say "who may only look may open the locks"
 may_not stranger join "$no_join"
 may_not stranger clean 'Permission denied'
-# Everybody may join: 0666.
+# All users may join: 0666.
 rights 666 666
 may stranger join
 may_not stranger set_it "$no_set"
 rights 660 660
 
-# Administrators who are not root: control_mode = 0664 and a group of theirs.
+# Administrators who are not root: control_mode = 0664 and a group of their own.
 chgrp $admins "$GPUARB_DIR/control/$gpu" && chmod 664 "$GPUARB_DIR/control/$gpu"
 may setter set_it
 may_not member set_it "$no_set"
 chmod 644 "$GPUARB_DIR/control/$gpu"
 
-# A member makes the segment of a GPU that has none; it is the group's. Nobody removes another's.
+# A member makes the segment of a GPU that has none; it belongs to the group. No member removes another's.
 member "$shm/gpuarb-node" --gpu $own >/dev/null 2>&1
 [ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)" = "660 61001:$members" ] || say "a member's segment is $(stat -c '%a %u:%g' "$GPUARB_DIR/state/$own" 2>&1)"
 [ "$(stat -c '%a %u:%g' "$GPUARB_DIR/state/.$own.locks" 2>&1)" = "660 61001:$members" ] || say "the locks of a member's segment are $(stat -c '%a %u:%g' "$GPUARB_DIR/state/.$own.locks" 2>&1)"
@@ -127,7 +127,7 @@ stranger touch "$GPUARB_DIR/state/GPU-mine" 2>/dev/null && say "a stranger makes
 member touch "$GPUARB_DIR/control/GPU-mine" 2>/dev/null && say "a member makes files in the control directory"
 rm -f "$GPUARB_DIR/state/$own" "$GPUARB_DIR/state/.$own.locks"
 
-# A container: root, but the control directory is mounted read-only.
+# A container: root, but with a read-only control directory.
 container() {
 	# shellcheck disable=SC2016
 	unshare --mount --propagation private sh -c 'mount --bind "$GPUARB_DIR/control" "$GPUARB_DIR/control" &&
@@ -140,7 +140,7 @@ if container true 2>/dev/null; then
 else
 	echo "rights: containers were not tried, mount namespaces are forbidden here"
 fi
-# A container of a user namespace: root inside, nobody outside.
+# A container with a user namespace: root inside, an ordinary user outside.
 guest() { stranger unshare --user --map-root-user "$@"; }
 if [ "$(guest id -u 2>/dev/null)" = 0 ]; then
 	may_not guest join "$no_join"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# gpuarb-runtime in front of the real runtimes, under podman and containerd: what a container was granted holds, whatever
-# the container does about it. Two simulated GPUs stand for NVIDIA's. Usage: runtime-containers.sh BUILD
+# gpuarb-runtime in front of the real runtimes, under podman and containerd: a container keeps to what it was granted,
+# whatever it does. Two simulated GPUs stand for NVIDIA's. Usage: runtime-containers.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -9,7 +9,7 @@ what=runtime
 . test/deploy/common.sh
 needs podman runc jq unshare containerd ctr
 [ "$(id -u)" = 0 ] || skip "it needs root, for containers"
-# A /run of its own, so that nothing of the machine's engines is touched.
+# It has a /run of its own, so that the machine's engines are not touched.
 if [ -z "${T_INSIDE:-}" ]; then
 	unshare --mount --pid --fork true 2>/dev/null || skip "namespaces are forbidden here"
 	T_INSIDE=1 exec unshare --mount --pid --fork --kill-child --mount-proc --propagation private test/deploy/runtime-containers.sh "$build"
@@ -41,17 +41,18 @@ conf() { # LINE...
 	printf '%s\n' "runtime = ${real:-runc}" "dir = $shm/arb" "$@" >"$work/runtime.conf"
 }
 conf
-# podman starts a runtime with an environment of its own.
+# podman starts a runtime with an environment of podman's own.
 runtime=$work/gpuarb-runtime
 printf '#!/bin/sh\nGPUARB_RUNTIME_CONF=%s exec %s "$@"\n' "$work/runtime.conf" "$work/host/usr/bin/gpuarb-runtime" >"$runtime"
 chmod 755 "$runtime"
 
-# Some machines forbid to raise limits.
+# Some machines forbid raising limits.
 printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n' >"$work/containers.conf"
 export CONTAINERS_CONF="$work/containers.conf"
 pod() { podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime "$runtime" --cgroup-manager cgroupfs "$@"; }
 
-# The image: a C library, a few programs, a client that knows nothing of gpuarb. NVIDIA's runtime would bring the driver.
+# The image has a C library, a few programs, and a client that knows nothing of gpuarb. NVIDIA's runtime would bring
+# the driver.
 into() { # PROGRAM PLACE: it and what it is linked with
 	install -D "$1" "$work/image$2"
 	ldd "$1" | grep -oE '/[^ ]+' | while read -r library; do
@@ -70,7 +71,7 @@ run() { # NAME ARGUMENT...
 	pod run --network none --name "$name" -e GPUSIM_DIR=/run/gpusim -e GPUSIM_MODE=share -e GPUSIM_DEVICES=2 -v "$shm/gpu:/run/gpusim" "$@" 2>"$work/$name.err"
 }
 books() { LD_LIBRARY_PATH="$build/sim" "$build/sim/gpusim-report" --json; }
-# Every process is known to every GPU; those that use it have memory there.
+# All GPUs know all processes; those that use a GPU have memory there.
 on_gpus() { [ "$(books | jq '[.devices[].processes[] | select(.alive and .memory_bytes > 0)] | length')" = "$1" ]; }
 got() { # GPU: hundredths of a percent of its time that all processes together got in some seconds
 	books >"$work/before"
@@ -91,14 +92,15 @@ measured() { # WHAT LIMIT GPU
 }
 load=(simload --kernel-us=50 --duration=600)
 
-# As somebody who is not root and wants more: an empty LD_PRELOAD, limits and a library path of its own.
+# A user who is not root wants more: an empty LD_PRELOAD, limits and a library path of his own.
 run greedy -d --user 1000 --annotation gpuarb.dev/share=35 -e LD_PRELOAD= -e GPUARB_CORE_LIMIT=100 -e GPUARB_ACCOUNT=mine \
 	-e GPUARB_DISABLE=1 client "${load[@]}" >/dev/null || say "podman does not start it: $(cat "$work/greedy.err")"
 until_true 20 on_gpus 1 || say "it is not on the GPU: $(pod logs greedy 2>&1)"
 gpu=$("$runtime" --list | cut -f1)
 measured "not root, with variables of its own" 35 "$(index "$gpu")"
 pod exec greedy id -G | grep -qw $group || say "podman exec has no right to join: $(pod exec greedy id)"
-# Two more by exec, one with an empty environment and one that says it were somebody else: they share the 35.
+# Two more are started by exec, one with an empty environment and one that claims to be another account: all share the
+# 35.
 pod exec -d greedy env -i GPUSIM_DIR=/run/gpusim GPUSIM_MODE=share GPUSIM_DEVICES=2 CUDA_VISIBLE_DEVICES="$gpu" "${load[@]}" >/dev/null
 pod exec -d -e GPUARB_ACCOUNT=other -e GPUARB_CORE_LIMIT=100 -e GPUARB_DISABLE=1 greedy "${load[@]}" >/dev/null
 until_true 20 on_gpus 3 || say "what was started by exec is not on the GPU"
@@ -113,7 +115,7 @@ pod rm --force --time 0 greedy >/dev/null
 until_true 20 on_gpus 0 || say "it is still on the GPU"
 [ -z "$("$runtime" --list)" ] || say "what it was granted is not free: $("$runtime" --list)"
 
-# Four of 50: both GPUs. The fifth does not start.
+# Four containers of 50 fill both GPUs. The fifth does not start.
 for i in 1 2 3 4; do
 	run "half$i" -d --annotation gpuarb.dev/share=50 --annotation gpuarb.dev/memory-gib=4 client "${load[@]}" >/dev/null || say "half$i: $(cat "$work/half$i.err")"
 done
@@ -125,7 +127,7 @@ run fifth -d --annotation gpuarb.dev/share=10 client "${load[@]}" >/dev/null && 
 grep -q "no GPU has room for 10 shares" "$work/fifth.err" || say "podman says: $(cat "$work/fifth.err")"
 pod rm --force --all --time 0 >/dev/null
 
-# What must not start says why, where the engine's user reads it.
+# A container that must not start reports why where the engine's user reads it.
 refused() { # NAME SENTENCE ARGUMENT...
 	local name=$1 sentence=$2
 	shift 2
@@ -141,7 +143,7 @@ run set --rm --annotation gpuarb.dev/share=5 client sh -c 'echo x >/dev/shm/gpua
 [ "$(grep -c 'Read-only file system' "$work/set.err")" = 3 ] || say "root inside may change what was granted: $(cat "$work/set.err")"
 grep -q '^GPUARB_CORE_LIMIT=5$' "$work/said" || say "granted: $(cat "$work/said")"
 
-# containerd: its own shim starts the runtime, as in a node of Kubernetes. The annotations are those of a pod.
+# containerd: its own shim starts the runtime, as on a node of Kubernetes. The annotations are those of a pod.
 mkdir -p "$work/containerd"
 printf 'version = 2\nroot = "%s/containerd/root"\nstate = "/run/containerd"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' "$work" >"$work/containerd.toml"
 containerd --config "$work/containerd.toml" >"$work/containerd.log" 2>&1 &
@@ -161,15 +163,15 @@ until_true 20 on_gpus 1 || say "the container is not on the GPU"
 gpu=$("$runtime" --list | cut -f1)
 measured "containerd" 30 "$(index "$gpu")"
 [ "$("$runtime" --list | cut -f5)" = "pod-$uid" ] || say "its account is $("$runtime" --list)"
-# kubectl exec ends in this: the shim writes a process.json of what it knows of the container. This one is of another user,
-# and nothing that is mounted says which container it is in.
+# kubectl exec does this: the shim writes a process.json from what it knows of the container. Here it has another
+# user, and no mount tells which container it is in.
 chmod 666 "$shm/gpu"/*
 ctr task exec --detach --user 1000 --exec-id e1 one "${load[@]}" >"$work/said" 2>&1 || say "exec: $(cat "$work/said")"
 until_true 20 on_gpus 2 || say "what was started by exec is not on the GPU"
 measured "containerd, with another user's by exec" 30 "$(index "$gpu")"
 task two --rm --annotation gpuarb.dev/share=x "$work/image" two "${load[@]}" >"$work/said" 2>&1 && say "a container with a bad annotation has started"
 grep -q "gpuarb.dev/share: 'x' is no number" "$work/said" || say "containerd says: $(cat "$work/said")"
-# The pod as an API server knows it.
+# The pod as an API server describes it.
 printf '#!/bin/sh\necho "{\\"metadata\\": {\\"uid\\": \\"%s\\"}, \\"spec\\": {\\"containers\\": [{\\"resources\\": {\\"limits\\": {\\"gpuarb.dev/share\\": \\"15\\"}}}]}}"\n' $uid >"$work/pod-of"
 chmod 755 "$work/pod-of"
 ctr task kill --signal 9 --all one >/dev/null 2>&1
@@ -184,13 +186,13 @@ measured "annotated 90, granted 15 by the API server" 15 "$(index "$("$runtime" 
 ctr task kill --signal 9 --all three >/dev/null 2>&1
 until_true 20 on_gpus 0 || say "a container is still on the GPU"
 ctr task delete --force three >/dev/null 2>&1
-# The same with crun behind it. It refuses machines with both kinds of control groups: from here on there is one of them, and
-# the container is in none of its own, for which it would raise a limit.
+# The same steps with crun behind it. crun refuses machines with both kinds of control groups, so only one kind is
+# mounted from here on, and the container gets no group of its own, for which crun would raise a limit.
 ! grep -q ' cgroup ' /proc/self/mounts || { umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup; }
 if command -v crun >/dev/null && podman --root "$work/storage" --runroot "$work/runroot" --storage-driver vfs --runtime crun --cgroup-manager cgroupfs \
 	run --rm --network none --cgroups disabled client id >"$work/said" 2>&1; then
 	real=crun conf
-	# By its name podman knows that it can do so.
+	# podman recognises by the name what this runtime can do.
 	install -D "$runtime" "$work/behind/crun" && runtime=$work/behind/crun
 	run crun -d --cgroups disabled --user 1000 --annotation gpuarb.dev/share=25 -e LD_PRELOAD= -e GPUARB_CORE_LIMIT=100 client "${load[@]}" >/dev/null || say "crun: $(cat "$work/crun.err")"
 	until_true 20 on_gpus 1 || say "under crun it is not on the GPU: $(pod logs crun 2>&1)"

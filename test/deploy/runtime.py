@@ -14,7 +14,7 @@ from bundles import BUILD, GPUS, RUNTIME, UID, WORK, Bundle, bad, conf, count, e
 
 
 def group_of_segments():
-    """4242 for root, who gave them that one; an ordinary user's own, which its containers get as well."""
+    """The group of the segments: 4242 if root made them, otherwise the user's own, which its containers get as well."""
     group = os.stat(WORK + "/arb/state/" + GPUS[0]).st_gid
     return [group] if group else None
 
@@ -53,7 +53,7 @@ def a_pod_becomes_a_client():
     said = open(b.dir + "/said").read().split("\n")
     expect("the real runtime gets the same words", said[1:7], ["--root", WORK + "/root", "--log", b.dir + "/log",
                                                               "--log-format=json", "create"])
-    # Once more, as podman does when a container is started again.
+    # It is edited once more, as podman does when a container is started again.
     b.spec = b.new
     mounts = len(b.new["mounts"])
     os.unlink(b.dir + "/made")
@@ -118,7 +118,7 @@ def annotations_lower_and_do_not_raise():
     b = starts("memory annotated", Bundle({"gpuarb.dev/share": "30", "gpuarb.dev/memory-gib": "4", "gpuarb.dev/memory-limit": "1Gi"}, pod="p"))
     expect("memory", b.env["GPUARB_MEM_LIMIT"], str(1 << 30))
     b.delete()
-    # No memory was granted: the share of it is the most that an annotation can say, 25 of 100 of 16 GiB.
+    # No memory was granted. An annotation can then ask at most for the share of it, 25 of 100 of 16 GiB.
     part = 16 * 2**30 // 100 * 25
     for annotation, setting, limit in (("1Gi", "share", 1 << 30), ("12Gi", "share", part), ("12Gi", "free", 12 << 30)):
         b = starts("memory annotated, none granted", Bundle({"gpuarb.dev/share": "25", "gpuarb.dev/memory-limit": annotation}, pod="p"), memory=setting)
@@ -142,7 +142,7 @@ def shares_are_counted_for_each_gpu():
     expect("--list", sorted(line.split("\t")[1] for line in listed.stdout.splitlines()), ["50"] * 5)
     for p in pods[1:] + [b]:
         p.delete()
-    # A bundle that is gone, and nobody has deleted the container: an engine that was killed.
+    # A bundle is gone and its container was not deleted: the engine was killed.
     shutil.rmtree(pods[0].dir)
     b = starts("two whole GPUs", Bundle({"gpuarb.dev/share": "200"}, pod="two"))
     expect("both", b.env["NVIDIA_VISIBLE_DEVICES"], ",".join(GPUS))
@@ -156,7 +156,7 @@ def shares_are_counted_for_each_gpu():
     b = starts("the GPU that a device plugin has chosen", Bundle({"gpuarb.dev/share": "10"}, pod="p", env=["NVIDIA_VISIBLE_DEVICES=" + GPUS[1]]))
     expect("that one", b.env["CUDA_VISIBLE_DEVICES"], GPUS[1])
     b.delete()
-    # By memory: each has 16 GiB.
+    # By memory: each GPU has 16 GiB.
     first = starts("12 GiB", Bundle({"gpuarb.dev/share": "10", "gpuarb.dev/memory-gib": "12"}, pod="p", uid=UID[:-1] + "1"))
     second = starts("12 GiB more", Bundle({"gpuarb.dev/share": "10", "gpuarb.dev/memory-gib": "12"}, pod="p", uid=UID[:-1] + "2"))
     expect("on the other GPU", first.env["CUDA_VISIBLE_DEVICES"] != second.env["CUDA_VISIBLE_DEVICES"], True)
@@ -214,7 +214,7 @@ def the_api_server_knows_best():
 
 
 def any_kind_of_object_and_any_name():
-    """The pods of workloads.yaml, as the API server has them: whoever made them, and whatever their containers are called."""
+    """The pods of workloads.yaml as the API server has them, whatever made them and whatever their containers are called."""
     try:
         from policy import workloads
     except ImportError:
@@ -327,7 +327,7 @@ def version():
 
 
 def who_was_killed_has_nothing_anymore():
-    """A program with a quota is killed with its container, and nobody else is on the GPU who would clean up."""
+    """A program with a quota is killed with its container, and no other program is on the GPU to clean up."""
     arb, gpu = WORK + "/killed", "GPU-465b16bc-8011-4bdb-bc32-03c13ba643a0"
     env = dict(os.environ, GPUARB_DIR=arb, GPUARB_CONF="/dev/null", GPUSIM_DIR=WORK + "/gpusim", LD_LIBRARY_PATH=BUILD + "/sim",
                GPUARB_SEGMENT_MODE="0666")

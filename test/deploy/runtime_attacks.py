@@ -117,7 +117,7 @@ def files_that_are_none():
     expect("very deep", (b.call("create", "--bundle", b.dir, b.id), b.started()), (1, False))
     write(b.dir + "/config.json", '{"process": {"args": ["\\u0000"]}, "root": {}}')
     expect("a NUL", (b.call("create", "--bundle", b.dir, b.id), b.started()), (1, False))
-    # A bundle of a relative path, from its parent.
+    # The bundle has a relative path, as seen from its parent.
     b = Bundle(SHARE)
     done = subprocess.run([RUNTIME, "create", "-b", "./" + b.id, b.id], env=environment(b, conf()), cwd=WORK + "/bundles", capture_output=True, text=True, timeout=60)
     expect("a relative path: " + done.stderr, (done.returncode, granted()), (0, [5]))
@@ -202,7 +202,7 @@ def what_does_not_begin_is_given_back():
     expect("the real runtime fails: its status", b.create(), 3)
     expect("nothing is granted", granted(), [])
     os.unlink(b.dir + "/breaks")
-    # Killed while the real runtime makes it: that dies as well, and what was granted is free.
+    # It is killed while the real runtime makes the container: that is killed as well, and what was granted is free.
     write(b.dir + "/hangs", "")
     starter = subprocess.Popen([RUNTIME, "--root", WORK + "/root", "create", "--bundle", b.dir, b.id], env=environment(b, conf()))
     until(lambda: os.path.getsize(b.dir + "/hangs") > 0)
@@ -212,7 +212,7 @@ def what_does_not_begin_is_given_back():
     expect("a start that was killed is given back", granted(), [])
     pid = int(open(b.dir + "/hangs").read())
     expect("and the real runtime does not go on", until(lambda: not os.path.exists("/proc/%d" % pid) or "Z" in open("/proc/%d/stat" % pid).read().split(")")[1][:3]), True)
-    # A signal is handed on.
+    # A signal is handed on to the real runtime.
     write(b.dir + "/hangs", "")
     starter = subprocess.Popen([RUNTIME, "--root", WORK + "/root", "create", "--bundle", b.dir, b.id], env=environment(b, conf()))
     until(lambda: os.path.getsize(b.dir + "/hangs") > 0)
@@ -220,14 +220,14 @@ def what_does_not_begin_is_given_back():
     expect("its end by a signal", starter.wait(timeout=30), 128 + signal.SIGTERM)
     expect("nothing is granted any more", granted(), [])
     os.unlink(b.dir + "/hangs")
-    # One whose bundle cannot be written: nothing of it stays.
+    # The bundle cannot be written: nothing of the container stays.
     if os.getuid() == 0 and subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0:
         done = subprocess.run(["unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"', "sh", b.dir,
                                RUNTIME, "--root", WORK + "/root", "create", "--bundle", b.dir, b.id],
                               env=dict(environment(b, conf()), PATH=os.environ["PATH"]), capture_output=True, text=True, timeout=60)
         expect("a bundle that is read-only: " + done.stderr, (done.returncode, "cannot write" in done.stderr), (1, True))
         expect("nothing is granted to it", granted(), [])
-    # Deleted without --force when the real runtime knows it no longer.
+    # The container is deleted without --force when the real runtime does not know it any more.
     starts("once more", b)
     os.unlink(WORK + "/containers/" + b.id)
     expect("delete of one that is gone: the real runtime's status", b.call("delete", b.id), 1)
@@ -235,7 +235,7 @@ def what_does_not_begin_is_given_back():
 
 
 def who_looks_while_one_begins_takes_nothing_away():
-    """Whoever looks at a start has opened its file, and tries the lock when the start has ended well: that is no death."""
+    """A look at a start opens its file, and may try the lock only after the start has ended well: that is no death."""
     if not shutil.which("strace") or subprocess.run(["strace", "-o", "/dev/null", "true"], stderr=subprocess.DEVNULL).returncode != 0:
         print("runtime: no strace here; a look at a start that ends meanwhile was not tried")
         return
@@ -266,7 +266,7 @@ def until(true, seconds=20):
 
 
 def the_last_share():
-    """Two at once for what is left, again and again: one of them gets it."""
+    """Two containers ask at once for what is left, again and again: one of them gets it."""
     rest = [starts("what is taken", Bundle({"gpuarb.dev/share": "100"}, pod="a", uid=UID[:-1] + "a")),
             starts("and more", Bundle({"gpuarb.dev/share": "70"}, pod="b", uid=UID[:-1] + "b"))]
     path, lost = conf(), []
@@ -292,7 +292,7 @@ def the_last_share():
 
 
 def settings_that_break_while_it_runs():
-    """A container that is there can be killed and deleted, whatever has become of the settings."""
+    """A container that exists can be killed and deleted, whatever has become of the settings."""
     b = starts("a container", Bundle(SHARE))
     for what, settings in (("a misspelt setting", {"colour": "red"}), ("a bad value", {"memory": "much"}), ("the library is gone", {"library": WORK + "/nowhere.so"})):
         for words in (["kill", b.id, "9"], ["start", b.id], ["state", b.id], ["exec", b.id, "sh"]):
@@ -301,10 +301,10 @@ def settings_that_break_while_it_runs():
     expect("no real runtime", (b.call("kill", b.id, "9", runtime=WORK + "/nowhere"), "the real runtime is not there" in b.said), (1, True))
     expect("delete", b.call("delete", b.id, colour="red"), 0)
     expect("it is free", granted(), [])
-    # Names that can be nobody's, of whoever: the real runtime says so.
+    # Names that no container can have: the real runtime says so.
     for words in (["delete", "--force", "a:b"], ["exec", "../x", "sh"]):
         expect(" ".join(words), b.call(*words), 0)
-    # What lies there and is no grant.
+    # A directory among the grants that is no grant.
     os.makedirs(WORK + "/run/containers/garbage")
     write(WORK + "/run/containers/garbage/grant.json", "{")
     expect("garbage among the grants", granted(), [])

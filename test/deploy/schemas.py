@@ -14,13 +14,14 @@ import policy  # noqa: E402
 
 FIELD = re.compile(r"^    '([^']+)'(\?)?: (\{\s*\[key: string\]: ([^;]+);\s*\}|[^;{]+);", re.M)
 COMMENT = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*$", re.S)
-# Kubernetes takes a number for a quantity (limits: 30) as well as a string, though version 2 of OpenAPI cannot say so.
+# Kubernetes takes a number for a quantity (limits: 30) as well as a string, which version 2 of OpenAPI cannot
+# express.
 QUANTITIES = ["limits", "requests", "hard"]
 SIMPLE = {"string": (str,), "boolean": (bool,), "number": (int, float), "IntOrString": (int, str), "Date": (str,)}
 
 
 class Release:
-    """The declarations of one package."""
+    """The declarations of one package, which is one release."""
 
     def __init__(self, path):
         self.files, self.models = {}, {}
@@ -29,12 +30,12 @@ class Release:
                 match = re.search(r"/gen/(models?|apis?)/(\w+)\.d\.ts$", member.name)
                 if match:
                     self.files[match[2].lower()] = package.extractfile(member).read().decode()
-        # A file that did not change since keeps the version that it was made of.
+        # A file that did not change keeps the version from which it was made.
         versions = re.findall(r"(?:release-|v)1\.(\d+)", "\n".join(text[:400] for text in self.files.values()))
         self.name = "1.%d" % max(map(int, versions))
 
     def model(self, name):
-        """The fields of a class: name -> (type, required, description)."""
+        """Returns the fields of a class: name -> (type, required, description)."""
         if name not in self.models:
             text, fields = self.files[name.lower()], {}
             for match in FIELD.finditer(text):
@@ -56,7 +57,7 @@ class Release:
 
 
 def judge(release, kind, value, where, patch, found):
-    """Appends what is wrong. A patch may leave required fields out."""
+    """Appends to `found` what is wrong. A patch may leave required fields out."""
     array = re.match(r"Array<(.+)>$", kind)
     if array:
         if not isinstance(value, list):
@@ -100,7 +101,7 @@ def wrong(release, document, patch):
 
 
 def places(value, at=()):
-    """The paths to everything in it."""
+    """Yields the paths to all values in a document."""
     yield at
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []:
         yield from places(item, at + (key,))
@@ -162,7 +163,7 @@ def main(directory, packages):
         judged += 1
         cases = [(newest, document)]
         if document["kind"].startswith("MutatingAdmissionPolicy"):
-            # As the page says: where v1 is not served yet, the same under its older name.
+            # As the page says: where v1 is not served yet, the object is applied under its older version.
             for release, version in ((newest, "v1beta1"), (older[0], "v1beta1")):
                 cases.append((release, {**document, "apiVersion": "admissionregistration.k8s.io/" + version}))
         else:

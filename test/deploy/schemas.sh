@@ -1,6 +1,6 @@
 #!/bin/bash
-# The manifests against the schemas of Kubernetes 1.36, 1.34 and 1.30, which npm brings in the client that Kubernetes itself
-# publishes. The packages are unpacked and read; nothing of them runs. Usage: schemas.sh BUILD
+# Checks the manifests against the schemas of Kubernetes 1.36, 1.34 and 1.30, which npm brings with Kubernetes' own
+# client. The packages are unpacked and read; nothing of them runs. Usage: schemas.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 mkdir -p "$1/schemas"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A real cluster of one node on the loopback interface: jobs with shards on the simulated GPU. What each job got, by
-# the GPU's own books, against its shards; tasks of a step together; killed jobs leave nothing. Usage: slurm.sh BUILD
+# Runs a real cluster of one node on the loopback interface: jobs with shards on the simulated GPU. What each job got
+# by the GPU's own books must fit its shards, tasks of a step share them, and killed jobs leave nothing. Usage:
+# slurm.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -15,7 +16,7 @@ ended() { [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]; }
 idle() { [ "$(sinfo -h -o %t 2>/dev/null)" = idle ]; }
 daemons_gone() { ! kill -0 "${daemons[@]}" 2>/dev/null; }
 
-# munged wants a path that others cannot write.
+# munged wants a path that other users cannot write to.
 work=$(mktemp -d /tmp/gpuarb-slurm-XXXXXX) && chmod 755 "$work" || exit 1
 shm=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) && chmod 755 "$shm" || exit 1
 daemons=()
@@ -26,7 +27,7 @@ finish() {
 		until_true 10 nothing_queued
 		kill -TERM "${daemons[@]}" 2>/dev/null
 		until_true 5 daemons_gone || kill -KILL "${daemons[@]}" 2>/dev/null
-		# What Slurm started knows our slurm.conf.
+		# Processes that Slurm started have our slurm.conf in their environment.
 		for process in /proc/[0-9]*; do
 			grep -qsz "^SLURM_CONF=$work/" "$process/environ" && [ "${process##*/}" != $$ ] && kill -KILL "${process##*/}"
 		done 2>/dev/null
@@ -44,7 +45,7 @@ cat >"$work/etc/gpuarb/slurm.conf" <<END
 SHARDS_PER_GPU=10
 DIR=$GPUARB_DIR
 RUN=$work/run
-# Only here: the Prolog finds the simulated GPU.
+# Only here the Prolog finds the simulated GPU.
 export LD_LIBRARY_PATH=$build/sim GPUSIM_DIR=$GPUSIM_DIR
 END
 host=$(hostname -s)
@@ -76,7 +77,7 @@ $(grep -E '^(GresTypes|SelectType|SelectTypeParameters|TaskProlog|TaskEpilog|Pro
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:1,shard:10
 PartitionName=all Nodes=node1 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
-# Any character device will do where there is no GPU.
+# Without a GPU any character device will do.
 sed 's|/dev/nvidia0|/dev/zero|' "$work/usr/share/gpuarb/slurm/gres.conf" >"$work/gres.conf"
 dd if=/dev/urandom of="$work/munge.key" bs=1024 count=1 2>/dev/null && chmod 400 "$work/munge.key"
 munged --foreground --force --key-file="$work/munge.key" --socket="$work/munge.socket" --pid-file="$work/munge.pid" \
@@ -94,7 +95,7 @@ if ! until_true 30 idle; then
 fi
 echo "slurm: $(slurmctld -V), one node, 10 shards"
 
-# What a task is told.
+# Prints the variables that a task gets.
 told() { srun -Q "$@" env </dev/null | grep -E '^(GPUARB_[A-Z_]*|LD_PRELOAD)=' | sort | tr '\n' ' '; }
 got=$(told --gres=shard:3 -n 1)
 case "$got" in
@@ -109,8 +110,8 @@ case "$got" in
 *GPUARB_ACCOUNT=slurm-*LD_PRELOAD=*) ;;
 *) say "a job with the whole GPU is not seen: $got" ;;
 esac
-# In a batch script, in a step of it with other shards, in one that says nothing, and in a job for the whole GPU that
-# the script submits: each is told its own, and the library once.
+# A batch script, a step of it with other shards, a step that names none, and a job for the whole GPU that the script
+# submits: each gets its own variables, and the library once.
 show_told='env | grep -E "^(GPUARB_(ACCOUNT|[A-Z]*_LIMIT)|LD_PRELOAD)=" | sort | xargs'
 sbatch --wait --gres=shard:3 -n 1 --output="$work/out/script" --wrap="$show_told
 srun -Q --gres=shard:1 -n 1 sh -c '$show_told'
@@ -124,7 +125,7 @@ GPUARB_ACCOUNT=slurm-N.0 GPUARB_CORE_LIMIT=10 GPUARB_MEM_LIMIT=1638Mi $library
 GPUARB_ACCOUNT=slurm-N.1 GPUARB_CORE_LIMIT=30 GPUARB_MEM_LIMIT=4915Mi $library
 GPUARB_ACCOUNT=slurm-N.0 $library" ] || say "a script, its steps and a job for the whole GPU are told: $got"
 
-# Three jobs at once: 2, 3 and 5 shards, the last one as two tasks that share them. Each task notes who it is.
+# Three jobs at once: 2, 3 and 5 shards, the last with two tasks that share them. Each task notes its pid.
 cat >"$work/task" <<END
 #!/bin/sh
 echo \$\$ >>"$work/out/\$1.pids"
@@ -135,11 +136,11 @@ job() { # NAME SHARDS TASKS SECONDS
 	sbatch --parsable --job-name="$1" --gres="shard:$2" --ntasks="$3" --output="$work/out/$1.out" \
 		--wrap="srun --gres=shard:$2 -n $3 $work/task $1 $4"
 }
-# What gpuarb-top shows of the jobs with these numbers.
+# Prints what gpuarb-top shows of the jobs with these numbers.
 left_of() { # JOB|JOB...
 	"$build/gpuarb-top" --json --once | jq -c --arg jobs "^slurm-($1)[.]" '[.gpus[].accounts[] | select(.name | test($jobs)) | .processes[].pid]'
 }
-# A step that is killed leaves nothing to the rest of its job. Nobody else is on the GPU who would clean up.
+# A step that is killed leaves nothing to the rest of its job. No other process is on the GPU to clean up.
 steps=$(sbatch --parsable --gres=shard:4 -n 1 --output="$work/out/steps.out" --wrap="srun --gres=shard:4 -n 1 $work/task steps 60; sleep 60")
 step_runs() { [ "$(left_of "$steps")" != "[]" ]; }
 step_gone() { ! step_runs; }
@@ -156,7 +157,7 @@ middle=$(job middle 3 1 60)
 double=$(job double 5 2 60)
 all_started() { [ "$(cat "$work"/out/*.pids 2>/dev/null | wc -l)" = 4 ]; }
 until_true 30 all_started || say "not all tasks have started: $(squeue -h -o '%j %T %R')"
-# Nothing is left: one more has to wait.
+# All shards are taken: one more job has to wait.
 waits=$(job waits 1 1 1)
 books() { LD_LIBRARY_PATH="$build/sim" "$build/sim/gpusim-report" --json; }
 sleep 2
@@ -165,7 +166,7 @@ sleep "${SLURM_SECONDS:-8}"
 books >"$work/after"
 [ "$(squeue -h -j "$waits" -o %T)" = PENDING ] || say "an eleventh shard was given away: $(squeue -h -o '%j %T')"
 
-# got NAME: hundredths of a percent of the GPU's time
+# got NAME: prints hundredths of a percent of the GPU's time
 got() {
 	# shellcheck disable=SC2016
 	share "$work/before" "$work/after" '.pid as $p | $pids | index($p)' --argjson pids "[$(paste -sd, "$work/out/$1.pids")]"
@@ -178,7 +179,7 @@ for expected in small:2:1 middle:3:1 double:5:2; do
 	near "$attained" $((shards * 10)) || say "$name has $shards shards of ten and got $(percent "$attained")"
 done
 
-# Limits hold for who is there, whoever else is: kill one with its task, cancel one, let the third end.
+# Limits hold while other jobs come and go: one job is killed with its task, one is cancelled, the third ends.
 show() { "$build/gpuarb-set" --show 2>/dev/null; }
 "$build/gpuarb-set" --account "slurm-$small.0" core=25 request=5 weight=50 members=12345 || say "an administrator cannot change a job's limit"
 show | grep -q "account slurm-$small.0: core=25" || say "what an administrator set for a job is not shown"
@@ -188,7 +189,7 @@ kill -9 "$(cat "$work/out/middle.pids")"
 until_true 30 ended "$small,$double,$middle" || say "these jobs do not end: $(squeue -h -o '%j %T %R')"
 no_limit() { ! show | grep -q "slurm-$small"; }
 until_true 10 no_limit || say "a limit of a job that has ended is still there"
-# The Epilog has cleaned: nothing is left to clean.
+# The Epilog has cleaned up, so nothing is left to clean.
 reclaimed=$("$build/gpuarb-watchdog" --once)
 [ -z "$reclaimed" ] || say "jobs that were killed left: $reclaimed"
 left=$(left_of "$small|$middle|$double")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The units by systemd's own judgement: that it understands them and that they are as closed as they can be; the
-# directories and the user as systemd makes them, in a root directory of its own. Usage: systemd.sh BUILD
+# Checks the units with systemd's own tools: systemd understands them and they are as restricted as possible. systemd
+# makes the directories and the user, in a root directory of their own. Usage: systemd.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -19,29 +19,29 @@ say() {
 make --no-print-directory -s BUILD="$build" DESTDIR="$root" PREFIX=/usr install || say "make install failed"
 units="$root/usr/lib/systemd/system"
 
-# Judged with the programs where they are now; everything else is as installed.
+# The units name the programs where they are now; the rest is as installed.
 sed -i "s|/usr/bin/gpuarb|$root/usr/bin/gpuarb|; s|/usr/lib/gpuarb|$root/usr/lib/gpuarb|" "$units"/*.service
 for unit in "$units"/gpuarb-*; do
-	# What it says of units that do not come from us is not our business.
+	# What it says about units of other packages does not count.
 	said=$(systemd-analyze --man=no --recursive-errors=no verify "$unit" 2>&1 | grep gpuarb |
 		grep -v 'gpuarb-top.*not executable')
 	[ -z "$said" ] || say "$said"
 done
 
-# exposed UNIT MOST: systemd's own grade, 0 closed to 100 open
+# exposed UNIT MOST: compares systemd's own grade, from 0 (closed) to 100 (open)
 exposed() {
 	systemd-analyze security --offline=yes --threshold="$2" "$units/$1" >"$root/security" 2>&1 ||
 		say "$1 is more open than $2: $(tail -n 1 "$root/security")"
 }
 exposed gpuarb-watchdog.service 12
 exposed gpuarb-export.service 14
-# It samples for everybody: a wall between it and NVML would leave all of them with the busy clock.
+# The watchdog samples for all clients: a restriction between it and NVML would leave them with the busy clock.
 grep -qE '^(PrivateDevices|ProcSubset|DevicePolicy|DeviceAllow)=' "$units/gpuarb-watchdog.service" && say "the watchdog's unit hides the GPUs from it"
 for asked in ProtectSystem=strict CapabilityBoundingSet= NoNewPrivileges=yes RemoveIPC=no; do
 	grep -qx "$asked" "$units/gpuarb-watchdog.service" || say "the watchdog's unit does not say $asked"
 done
 
-# Engines start when there are segments; a driver whose device comes late is waited for.
+# Container engines start after the segments are made; a driver whose device comes late is waited for.
 for engine in containerd crio docker podman kubelet slurmd; do
 	grep '^Before=' "$units/gpuarb-node.service" | grep -qw "$engine.service" || say "gpuarb-node is not ordered before $engine"
 done

@@ -1,7 +1,9 @@
 #!/bin/bash
-# An upgrade while clients run. A later release with the same layout shares the segment with this one. Of a next one,
-# whose layout differs, each works with its own, refuses the other's with a sentence that names both, and leaves it as
-# it is. Usage: upgrade.sh BUILD NEXT LATER   (NEXT: built with another layout version; LATER: with another release's)
+# An upgrade while clients run. A later release with the same layout shares the segment with this one. If the layout
+# of the next version differs, each version works with its own segment, refuses the other's with a sentence that names
+# both, and leaves it unchanged.
+# Usage: upgrade.sh BUILD NEXT LATER   (NEXT: built with another layout version; LATER: with another release's
+# version)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 old=$(readlink -f "$1") new=$(readlink -f "$2") later=$(readlink -f "$3")
@@ -26,8 +28,8 @@ load() { # VERSION'S-DIRECTORY LIMIT ARGUMENT...
 }
 other="has layout version 3, this gpuarb has version 1000"
 
-# A client of this version runs; what is installed is replaced by the next one.
-# Not by the function: the process itself has to be killed below.
+# A client of this version runs; then the installed version is replaced by the next one. It is not started by load(),
+# because the process itself has to be killed below.
 LD_LIBRARY_PATH="$old/sim" GPUARB_ACCOUNT=running GPUARB_CORE_LIMIT=30 LD_PRELOAD="$old/libgpuarb-preload.so" "$old/simload" --kernel-us=50 \
 	--duration=60 >"$shm/out" 2>"$shm/err" &
 client=$!
@@ -39,7 +41,7 @@ used() { # ACCOUNT
 	"$old/gpuarb-top" --json | sed -nE "/\"name\": \"$1\"/,/\"used_ns\"/s/.*\"used_ns\": ([0-9]+).*/\1/p" | head -n 1
 }
 
-# A later release joins the segment that this one has made: each sees, bills and limits the other.
+# A later release joins the segment that this one has made: each sees, bills and limits the other's clients.
 cmp -s "$old/libgpuarb-preload.so" "$later/libgpuarb-preload.so" && say "the later release is this one"
 [ "$("$later/gpuarb-set" --version)" = "gpuarb-set 9.9" ] || say "the later release is $("$later/gpuarb-set" --version)"
 LD_LIBRARY_PATH="$old/sim" GPUARB_ACCOUNT=later GPUARB_CORE_LIMIT=30 LD_PRELOAD="$later/libgpuarb-preload.so" "$old/simload" --kernel-us=50 \
@@ -77,10 +79,10 @@ refuses "gpuarb-set of the next version" "$new/gpuarb-set" --gpu $gpu --account 
 refuses "gpuarb-watchdog of the next version" "$new/gpuarb-watchdog" --once
 refuses "gpuarb-node of the next version" "$new/gpuarb-node" --gpu $gpu --replace
 grep -q 'still in use' "$shm/said" || say "gpuarb-node --replace does not say that the segment is in use: $(cat "$shm/said")"
-# A program of the next version runs, says why it has no limits, and disturbs nobody.
+# A program of the next version runs, says why it has no limits, and disturbs no other.
 GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>&1 || say "a program of the next version fails: $(cat "$shm/said")"
 grep -q "$other" "$shm/said" || say "a program of the next version is told: $(cat "$shm/said")"
-# With on_error = closed it does not run past the limits.
+# With on_error = closed it does not run without its limits.
 GPUARB_ON_ERROR=closed GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>&1 && say "with on_error = closed it runs all the same"
 cmp -s "$shm/control" "$GPUARB_DIR/control/$gpu" || say "the next version has written into the control segment"
 "$old/gpuarb-watchdog" --once >"$shm/said" 2>&1 || say "the segment is not in order any more: $(cat "$shm/said")"
@@ -89,14 +91,14 @@ goes_on() { [ "$(used running)" -gt "$1" ]; }
 until_true 20 goes_on "$before" || say "the running client stands still ($before ns, $(used running) ns)"
 [ ! -s "$shm/err" ] || say "the running client is told: $(cat "$shm/err")"
 
-# It ends: the next version takes over.
+# The old client ends, and the next version takes over.
 { kill -KILL $client; wait $client; } 2>/dev/null
 client=
 "$new/gpuarb-node" --gpu $gpu --replace >"$shm/said" 2>&1 || say "the next version cannot take over: $(cat "$shm/said")"
 GPUARB_ACCOUNT=newer load "$new" 30 --launches=200 >"$shm/said" 2>"$shm/err" || say "a program of the next version fails: $(cat "$shm/err")"
 [ ! -s "$shm/err" ] || say "a program of the next version on its own segment is told: $(cat "$shm/err")"
 
-# And the other way round: an old library in a container meets the next version's segment.
+# In the other direction: an old library in a container meets the next version's segment.
 other="has layout version 1000, this gpuarb has version 3"
 cp "$GPUARB_DIR/state/$gpu" "$shm/state"
 refuses "gpuarb-set of the old version" "$old/gpuarb-set" --gpu $gpu --account newer core=90
@@ -105,7 +107,7 @@ GPUARB_ACCOUNT=older load "$old" 30 --launches=200 >"$shm/said" 2>&1 || say "a p
 grep -q "$other" "$shm/said" || say "a program of the old version is told: $(cat "$shm/said")"
 cmp -s "$shm/state" "$GPUARB_DIR/state/$gpu" || say "the old version has written into the next one's segment"
 
-# What nobody can use goes, whatever it is, and programs join what is there then.
+# What no version can use is replaced, whatever it is, and programs join what is there then.
 for kind in cut fifo link folder full; do
 	rm -rf "$GPUARB_DIR/state/$gpu" "$GPUARB_DIR/control/$gpu"
 	"$old/gpuarb-node" --gpu $gpu >/dev/null 2>&1 || say "gpuarb-node fails"

@@ -28,6 +28,7 @@ outside() {
 }
 
 # All processes inside are dead; their control groups are the machine's and have to be removed.
+# shellcheck disable=SC2317,SC2329
 groups() { find /sys/fs/cgroup -depth -type d -path "*/${work##*/}*" 2>/dev/null; }
 # shellcheck disable=SC2317,SC2329
 no_groups() {

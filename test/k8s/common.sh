@@ -1,5 +1,6 @@
 # For the tests of this directory, which source it after test/deploy/common.sh. They have a directory `work`, and a
 # function books() that prints the GPU's books.
+# shellcheck shell=bash
 on_gpu() { [ "$(books 2>/dev/null | jq '[.devices[0].processes[] | select(.alive)] | length')" = "$1" ]; }
 
 # In its pod each process is pid 1, so the serial numbers of the report tell the processes apart.

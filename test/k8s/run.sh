@@ -32,6 +32,7 @@ work=$(mktemp -d) || exit 1
 trap finish EXIT
 
 # A pod that removes from the node what the other pods left there.
+# shellcheck disable=SC2317,SC2329
 clean_node() {
 	k delete pod --all --timeout=60s >/dev/null
 	sed -e "s|HOST|$host|; s|IMAGE|$IMAGE|" test/k8s/clean.yaml | k apply -f - >/dev/null
