@@ -46,14 +46,22 @@ static void say(void *argument, const char *sentence)
 	world_fail("%s", sentence);
 }
 
+static void begin_with_another(void)
+{
+	records_begin();
+	windows_begin();
+	debts_begin();
+}
+
 struct arb_segment *judge_segment(void)
 {
-	/* It may have been removed, and made anew. */
+	/* It may have been removed, and made anew: nothing that was seen in the old one says anything of this one. */
 	if (judge.open && judge.files != world_files() &&
 		world_file(WORLD_STATE, NULL) != (void *)judge.seg.header) {
 		arb_segment_close(&judge.seg);
 		judge.open = false;
 		judge.t = judge.v = judge.busy = judge.head = judge.reserved = 0;
+		begin_with_another();
 	}
 	judge.files = world_files();
 	if (!judge.open)
@@ -83,9 +91,7 @@ static void check_others(void)
 void judge_begin(void)
 {
 	memset(&judge, 0, sizeof(judge));
-	records_begin();
-	windows_begin();
-	debts_begin();
+	begin_with_another();
 }
 
 void judge_end(void)

@@ -25,6 +25,7 @@ static struct {
 void records_begin(void)
 {
 	memset(&records, 0, sizeof(records));
+	records.idle_since = world.now_ns;
 }
 
 static uint64_t sequence(uint64_t head)
