@@ -4,8 +4,8 @@
 
 #include "preload/book/thresholds.h"
 
-/* NUMBER: the difference to the last one. FLAG: it has changed, nothing follows. TIME: the difference to the event's
- * own time. NAME: of a kernel, stream or context. */
+/* How a changed field is written. NUMBER: as the difference to its last value. FLAG: nothing follows, it is the opposite.
+ * TIME: as the difference to the event's own time. NAME, of a kernel, stream or context: by its place in a table. */
 enum coding { NUMBER, FLAG, TIME, NAME };
 
 struct field {
@@ -20,7 +20,7 @@ struct field {
 #define EVENT(name, coding)  FIELD(trace_record, event.name, coding)
 #define ACTION(name, coding) FIELD(trace_record, action.name, coding)
 
-/* What changes often comes first, so that most masks have one byte. */
+/* Fields that change often come first, so that most masks have one byte. */
 static const struct field event_fields[] = {
 	EVENT(at_ns, TIME),
 	EVENT(took_ns, NUMBER),
@@ -87,7 +87,7 @@ static uint64_t load(const struct trace_record *r, const struct field *f)
 {
 	uint64_t value = 0;
 
-	/* Little-endian, as every machine that CUDA is for. */
+	/* Right on little-endian machines alone; CUDA runs on no others. */
 	memcpy(&value, (const char *)r + f->offset, f->bytes);
 	return value;
 }
@@ -105,7 +105,7 @@ static uint8_t *put_number(uint8_t *to, uint64_t n)
 	return to;
 }
 
-/* Small numbers of either sign are short. */
+/* Small differences of either sign take few bytes. */
 static uint8_t *put_difference(uint8_t *to, uint64_t n, uint64_t base)
 {
 	uint64_t d = n - base;
@@ -113,7 +113,7 @@ static uint8_t *put_difference(uint8_t *to, uint64_t n, uint64_t base)
 	return put_number(to, d >> 63 ? ~(d << 1) : d << 1);
 }
 
-/* What is left to be read. `early`: it ended in the midst of something; `wrong`: it cannot have been written by us. */
+/* What is left to be read. `early`: the bytes end within a field; `wrong`: no gpuarb can have written them. */
 struct bytes {
 	const uint8_t *at, *end;
 	bool early, wrong;
@@ -150,7 +150,7 @@ static uint64_t take_difference(struct bytes *b, uint64_t base)
 	return base + ((n >> 1) ^ (0 - (n & 1)));
 }
 
-/* The place of a name in the table, counted from 1; 0 and the name itself if it has none, and then it gets one. */
+/* Writes the place of a name in the table, counted from 1. A name that has no place is written as 0 and itself, and gets one. */
 static uint8_t *put_name(struct codec *c, uint8_t *to, uint64_t name)
 {
 	for (uint32_t i = 0; i < CODEC_NAMES && i < c->named; i++)
@@ -303,7 +303,7 @@ static uint8_t *put_text(uint8_t *to, const char *text, size_t most)
 	return to + n;
 }
 
-/* Only what can be shown on a terminal. */
+/* Replaces what cannot be shown on a terminal. */
 static void take_text(struct bytes *b, char *text, size_t room)
 {
 	uint64_t n = take_number(b);

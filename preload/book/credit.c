@@ -1,6 +1,6 @@
 /*
- * Credit: how many launches may pass without a fence. One rule: only behind fenced work that has not ended, so that the
- * end of an interval is fenced or bounded. How many follows from how much is queued.
+ * Credit: how many launches may pass without a fence. There is one rule: they pass only behind fenced work that has not
+ * ended, so that the end of a busy interval has a fence or is bounded by one. The number follows from how much is queued.
  */
 #include "preload/book/parts.h"
 
@@ -10,18 +10,18 @@ uint32_t book_piece(const struct book *b)
 
 	if (b->program.sample)
 		return 0;
-	/* As short as can be told, or shorter. */
+	/* Too short to be measured. */
 	if (each && each <= US)
 		return (uint32_t)CREDIT_MOST;
 	if (each)
 		return each > PIECE_NS / 4 ? 0 : (uint32_t)(PIECE_NS / each);
-	/* As long as nobody knows, behind twice as many calls each time. */
+	/* While no duration is known, each credit is as large as all launches before it. */
 	return b->program.blind < CREDIT_LEAST  ? (uint32_t)CREDIT_LEAST
 	       : b->program.blind < CREDIT_MOST ? b->program.blind
 						: (uint32_t)CREDIT_MOST;
 }
 
-/* Kernels so short, and so close behind each other, that a fence behind each would slow the program down. */
+/* Whether kernels are so short and follow each other so closely that a fence behind each would slow the program down. */
 static bool are_short(const struct book *b, const struct book_event *e)
 {
 	const struct book_program *p = &b->program;
@@ -35,13 +35,13 @@ static uint32_t watched(const struct book *b, const struct book_event *e)
 {
 	const struct book_queue *q = &b->queue;
 
-	/* What comes behind a wait is seen to begin. Below somebody, each looks at the gate. */
+	/* The launch behind a call that waits must be seen to begin. Below a higher priority each launch asks the gate. */
 	if ((e->call & CALL_WAITS) || b->others.above || b->program.sample)
 		return 0;
-	/* One that waits for a few at a time is seen each time it begins again. */
+	/* A program that waits for a few launches at a time comes to the gate whenever it begins again. */
 	if (q->launches < CREDIT_LEAST || q->window < CREDIT_LEAST)
 		return are_short(b, e) ? (uint32_t)(SHORT_CREDIT_NS / b->durations.mean_ns) : 0;
-	/* A fence says nothing of other streams. */
+	/* A fence says nothing about work in other streams. */
 	if (b->interval.call_ns >= KEEP_NS && fence_is_scattered(b))
 		return 0;
 	if (e->now_ns < b->interval.begin_ns + FRESH_NS)
@@ -49,28 +49,31 @@ static uint32_t watched(const struct book *b, const struct book_event *e)
 	return (q->launches < q->window ? q->launches : q->window) / 4;
 }
 
-/* Where it can be foreseen which call is the last of an interval, that one has a fence behind it, and leaves no credit:
- * then the first of the next finds that it has ended. */
+/* Where it can be foreseen which call is the last of an interval, that call gets a fence and leaves no credit. Then the
+ * first call of the next interval comes to the gate and finds that the work has ended. */
 static uint32_t up_to_the_last(const struct book *b, const struct book_event *e, uint32_t credit)
 {
 	const struct book_interval *i = &b->interval;
 	uint64_t calls = interval_calls(b, e);
 
-	/* Not where each call would come here for it, one right behind the other. */
+	/* Not for short intervals of calls in quick succession: nearly every call would come to the gate. */
 	if (!i->regular || calls > i->calls || (i->calls <= FEW && b->program.apart_ns < 2 * SHORT_NS))
 		return credit;
 	return i->calls - calls <= credit ? (uint32_t)(i->calls - calls - (calls < i->calls)) : credit;
 }
 
-/* Who launches now and then, or a few calls at a time, gets none: then their fences say all, and the next call finds that
- * they have ended. What is captured passes on credit as well, so nobody gets any while a stream captures. Nor for a copy in
- * another GPU's stream: what follows may be work of that one alone. */
+/*
+ * Whether this call leaves no credit. A program that launches rarely, or a few times in a row, gets none: then fences say
+ * everything, and its next call finds that the work has ended. While a stream captures nobody gets credit, because captured
+ * launches would use it up. A copy in a stream of another GPU leaves none, because what follows may be work of that GPU
+ * alone.
+ */
 static bool gets_none(struct book *b, const struct book_event *e)
 {
 	struct book_program *p = &b->program;
-	/* Those that passed on credit count, also if an interval has ended since. */
+	/* Calls that passed on credit count too, also if an interval has ended since. */
 	uint64_t calls = e->calls > p->calls ? e->calls - p->calls : 1;
-	/* Another thread may have come by since we looked at the clock. */
+	/* Another thread may have been here since this event was dated. */
 	uint64_t apart = e->now_ns > p->called_ns ? (e->now_ns - p->called_ns) / calls : 0;
 
 	if (e->now_ns > p->called_ns)

@@ -29,7 +29,7 @@ const struct duration *durations_find(const struct durations *d, uint64_t work)
 	return NULL;
 }
 
-/* Its own, or the place of the one that was seen least lately. */
+/* Returns the place of this key. If it has none, the key learned from the longest ago gives up its place. */
 static struct duration *claim(struct durations *d, uint64_t work)
 {
 	struct duration *oldest = NULL;
@@ -59,7 +59,7 @@ uint64_t durations_unsure(const struct durations *d, uint64_t work, uint32_t lau
 
 	if (launches > 1 || !work)
 		return d->off_ns;
-	/* What was never seen may take any time; if all is short here, that is soon known. */
+	/* Nothing is known about this key. Half of the mean of all says how much lengths differ in this program. */
 	return known && known->mean_ns ? known->off_ns : d->mean_ns / 2;
 }
 
@@ -93,7 +93,7 @@ void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint
 	durations_follow(&d->off_ns, difference(each, d->mean_ns));
 	durations_follow(&d->mean_ns, each);
 	d->each_ns = (uint64_t)((int64_t)d->each_ns + ((int64_t)each - (int64_t)d->each_ns) / 16);
-	/* Shorter than can be told. */
+	/* Events cannot tell shorter durations. */
 	if (d->mean_ns < US)
 		d->mean_ns = US;
 	if (d->each_ns < US)
@@ -126,8 +126,9 @@ bool durations_may_be_wait(const struct durations *d, uint64_t work)
 }
 
 /*
- * Who comes to a GPU that alternates while another has it measures the other's slice with each kernel that is alone in the
- * queue, and takes that for its length. The first that is behind another of ours shows how long it really takes.
+ * If a client comes to a GPU that alternates while another client has it, each kernel that is alone in the queue waits for
+ * the other's slice, and that wait is measured as its length. The first kernel that stands behind another kernel of this
+ * client shows how long it really takes.
  */
 void durations_behind(struct durations *d, uint64_t work, uint64_t took_ns)
 {

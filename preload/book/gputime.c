@@ -1,10 +1,10 @@
 #include "preload/book/gputime.h"
 
-/* Clocks of GPUs and hosts drift apart by 50 millionths at most. */
+/* The clocks of GPU and host drift apart by at most 50 millionths. */
 #define DRIFT_MILLIONTHS 50
-/* A record call that took longer was held up, perhaps after it had submitted its event. */
+/* A record call that took longer was held up, perhaps after it had submitted its event: its return says nothing. */
 #define CALL_MOST_NS 20000u
-/* In this time clocks drift apart by 5 us, which is as exact as ends need to be. */
+/* Within this time the clocks drift apart by at most 5 us, which is as exact as ends need to be. */
 #define OLD_NS 100000000u
 
 static int64_t drifted(uint64_t since_ns, uint64_t now_ns)
@@ -18,7 +18,7 @@ void gputime_recorded(struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint
 
 	if (call_ns > CALL_MOST_NS)
 		return;
-	/* Only an event that did not wait may say that the clocks have drifted the other way. */
+	/* Only an event that did not have to wait may loosen the bound by the drift. */
 	if (t->least_ns && bound < t->least - (free || !t->sure ? drifted(t->least_ns, returned_ns) : 0))
 		return;
 	t->sure |= free;
@@ -38,13 +38,13 @@ void gputime_noticed(struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns)
 
 uint64_t gputime_host(const struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns)
 {
-	/* The lower bound is tight as soon as one event did not have to wait. Until then, whoever noticed an
-	 * end soonest is nearest to the truth. */
+	/* The lower bound is tight as soon as one event did not have to wait. Until then the upper bound is
+	 * nearer to the truth. */
 	int64_t offset = t->sure ? t->least : t->most;
 
 	if (!t->sure && !t->most_ns)
 		return noticed_ns;
-	/* One of the record calls was held up after all. */
+	/* The bounds contradict each other: a record call was held up although it seemed short. */
 	if (t->most_ns && offset > t->most)
 		offset = t->most;
 	return gpu_ns + (uint64_t)offset < noticed_ns ? gpu_ns + (uint64_t)offset : noticed_ns;

@@ -21,7 +21,7 @@ bool replay_begin(struct replay *p, const uint8_t *data, size_t size)
 	return true;
 }
 
-/* No clock runs for thirty years, and nobody counts so far: no sum of a few of them is too large for its type. */
+/* No clock and no count of a real program gets so far, and a sum of a few such numbers does not overflow. */
 static bool is_small(uint64_t n)
 {
 	return n < 1ull << 60;
@@ -32,7 +32,7 @@ static bool is_amount(uint64_t n)
 	return is_small(n) || n == UINT64_MAX;
 }
 
-/* Could the executors have told this? Else a book that trusts them may not be told. */
+/* Whether the executors can have told this. The book trusts them, so it must not be told anything else. */
 static bool can_be(const struct book_event *e)
 {
 	const struct book_status *s = &e->status;
@@ -44,7 +44,7 @@ static bool can_be(const struct book_event *e)
 	       is_amount(s->turn_left_ns) && s->tail_pct <= 100;
 }
 
-/* Field by field: there is room between them that is nobody's. */
+/* Compares field by field, because the padding between fields is undefined. */
 static bool is_same(const struct book_action *a, const struct book_action *b)
 {
 	return a->what == b->what && a->wake == b->wake && a->soon == b->soon && a->callback == b->callback &&

@@ -1,6 +1,6 @@
 /*
- * A trace, read again: each event is told to a book of its own, and what that one decides is compared with what was
- * recorded. Pure, and for any bytes at all: what cannot have been told is found and ends the replay.
+ * Replays a trace: tells each recorded event to a new book and compares the book's decision with the recorded one. Pure, and
+ * safe for any bytes: an event that the executors cannot have told ends the replay.
  */
 #ifndef PRELOAD_BOOK_REPLAY_H
 #define PRELOAD_BOOK_REPLAY_H
@@ -13,20 +13,20 @@ struct replay {
 	struct codec codec;
 	struct book book;
 	uint64_t events;
-	uint8_t note;       /* how it ended; 0: in the midst of it, as one that was killed */
-	bool torn, garbage; /* a record is not whole; is none */
-	bool differs;       /* and the first decision that does is: */
+	uint8_t note;       /* how the trace ended; 0: without a note, as after a kill */
+	bool torn, garbage; /* the last record is incomplete; is not a record */
+	bool differs;       /* a decision differs from the recorded one; the first such is: */
 	uint64_t at_event;
 	struct trace_record recorded;
 	struct book_action decided;
 	uint8_t outcome;
 };
 
-/* False: this is no trace. The bytes must stay where they are. */
+/* Begins a replay. Returns false if this is not a trace. The bytes must stay in place until the replay ends. */
 bool replay_begin(struct replay *p, const uint8_t *data, size_t size);
-/* The next event as recorded; false: there is no other. */
+/* Takes the next record and has its event decided again. Returns false if there is no other. */
 bool replay_next(struct replay *p, struct trace_record *r);
-/* After the last: were all decisions the same, and how did it end? In words. */
+/* To be called after the last record: returns whether all decisions were the same, and says so and how the trace ended. */
 bool replay_verdict(const struct replay *p, char *words, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* The thresholds of the tracking core: thresholds.def, each with its unit and its reason. */
+/* The thresholds of the book as constants. thresholds.def has the unit of each and its reason. */
 #ifndef PRELOAD_TRACK_THRESHOLDS_H
 #define PRELOAD_TRACK_THRESHOLDS_H
 

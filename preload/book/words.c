@@ -1,4 +1,4 @@
-/* Events and decisions in words: gpuarb-replay prints them, and a program under GPUARB_LOG=debug does. */
+/* Says events and decisions in words, for gpuarb-replay and for GPUARB_LOG=debug. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ const char *book_action_name(unsigned what)
 	return what < ACT_KINDS ? names[what] : "?";
 }
 
-/* A sentence that grows, and never beyond its room. */
+/* A text that grows until its buffer is full. */
 struct sentence {
 	char *to;
 	size_t size, used;

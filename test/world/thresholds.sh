@@ -10,12 +10,12 @@
 #   kept     what that client keeps of the rest of the GPU, on average, in percent
 #
 # Three seeds of the present values come first: a difference that is not larger than theirs is chance. "changes nothing"
-# is said only where every printed line of every case is the same. SECONDS_EACH (2): for each case. ONLY: names of
+# is said only where every printed line of every case is the same. SECONDS_EACH (1): for each case. ONLY: names of
 # thresholds, by default all. FACTORS ("4 0.25").
 # shellcheck disable=SC2086 # what measure prints are several words
 set -u
 world=$1
-each=${SECONDS_EACH:-2}
+each=${SECONDS_EACH:-1}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -23,7 +23,7 @@ trap 'exit 1' INT TERM
 # Every kind of client and device once. The cases left out are these again on a device of another slice, with another policy
 # or with a kernel of another length.
 measure() {
-	for cases in shared '*-slices' 'request-*-slices1930' '[13]0*-slices10-unkind' 'device-*' 'jobs-2-*-30*' 'latency-one-*'; do
+	for cases in shared '*-slices' 'request-*-slices1930' '[13]0*-slices10-unkind' 'device-*' 'jobs-2-*-30*' 'latency-one-*[0-9][um]s'; do
 		"$world" "$@" --cases "$cases" --seconds "$each"
 	done >"$work/lines" 2>/dev/null
 	for us in 5 25; do
