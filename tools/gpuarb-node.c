@@ -150,7 +150,7 @@ static const struct argp_option option_table[] = {
 		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(REPLACE), NULL, 0,
-		"Replace segments that are broken, and those of another version that nobody uses any more",
+		"Replace segments that are broken, and those of another version that nobody uses any more; give segments the rights and the group that they lack",
 		0},
 	{CLI_OPTION(CHECK), NULL, 0,
 		"Make nothing; look whether everything is there that programs need here, and say what mends "
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < o.ngpus; i++) {
 		if (o.replace)
 			remove_foreign(dir, o.gpus[i].uuid);
-		node_rights_segments(dir, o.gpus[i].uuid, &group, &config);
+		node_rights_segments(dir, o.gpus[i].uuid, &group, &config, o.replace);
 		make(&o, dir, &o.gpus[i], &config);
 	}
 	node_say_next(&group);

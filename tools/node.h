@@ -29,8 +29,9 @@ struct node_group node_group_find(const char *dir, const struct gpuarb_config *c
  * *group is then the group that it was set up for.
  */
 void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config);
-void node_rights_segments(
-	const char *dir, const char *gpu, const struct node_group *group, const struct gpuarb_config *config);
+/* replace: rights that a segment lacks, and another group, are put right; without it what root has made of them stays. */
+void node_rights_segments(const char *dir, const char *gpu, const struct node_group *group,
+	const struct gpuarb_config *config, bool replace);
 
 /* The one next command, for whoever has run this by sudo, or while nobody is in the group. */
 void node_say_next(const struct node_group *group);

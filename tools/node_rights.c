@@ -104,7 +104,8 @@ static bool is_all(const struct stat *st, gid_t gid, mode_t mode)
  * The owner, the group and the mode of what is there, where `fine` does not say that it is as somebody wanted it (NULL: where
  * they are others). By a descriptor: what a user may still replace by another file is looked at and changed as one thing.
  */
-static void own(const char *path, mode_t kind, gid_t gid, mode_t mode, bool (*fine)(const struct stat *))
+static void own(const char *path, mode_t kind, gid_t gid, mode_t mode,
+	bool (*fine)(const struct stat *, gid_t, mode_t))
 {
 	char by_descriptor[64];
 	int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -119,27 +120,36 @@ static void own(const char *path, mode_t kind, gid_t gid, mode_t mode, bool (*fi
 			kind == S_IFDIR ? "no directory" : "no file, or has another name as well");
 	snprintf(by_descriptor, sizeof(by_descriptor), "/proc/self/fd/%d", fd);
 	/* The mode last: a change of the owner takes bits away. */
-	if (!(fine ? fine(&st) : is_all(&st, gid, mode)) &&
+	if (!(fine ? fine(&st, gid, mode) : is_all(&st, gid, mode)) &&
 		(fchownat(fd, "", 0, gid, AT_EMPTY_PATH) != 0 || chmod(by_descriptor, mode) != 0))
 		die("cannot give %s to its group: %s", path, strerror(errno));
 	close(fd);
 }
 
-static bool is_roots(const struct stat *st)
+static bool is_roots(const struct stat *st, gid_t gid, mode_t mode)
 {
+	(void)gid, (void)mode;
 	return st->st_uid == 0;
 }
 
 /* New segments belong to the group of such a directory, whichever it is: it was set up. */
-static bool is_set_up(const struct stat *st)
+static bool is_set_up(const struct stat *st, gid_t gid, mode_t mode)
 {
+	(void)gid, (void)mode;
 	return st->st_uid == 0 && (st->st_mode & S_ISGID);
 }
 
 /* Somebody beside root may use it. */
-static bool is_shared(const struct stat *st)
+static bool is_shared(const struct stat *st, gid_t gid, mode_t mode)
 {
+	(void)gid, (void)mode;
 	return st->st_uid == 0 && (st->st_gid != 0 || (st->st_mode & 0006));
+}
+
+/* Nobody who should join is kept out. Root may have let in more. */
+static bool has_rights(const struct stat *st, gid_t gid, mode_t mode)
+{
+	return st->st_uid == 0 && st->st_gid == gid && !(mode & ~st->st_mode & 07777);
 }
 
 void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config)
@@ -163,8 +173,8 @@ void node_rights_directories(const char *dir, struct node_group *group, const st
 	own(path, S_IFDIR, 0, 0755, is_roots);
 }
 
-void node_rights_segments(
-	const char *dir, const char *gpu, const struct node_group *group, const struct gpuarb_config *config)
+void node_rights_segments(const char *dir, const char *gpu, const struct node_group *group,
+	const struct gpuarb_config *config, bool replace)
 {
 	mode_t control = (mode_t)config->value[ARB_KEY_CONTROL_MODE];
 	char path[PATH_MAX];
@@ -173,7 +183,8 @@ void node_rights_segments(
 	if (group->id == NOBODYS)
 		return;
 	snprintf(path, sizeof(path), "%s/state/%s", dir, gpu);
-	own(path, S_IFREG, group->id, (mode_t)config->value[ARB_KEY_SEGMENT_MODE], is_shared);
+	own(path, S_IFREG, group->id, (mode_t)config->value[ARB_KEY_SEGMENT_MODE],
+		replace ? has_rights : is_shared);
 	/* Whatever root has made of the segment: who may write it may lock. */
 	if (lstat(path, &st) == 0) {
 		snprintf(path, sizeof(path), "%s/state/.%s.locks", dir, gpu);

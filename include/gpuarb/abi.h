@@ -374,12 +374,13 @@ enum arb_refusal {
 };
 
 /* Which of its words a client found written over. */
-#define ARB_RESTORED_BILL   1u   /* acc, total, weight, base */
-#define ARB_RESTORED_ASKED  2u   /* the limits that it asks for */
-#define ARB_RESTORED_MEMORY 4u   /* the bytes that it holds */
-#define ARB_RESTORED_SLOT   8u   /* state, generation, account */
-#define ARB_RESTORED_RECORD 16u  /* its account's record: caps, usage, members, memory */
-#define ARB_RESTORED_ENTRY  32u  /* its account's name and owner, and that it is one of those in use */
+#define ARB_RESTORED_BILL   1u  /* acc, total, weight, base */
+#define ARB_RESTORED_ASKED  2u  /* the limits that it asks for */
+#define ARB_RESTORED_MEMORY 4u  /* the bytes that it holds */
+#define ARB_RESTORED_SLOT   8u  /* state, generation, account */
+#define ARB_RESTORED_RECORD 16u /* its account's record: caps, usage, members, memory */
+#define ARB_RESTORED_ENTRY                                                                                   \
+	32u /* its account's name and owner, that it is one of those in use, the segment's kind and size */
 #define ARB_RESTORED_PLACE  64u  /* its place in the running set */
 #define ARB_RESTORED_CLOCKS 128u /* the clocks and the window of the running set */
 /* How people call them. */
@@ -389,7 +390,7 @@ enum arb_refusal {
 	X(MEMORY, "the memory that it holds")                                                                \
 	X(SLOT, "its slot")                                                                                  \
 	X(RECORD, "its account's record")                                                                    \
-	X(ENTRY, "its account's entry")                                                                      \
+	X(ENTRY, "its account's entry or the segment's header")                                              \
 	X(PLACE, "its place in the running set")                                                             \
 	X(CLOCKS, "the clocks")
 

@@ -65,13 +65,18 @@ GPUARB_API int gpuarb_client_open_alone(
 
 /*
  * After -ESTALE: joins the segment that is there now, or makes it, and takes along the memory that is
- * counted for this process. With `alone`: as gpuarb_client_open_alone, with the limits that were in force.
- * The client is outside the running set afterwards.
+ * counted for this process. With `alone`: as gpuarb_client_open_alone, with the limits that were in force, if there
+ * were any; until it may return. The client is outside the running set afterwards.
  */
 GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
 /* If that cannot be done: stays in what is mapped, with whoever else is. -ECONNREFUSED as above. */
 GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
+/*
+ * Is it alone, and can the segment be used again? Then gpuarb_client_rejoin, and if that fails gpuarb_client_rejoin with
+ * `alone`. Opens the segment to see, at most once a second, and once in ten when the last rejoining failed.
+ */
+GPUARB_API bool gpuarb_client_may_return(struct gpuarb_client *client);
 
 /*
  * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked

@@ -253,7 +253,7 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	} else if (r != -ECONNREFUSED) {
 		r = gpuarb_client_rejoin(d->client, true, NULL);
 		if (r == 0)
-			then = "the process keeps its own limits, as if it were alone";
+			then = "the process keeps its own limits, as if it were alone, until there is one again";
 	}
 	if (r == -ECONNREFUSED) {
 		then = "the GPU is refused from now on (on_error = closed)";
@@ -261,6 +261,18 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	}
 	arb_log(r == -ECONNREFUSED ? ARB_LOG_ERROR : ARB_LOG_WARN, "%s: %s: %s", d->name, err.text, then);
 	return r == 0;
+}
+
+int arb_device_return(struct arb_device *d)
+{
+	struct gpuarb_error err = {0};
+
+	if (gpuarb_client_rejoin(d->client, false, &err) == 0) {
+		arb_log(ARB_LOG_WARN,
+			"%s: its segment can be used again: joined it, with everybody else there", d->name);
+		return 0;
+	}
+	return gpuarb_client_rejoin(d->client, true, NULL) == 0 ? 1 : -ENOTCONN;
 }
 
 void arb_device_say_restored(struct arb_device *d, uint32_t times)

@@ -59,6 +59,12 @@ CUresult arb_device_refuses(CUdevice ordinal);
 /* arb_device_refuses for the GPU of the calling thread's current context. */
 CUresult arb_device_refuses_current(void);
 
+/*
+ * It goes on alone, and its segment can be used again. 0: the same client has joined it, outside the running set; 1: it
+ * could not, and goes on alone; -errno: nor that, it runs free or device->refused is set.
+ */
+int arb_device_return(struct arb_device *device);
+
 /* Its client has found words of its own in the segment written over so often, and put them right. Said once in a while. */
 void arb_device_say_restored(struct arb_device *device, uint32_t times);
 

@@ -152,6 +152,25 @@ static void give_up(struct track *t, int error)
 	track_tell(t, &e);
 }
 
+/* Its segment was lost, and can be used again. */
+static bool come_back(struct track *t)
+{
+	struct gpuarb_client *client = t->device->client;
+	struct book_event e = {.kind = EVENT_LOST};
+	bool running = t->book.state == BOOK_RUNNING;
+	int r;
+
+	if (!gpuarb_client_may_return(client) || t->book.broken || arb_own.exiting)
+		return false;
+	gpuarb_client_leave(client, 0);
+	r = arb_device_return(t->device);
+	e.now_ns = track_now();
+	e.result = r < 0 ? -1 : running && gpuarb_client_enter(client, NULL) == 0;
+	e.covers = !t->device->refused;
+	track_tell(t, &e);
+	return true;
+}
+
 /* Once a minute, what the limit did. */
 static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
 {
@@ -177,8 +196,11 @@ static void check(struct track *t)
 	struct gpuarb_client_status s;
 	struct book_event e = {.kind = EVENT_STATUS};
 	bool shares; /* without a limit, but with a share of the GPU that others want the rest of */
-	int failed = 0, r = gpuarb_client_tick_status(t->device->client, &s, &failed);
+	int failed = 0, r;
 
+	if (__builtin_expect(gpuarb_client_is_alone(t->device->client), 0) && come_back(t))
+		return;
+	r = gpuarb_client_tick_status(t->device->client, &s, &failed);
 	if (r < 0 && r != -EDQUOT && r != -EAGAIN)
 		failed = r;
 	if (failed < 0) {

@@ -137,6 +137,10 @@ struct arb_client_opened {
 	bool by_container; /* its name is that of the container */
 	bool unbiased;
 	bool ignore_env;
+	uint64_t return_ns; /* while it is alone: when to look next whether the segment can be used again */
+	/* What it asked for before it went on alone with what was in force, and what that was; 0: the same. */
+	unsigned core_before, core_kept;
+	uint64_t mem_before, mem_kept;
 	char *conf;
 	char name[ARB_NAME_BYTES];
 	char gpu[ARB_UUID_BYTES];

@@ -23,6 +23,10 @@
 #include "shm/segment/settings.h"
 #include "shm/segment/slot.h"
 
+/* How often one that goes on alone looks whether the segment can be used again; and after it could not join. */
+#define RETURN_NS        1000000000ull
+#define RETURN_FAILED_NS 10000000000ull
+
 void arb_client_find_control(struct gpuarb_client *c)
 {
 	struct arb_control_map found, old = c->control;
@@ -100,13 +104,16 @@ static int open_segments(struct gpuarb_client *c, const char *dir, const char *g
 	return find_control(c, config, err);
 }
 
-static int open_alone(struct gpuarb_client *c, const char *gpu, const struct gpuarb_config *config,
-	struct gpuarb_error *err)
+static int open_alone(struct gpuarb_client *c, const char *dir, const char *gpu,
+	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	int r;
 
 	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL, "this cannot be a GPU's name: '%.80s'", gpu ? gpu : "");
+	/* One that is too long leads nowhere. */
+	if ((size_t)snprintf(c->opened.dir, sizeof(c->opened.dir), "%s", dir) >= sizeof(c->opened.dir))
+		c->opened.dir[0] = '\0';
 	snprintf(c->opened.gpu, sizeof(c->opened.gpu), "%s", gpu);
 	r = arb_segment_alone(&c->seg, gpu, err);
 	if (r == 0)
@@ -273,7 +280,7 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	c = calloc(1, sizeof(*c));
 	r = c ? arb_client_describe(c, &o, &config, err) : arb_fail(err, -ENOMEM, "out of memory");
 	if (r == 0 && alone)
-		r = limited(c, &config) ? open_alone(c, o.gpu, &config, err)
+		r = limited(c, &config) ? open_alone(c, arb_client_dir(&o), o.gpu, &config, err)
 					: arb_fail(err, -ENOENT, "there is no limit to keep");
 	else if (r == 0)
 		r = open_segments(c, arb_client_dir(&o), o.gpu, &config, err);
@@ -346,6 +353,15 @@ static bool differ(const struct arb_file *a, const struct arb_file *b)
 	return a->ino != b->ino || a->dev != b->dev;
 }
 
+/* Among others again it asks for what it asked for itself. Both locks are held. */
+static void ask_as_before(struct gpuarb_client *c)
+{
+	if (c->asked.core_pct == c->opened.core_kept)
+		c->asked.core_pct = c->opened.core_before;
+	if (c->asked.mem_bytes == c->opened.mem_kept)
+		c->asked.mem_bytes = c->opened.mem_before;
+}
+
 /* Somebody else may have been faster with all of it, or with joining. */
 static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, struct gpuarb_error *err)
 {
@@ -358,6 +374,8 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 	moved = fresh->seg.alone
 			? !c->seg.alone
 			: differ(&fresh->seg.file, &c->seg.file) || differ(&fresh->seg.locks, &c->seg.locks);
+	if (moved && c->seg.alone)
+		ask_as_before(c);
 	if (moved)
 		move_to(c, fresh);
 	arb_slot_let_fork();
@@ -372,22 +390,23 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 	return r;
 }
 
-/* What was in force, whoever set it, holds on. True: it is a limit to keep in a segment of our own; also if
- * it is there already. */
-static bool keep_limits(struct gpuarb_client *c, const struct gpuarb_config *config)
+/* What was in force, whoever set it, holds on. */
+static void keep_limits(struct gpuarb_client *c)
 {
-	bool keep;
-
 	arb_lock_take(&c->guard->lock);
 	if (!c->seg.alone) {
+		c->opened.core_before = c->asked.core_pct;
+		c->opened.mem_before = c->asked.mem_bytes;
 		if (c->quota.terms.limit_ppm && c->quota.terms.limit_ppm < ARB_PPM)
 			c->asked.core_pct = c->quota.terms.limit_ppm / (ARB_PPM / 100);
+		else if (!c->quota.terms.limit_ppm && c->opened.core_kept)
+			c->asked.core_pct = c->opened.core_kept; /* it could not come back just now */
 		if (c->mem.limit)
 			c->asked.mem_bytes = c->mem.limit;
+		c->opened.core_kept = c->asked.core_pct;
+		c->opened.mem_kept = c->asked.mem_bytes;
 	}
-	keep = c->seg.alone || limited(c, config);
 	arb_lock_give(&c->guard->lock);
-	return keep;
 }
 
 int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_error *err)
@@ -406,15 +425,33 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 		r = arb_fail(err, -ENOMEM, "out of memory");
 	else if (!alone)
 		r = open_segments(fresh, c->opened.dir, c->opened.gpu, &config, err);
-	else if (keep_limits(c, &config))
-		r = open_alone(fresh, c->opened.gpu, &config, err);
-	else
-		r = arb_fail(err, -ENOENT, "there is no limit to keep");
+	else {
+		keep_limits(c);
+		r = open_alone(fresh, c->opened.dir, c->opened.gpu, &config, err);
+	}
 	if (r == 0)
 		r = move_and_join(c, fresh, err);
+	if (alone && c->opened.return_ns < arb_os_now_ns())
+		c->opened.return_ns = arb_os_now_ns() + RETURN_NS;
 	gpuarb_config_free(&config);
 	gpuarb_client_close(fresh);
 	return r;
+}
+
+bool gpuarb_client_may_return(struct gpuarb_client *c)
+{
+	uint64_t now = arb_os_now_ns();
+	struct arb_segment there;
+
+	if (!c->seg.alone || !*c->opened.dir || now < c->opened.return_ns)
+		return false;
+	c->opened.return_ns = now + RETURN_NS;
+	if (arb_segment_open(&there, c->opened.dir, c->opened.gpu, true, NULL, NULL) < 0)
+		return false;
+	arb_segment_close(&there);
+	/* Should it not be able to join it. */
+	c->opened.return_ns = now + RETURN_FAILED_NS;
+	return true;
 }
 
 int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)

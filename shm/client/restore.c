@@ -135,6 +135,8 @@ void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns)
 		found |= ARB_RESTORED_RECORD;
 	found |= restore_memory(c, s, own);
 	found |= restore_entry(c, own);
+	if (arb_segment_restore_header(&c->seg))
+		found |= ARB_RESTORED_ENTRY;
 	if (__builtin_expect(found != 0, 0))
 		tell(c, found);
 }

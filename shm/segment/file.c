@@ -158,6 +158,16 @@ int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err)
 	return r;
 }
 
+/* Both kinds of segment say how large they are at the same place. */
+_Static_assert(offsetof(struct arb_state_header, size) == offsetof(struct arb_control, size), "");
+static size_t size_of(const char *header)
+{
+	uint64_t size;
+
+	memcpy(&size, header + offsetof(struct arb_state_header, size), sizeof(size));
+	return (size_t)size;
+}
+
 int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
 	struct gpuarb_error *err)
@@ -185,7 +195,7 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 		r = check(header, (size_t)st.size, file->path, err);
 	}
 	if (r == 0) {
-		file->size = (size_t)st.size;
+		file->size = size_of(header);
 		file->dev = st.dev;
 		file->ino = st.ino;
 		file->mode = st.mode;

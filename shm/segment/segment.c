@@ -239,7 +239,8 @@ static int state_check(const void *header, size_t size, const char *path, struct
 		h->size != arb_segment_size(h->nslots, h->naccounts, h->nevents))
 		return arb_fail(err, -EBADMSG, "%s has a damaged header (%u slots); it is left as it is",
 			path, h->nslots);
-	if (size != h->size)
+	/* What is behind the end is nobody's: whoever may write a file can make it longer. */
+	if (size < h->size)
 		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %llu; it is left as it is", path,
 			size, (unsigned long long)h->size);
 	return 0;
@@ -296,6 +297,7 @@ static void divide(struct arb_segment *seg, bool writable)
 		seg->nslots++;
 	seg->naccounts = arb_segment_accounts_for(seg->nslots);
 	seg->nevents = ARB_EVENTS;
+	seg->fingerprint = arb_segment_fingerprint();
 	seg->nwords = (seg->nslots + 63) / 64;
 	seg->beyond = seg->nslots % 64 ? ~0ull << (seg->nslots % 64) : 0;
 	seg->slots = (struct arb_slot *)((char *)seg->file.base + slots_at());
@@ -377,6 +379,27 @@ int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, 
 	}
 	divide(seg, writable);
 	return 0;
+}
+
+bool arb_segment_restore_header(struct arb_segment *seg)
+{
+	volatile struct arb_state_header *h = seg->header;
+	bool found = false;
+
+#define ARB_PUT(field, value)                                                                                \
+	if (__builtin_expect(h->field != (value), 0)) {                                                      \
+		h->field = (value);                                                                          \
+		found = true;                                                                                \
+	}
+	ARB_PUT(magic, ARB_STATE_MAGIC)
+	ARB_PUT(version, ARB_ABI_VERSION)
+	ARB_PUT(nslots, seg->nslots)
+	ARB_PUT(fingerprint, seg->fingerprint)
+	ARB_PUT(size, seg->file.size)
+	ARB_PUT(naccounts, seg->naccounts)
+	ARB_PUT(nevents, seg->nevents)
+#undef ARB_PUT
+	return found;
 }
 
 int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err)

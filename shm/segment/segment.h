@@ -52,6 +52,7 @@ struct arb_segment {
 	uint32_t nwords; /* of bitmaps over nslots */
 	uint64_t beyond; /* bits of the last word that are no slots */
 	bool writable;
+	uint64_t fingerprint;           /* of the layout, computed once */
 	bool alone;                     /* memory of this process: no file, no locks, one client */
 	bool stranded;                  /* its path leads there no more: nobody can be asked after */
 	uint32_t own_slot, own_account; /* of the client that has joined through this mapping, */
@@ -73,6 +74,8 @@ bool arb_segment_exists(const char *dir, const char *gpu);
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err);
 void arb_segment_close(struct arb_segment *seg);
+/* Nobody writes the first part of the header after the file was made: puts it right. True: it was another. */
+bool arb_segment_restore_header(struct arb_segment *seg);
 /* Makes a segment in memory that no other process sees; a forked child has a copy of its own. */
 int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err);
 

@@ -25,14 +25,19 @@
 
 #include "test/harness.h"
 
-#define GROUP      61000
-#define VICTIM     61001
-#define NEIGHBOUR  61002
-#define STRANGER   61003
-#define SLICES     5 /* of half a second each, measured from the beginning of the attack on */
-#define SLICE_NS   500000000ull
-#define LEAST      15.0
-#define MOST       45.0
+#define GROUP     61000
+#define VICTIM    61001
+#define NEIGHBOUR 61002
+#define STRANGER  61003
+#define SLICES    5 /* of half a second each, measured from the beginning of the attack on */
+#define SLICE_NS  500000000ull
+/* Percent of 30, by half seconds on a machine that does other things as well. */
+#define LEAST 24.0
+#define MOST  36.0
+/* One that comes, over 1.5 s in which it also starts, or first finds the segment's locks held. */
+#define LEAST_NEW  18.0
+#define MOST_NEW   40.0
+#define LEAST_HALF 13.0
 #define DEADLINE_S 40
 #define ENDS_NS    9000000000ull /* it runs for 6 s */
 
@@ -192,6 +197,7 @@ static void note(struct outcome *o, const char *what)
 static void judge(const struct attack *a, struct outcome *o, int status, const char *log, const char *said)
 {
 	double least = a->least > 0 ? a->least : LEAST, most = a->most > 0 ? a->most : MOST;
+	double after = a->alone ? LEAST_HALF : LEAST, newcomer = a->alone ? LEAST_HALF : LEAST_NEW;
 	char text[64];
 
 	o->good = !*o->text;
@@ -201,11 +207,11 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 			note(o, text);
 			break;
 		}
-	if (!a->others && (o->after < LEAST || o->after > MOST)) {
+	if (!a->others && (o->after < after || o->after > MOST)) {
 		snprintf(text, sizeof(text), "%.1f percent afterwards", o->after);
 		note(o, text);
 	}
-	if (!a->others && (o->newcomer < LEAST || o->newcomer > MOST))
+	if (!a->others && (o->newcomer < newcomer || o->newcomer > MOST_NEW))
 		note(o, "a newcomer has not its share");
 	if (strstr(said, "\"error\":0") == NULL)
 		note(o, "a newcomer failed");

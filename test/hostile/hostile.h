@@ -35,6 +35,9 @@ struct attack {
 	/* Three more programs run, one with a handler of its own for SIGBUS, and gpuarb-top: all must live. Their
 	 * shares are not judged here. */
 	bool others;
+	/* The segment stays unusable, so all are alone with their limits: two whose windows begin at the same moments have
+	 * the GPU at the same times, and each gets half as much as long as both have work. */
+	bool alone;
 	double least; /* percent that the victim must have during the attack; 0: as usual */
 	double most;  /* percent that it may have at most; 0: as usual */
 };

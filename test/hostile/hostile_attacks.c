@@ -313,6 +313,14 @@ static void last_events(struct target *t)
 	memset((void *)t->seg.events, 0xff, t->seg.nevents * sizeof(struct arb_event));
 }
 
+/* Who comes finds a segment of another version. */
+static void header(struct target *t)
+{
+	t->seg.header->version = 99;
+	t->seg.header->nslots = 8;
+	t->seg.header->fingerprint = 1;
+}
+
 static void hints(struct target *t)
 {
 	for (unsigned w = 0; w < ARB_WORDS; w++)
@@ -346,11 +354,13 @@ const struct attack attacks[] = {
 		.what = "truncates the segment to nothing",
 		.who = MEMBER,
 		.once = attack_truncate_all,
+		.alone = true,
 		.quick = true},
 	{.name = "truncate-half",
 		.what = "truncates the segment to half",
 		.who = MEMBER,
-		.once = attack_truncate_half},
+		.once = attack_truncate_half,
+		.alone = true},
 	{.name = "truncate-replace",
 		.what = "truncates the segment to nothing, and the administrator replaces it",
 		.who = MEMBER,
@@ -370,7 +380,11 @@ const struct attack attacks[] = {
 		.replace = true,
 		.others = true},
 	{.name = "grow", .what = "makes the segment larger", .who = MEMBER, .once = attack_grow},
-	{.name = "punch", .what = "makes a hole of the whole segment", .who = MEMBER, .once = attack_punch},
+	{.name = "punch",
+		.what = "makes a hole of the whole segment",
+		.who = MEMBER,
+		.once = attack_punch,
+		.alone = true},
 	{.name = "unlink", .what = "removes the segment", .who = CONTAINER, .once = attack_unlink_it},
 	{.name = "unlink-locks",
 		.what = "removes the file of the locks",
@@ -474,7 +488,9 @@ const struct attack attacks[] = {
 	{.name = "crowd",
 		.what = "puts 63 clients that do not exist into the running set, every millisecond",
 		.who = MEMBER,
-		.again = crowd},
+		.again = crowd,
+		/* Up to half of what it uses is billed to nobody (shm/README.md). */
+		.most = 50},
 	{.name = "name", .what = "renames the victim's account", .who = MEMBER, .once = name_changed},
 	{.name = "free",
 		.what = "marks the victim's slot as free, every millisecond",
@@ -513,6 +529,11 @@ const struct attack attacks[] = {
 		.once = many_programs,
 		.conf = "slots = 8\n"},
 	{.name = "events", .what = "fills the event ring with garbage", .who = MEMBER, .again = last_events},
+	{.name = "header",
+		.what = "writes another version and another size into the header",
+		.who = MEMBER,
+		.once = header,
+		.quick = true},
 	{.name = "hints",
 		.what = "writes garbage into every hint of the header",
 		.who = MEMBER,

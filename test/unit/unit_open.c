@@ -183,9 +183,54 @@ Test(open, a_client_without_a_limit_runs_freely)
 	cr_assert_null(c);
 	o.core_pct = 100;
 	cr_assert_eq(gpuarb_client_open_alone(&o, &c, &err), -ENOENT);
-	c = u_client("web", 0);
-	cr_assert_eq(gpuarb_client_rejoin(c, true, &err), -ENOENT);
+}
+
+/* It has nothing to keep, but is one who can come back. */
+Test(open, a_client_without_a_limit_that_loses_its_segment_goes_on_alone_without_one)
+{
+	struct gpuarb_client *c = u_client("web", 0);
+	struct gpuarb_client_status status;
+	struct gpuarb_error err = {0};
+
+	cr_assert_eq(gpuarb_client_rejoin(c, true, &err), 0, "%s", err.text);
+	cr_assert(gpuarb_client_is_alone(c));
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 100);
+	gpuarb_client_close(c);
+}
+
+Test(open, who_went_on_alone_comes_back_with_what_it_asked_for_itself)
+{
+	struct gpuarb_client *c = u_client("web", 90);
+	struct gpuarb_client_status status;
+	struct gpuarb_error err = {0};
+	char path[PATH_MAX];
+
+	u_limit("web", "core", "20");
+	cr_assert_not(gpuarb_client_may_return(c), "it is not alone");
+	cr_assert_eq(gpuarb_client_mem_reserve(c, 900), 0);
+	t_path(&u_dir, "state", path);
+	cr_assert_eq(truncate(path, 0), 0);
+	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), -EBADMSG);
+	cr_assert_eq(gpuarb_client_rejoin(c, true, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 20);
+	cr_assert_not(gpuarb_client_may_return(c), "not within a second");
+	u_clock_ns += 1000 * MS;
+	cr_assert_not(gpuarb_client_may_return(c), "it is cut short");
+	remove_state();
+	gpuarb_client_close(u_client("other", 10));
+	cr_assert_not(gpuarb_client_may_return(c), "not within a second of the last look");
+	u_clock_ns += 1000 * MS;
+	cr_assert(gpuarb_client_may_return(c));
+	cr_assert_eq(gpuarb_client_rejoin(c, false, &err), 0, "%s", err.text);
 	cr_assert_not(gpuarb_client_is_alone(c));
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 20);
+	cr_assert_eq(status.mem_used, 900);
+	u_limit("web", "core", "70");
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.core_pct, 70, "what was in force binds it only as long as it is alone");
 	gpuarb_client_close(c);
 }
 
