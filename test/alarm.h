@@ -1,9 +1,9 @@
 /*
- * Included once by each program of Criterion tests: a test that hangs ends, and fails.
+ * Included once by each program of Criterion tests, so that a test that hangs ends and fails.
  *
- * Criterion (2.4.1) runs each test in a process of its own, and waits for ever once it has killed one for its
- * own --timeout or .timeout. So a test kills itself, by an alarm. Only in the process of a test, where Criterion
- * has left this variable; forked children do not inherit the alarm and have deadlines of their own.
+ * Criterion (2.4.1) runs each test in a process of its own, and after it has killed one for its own --timeout or
+ * .timeout it waits for ever. So a test sets an alarm, which ends it. The alarm is set only in the process of a test,
+ * where Criterion has left this variable; forked children do not inherit it and have deadlines of their own.
  */
 #ifndef TEST_ALARM_H
 #define TEST_ALARM_H
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The slowest takes 10 s on an idle machine; this is for one with ten times as much to do as it can. */
+/* The slowest test takes 10 s on an idle machine; this leaves room for a machine with ten times too much to do. */
 #define TEST_ALARM_S 120
 
 static void test_too_late(int signal_number)

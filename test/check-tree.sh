@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the house asks of the tree itself: headers that compile alone, includes that go downwards only, each
-# third-party header in its one home, no hand-written file that has grown too long.
+# Checks the tree itself: headers compile alone, files include only what test/layers.txt allows, each third-party
+# header is included by one file, and no file that is written by hand is too long.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 CC=${CC:-cc}
@@ -12,7 +12,7 @@ say() {
 
 for h in include/gpuarb.h include/gpuarb/*.h $(find shm preload tools test bench -name '*.h' | sort); do
 	case $h in
-	# The world's own, which stand in for the product's.
+	# The world's own headers stand for headers of the product.
 	test/world/*) continue ;;
 	esac
 	echo "#include \"$h\"" | $CC -std=gnu11 -D_GNU_SOURCE -Iinclude -I. -fsyntax-only -x c - 2>/dev/null ||
@@ -25,7 +25,7 @@ if command -v g++ >/dev/null; then
 	done
 fi
 
-# Who may include whom: layers.txt. Every quoted include names a file from the top, or a public header.
+# layers.txt says which folder may include which. A quoted include names a path from the top, or a public header.
 found=$(git ls-files 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | xargs grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"[^"]+"' |
 	awk -v layers=test/layers.txt '
 	function folder(path, n, part) {
@@ -51,7 +51,7 @@ found=$(git ls-files 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | xargs grep -
 	}')
 [ -z "$found" ] || say "$found"
 
-# A name stands for one thing.
+# A file's name is used once.
 twice=$(git ls-files include 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | sed 's|.*/||' | sort | uniq -d)
 [ -z "$twice" ] || say "these names stand in two folders: $twice"
 

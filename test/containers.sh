@@ -1,11 +1,11 @@
 #!/bin/bash
-# Two containers share one GPU: PID, mount and user namespaces of their own, nothing in common but the two
-# directories of the segments, control read-only. Limits hold, an administrator on the host changes one, a
-# killed one is noticed, and the viewer on the host names both.
+# Two containers share one GPU. They have PID, mount and user namespaces of their own and share only the two
+# directories of the segments, `control` read-only. Limits hold, an administrator on the host changes one, a killed
+# container is noticed, and the viewer on the host names both.
 #
 #   containers.sh BUILD [podman]
 #
-# Without podman the namespaces are plain ones (unshare); ends with 77, and a sentence, where they are forbidden.
+# Without podman the namespaces are made by unshare. Where they are forbidden it says so and ends with 77.
 set -u
 build=$(readlink -f "$1")
 engine=${2:-plain}
@@ -33,13 +33,14 @@ unset LD_PRELOAD GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LOG GPUARB_DISABLE CUDA
 export GPUARB_CONF=/dev/null GPUSIM_MODE=share
 host() { GPUARB_DIR="$work/arb" GPUSIM_DIR="$work/gpu" LD_LIBRARY_PATH="$build/sim" "$@"; }
 
-# What an administrator does once: the segments, by which containers only join.
+# Makes the segments, as an administrator does once; containers may only join.
 mkdir "$work/gpu"
 GPUARB_SEGMENT_MODE=0666 host "$build/gpuarb-node" >"$work/node" || say "gpuarb-node: exit status $?"
 
-# The inside of a plain container: a root of its own, which is the machine's but for /dev/shm, in which the two
-# directories are; /proc; and a file that its engine would have mounted, by whose path it is known. The simulated GPU
-# stands for a device node. What is mounted stays below the private copy of the root. Runs what follows, or ends with 77.
+# The inside of a plain container. Its root is the machine's, except for /dev/shm, which has only the two directories;
+# for /proc; and for a file that a container engine would have mounted, by whose path the container is known. The
+# simulated GPU stands for a device node. All mounts are below the private copy of the root. Runs the rest of its
+# arguments, or ends with 77.
 cat >"$work/inside" <<'INSIDE'
 work=$1 id=$2
 shift 2
@@ -61,11 +62,11 @@ for id in "${ids[@]}"; do
 done
 [ -e /etc/hostname ] || [ "$engine" = podman ] || skip "there is no /etc/hostname to mount over"
 
-# A user namespace as well, where that is permitted; in a chroot it is not, not even for root.
+# It gets a user namespace as well, where that is permitted; in a chroot it is not, not even for root.
 own=(--user --map-root-user)
 unshare "${own[@]}" true 2>/dev/null || own=()
 
-# plain N COMMAND...: in the namespaces of container N
+# plain N COMMAND...: runs it in the namespaces of container N
 plain() {
 	n=$1
 	shift
@@ -74,7 +75,7 @@ plain() {
 		bash "$work/inside" "$work" "${ids[$n]}" "$@"
 }
 
-# A root directory with just what the programs need.
+# A root directory with only what the programs need.
 podman_root() {
 	root=$work/root
 	mkdir -p "$root"/{bin,lib64,tmp,proc,sys,dev,etc,usr/lib/gpuarb}
@@ -87,7 +88,7 @@ podman_root() {
 	done
 }
 podman() { command podman --runtime runc "$@"; }
-# The flags are gpuarb-run's own, divided at spaces as a shell does.
+# gpuarb-run's own flags are used, divided at spaces as a shell does.
 # shellcheck disable=SC2046
 in_podman() {
 	n=$1
@@ -98,7 +99,7 @@ in_podman() {
 		-e GPUSIM_MODE=share -e GPUARB_CORE_LIMIT="${limit:-100}" --rootfs "$work/root" "$@"
 }
 
-# start N LIMIT SECONDS: a load in container N
+# start N LIMIT SECONDS: runs a load in container N
 start() {
 	if [ "$engine" = podman ]; then
 		limit=$2 in_podman "$1" /bin/simload -k 200 -d "$3" >"$work/out$1" 2>"$work/err$1" &
@@ -111,7 +112,7 @@ start() {
 }
 
 json() { host "$build/gpuarb-top" --json 2>>"$work/top"; }
-# await SECONDS WHAT COMMAND...: until the command succeeds
+# await SECONDS WHAT COMMAND...: waits until the command succeeds
 await() {
 	until=$((SECONDS + $1)) what=$2
 	shift 2
@@ -126,20 +127,20 @@ one_is_there() { [ "$(count '"container": "')" = 1 ]; }
 limit_is() { json | grep -q "\"limit_percent\": $1.0,"; }
 reclaimed() { json | sed -nE 's/.*"slots_reclaimed": ([0-9]+),.*/\1/p'; }
 some_reclaimed() { [ "$(reclaimed)" -gt "$1" ]; }
-# within N LIMIT: what a load had of the GPU is no more than its limit, give or take a window; and at least half of it,
-# counting the time in which its threads waited for a CPU, which the machine may not have had.
+# within N LIMIT: checks that a load got no more than its limit and a window of the GPU; and at least half of it, not
+# counting the time in which its threads waited for a CPU.
 within() {
 	got=$(sed -E 's/.*"completed":([0-9]+).*"starved_seconds":([0-9.]+).*"kernel_us":([0-9.]+).*"seconds":([0-9.]+)\}$/\1 \3 \4 \2/' "$work/out$1" |
 		awk '{printf "%d %d", $1 * $2 / $3 / 10000 + 0.5, ($1 * $2 / 1e6 + $4) / $3 * 100}')
 	[ -n "$got" ] && [ "${got% *}" -le $(($2 + 4)) ] && [ "${got#* }" -ge $(($2 / 2)) ] ||
 		say "limit $2: got ${got% *} % of the time, and wanted to run for ${got#* } %"
 }
-# One that is not needed any more.
+# Ends a load that is not needed any more.
 end() {
 	kill -9 "$(inner "$1")"
 	wait "${pids[$1]}" 2>/dev/null
 }
-# The pid that a process inside has out here: the deepest of what was started.
+# Prints the host's pid of a process inside: the deepest descendant.
 deepest() {
 	p=$1
 	while c=$(cat "/proc/$p/task/$p/children" 2>/dev/null) && [ -n "$c" ]; do p=${c%% *}; done
@@ -157,7 +158,7 @@ else
 	plain 0 true 2>/dev/null || skip "PID and mount namespaces are not permitted here"
 fi
 
-# Both at once, each by its own limit.
+# Both run at once, each with its own limit.
 start 0 50 200
 start 1 20 200
 await 30 "both join" both_are_there
@@ -175,7 +176,7 @@ wait "${pids[0]}" || say "the first container: exit status $?: $(cat "$work/err0
 within 0 50
 [ -s "$work/err0" ] && say "it said: $(head -n 1 "$work/err0")"
 
-# The host changes a limit, by the pid that the process has out here; inside nobody can.
+# The host changes a limit by the pid that the process has on the host; inside the container this is refused.
 host "$build/gpuarb-set" --pid "$(inner 1)" core=35 || say "gpuarb-set --pid"
 await 30 "the new limit" limit_is 35
 if [ "$engine" = podman ]; then
@@ -185,7 +186,7 @@ else
 fi
 grep -q "only who may write" "$work/denied" || say "a container that sets limits is told: $(cat "$work/denied")"
 
-# Killed in the middle, and noticed by a neighbour that has just come.
+# A container is killed in the middle, and a neighbour that has just come notices it.
 before=$(reclaimed)
 end 1
 start 0 80 200

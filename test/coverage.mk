@@ -1,4 +1,5 @@
-# Which lines of the product the tests run: processes that are killed say nothing, so this is a lower bound.
+# Counts the lines of the product that tests run. Processes that are killed report nothing, so the result is a lower
+# bound.
 COVERAGE_PARTS ?= check-unit check-multi check-admission check-tools check-top check-preload-memory check-preload check-preload-host check-runtime
 COVERAGE = OPT="-O0 -g -fprofile-abs-path" CC="$(CC) --coverage"
 .PHONY: coverage

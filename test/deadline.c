@@ -1,20 +1,19 @@
 /*
- * deadline [-l LOG] [-p PRESSURE] [-q] [-u USED] SECONDS NAME COMMAND...: runs a part of `make check` and
- * ends for certain.
+ * deadline [-l LOG] [-p PRESSURE] [-q] [-u USED] SECONDS NAME COMMAND...: runs a part of `make check` and makes sure
+ * that it ends.
  *
- * The command gets a session of its own, default signals, an empty standard input, and a pipe for what it
- * says, which goes to standard output (not with -q) and to LOG. USED gets one line: the seconds that it took,
- * and the seconds of CPU that it and all that it started have used. This process adopts every orphan below it
- * (child subreaper), so that a process that left the session is still found: as a descendant in /proc.
+ * The command gets a session of its own, default signals, an empty standard input, and a pipe for its output, which
+ * goes to standard output (unless -q) and to LOG. One line is written to USED: the seconds that the command took, and
+ * the seconds of CPU that it and all its descendants used. This process adopts every orphan below it (child
+ * subreaper), so a process that has left the session is still found in /proc, as a descendant.
  *
- * At the deadline, or when this process is told to end, everything below it is listed, asked to end
- * (SIGTERM), and 5 s later killed. A part that is done but leaves processes behind for 10 s has failed.
- * (Neither takes longer than the deadline itself.) PRESSURE is a file as /proc/pressure/cpu: of the time in
- * which somebody on this machine waited for a processor only a quarter counts, so that a busy machine has up
- * to four times as long.
+ * At the deadline, or when this process is told to end, all processes below it are listed, asked to end (SIGTERM),
+ * and killed 5 s later. A part that is done but leaves processes behind for 10 s has failed. (Neither takes longer
+ * than the deadline itself.) PRESSURE is a file like /proc/pressure/cpu: time in which any process of this machine
+ * waited for a processor counts only a quarter, so that a busy machine has up to four times as long.
  *
- * Exit status: that of the command (128 + signal if one killed it); 124 at the deadline, 125 for processes
- * left behind or an error here, 128 + signal if this process was told to end.
+ * The exit status is that of the command (128 + signal if a signal ended it); 124 at the deadline; 125 for processes
+ * left behind or an error here; 128 + signal if this process was told to end.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -37,9 +36,9 @@
 
 #define GRACE_MS                                                                                             \
 	5000 /* from SIGTERM to SIGKILL: enough for the trap of a script that removes its directory */
-#define LEFT_MS   10000 /* for what a part has told to end itself, on a busy machine */
-#define KILL_MS   10000 /* for SIGKILL; longer takes only what cannot be killed */
-#define LOOK_MS   100   /* the deadline moves while the machine is busy: between two looks at it */
+#define LEFT_MS   10000 /* for processes that the part itself has told to end, on a busy machine */
+#define KILL_MS   10000 /* for SIGKILL; a process that takes longer cannot be killed */
+#define LOOK_MS   100   /* between two looks at the deadline, which moves while the machine is busy */
 #define LISTED    30
 #define TIMED_OUT 124
 #define BROKEN    125
@@ -57,10 +56,10 @@ static struct {
 	bool ended, childless;
 	int output, signals, log;
 	bool terminal, ticking, midline, quiet;
-	long long began_ms, waited_ms; /* waited_ms: for whoever reads our output */
+	long long began_ms, waited_ms; /* waited_ms: time spent waiting for the reader of our output */
 	int told;                      /* the signal that told us to end */
 	const char *pressure;
-	long long pressed_ms; /* what the file said in the beginning */
+	long long pressed_ms; /* what the file said at the start */
 } part = {.log = -1};
 
 static long long now_ms(void)
@@ -71,7 +70,7 @@ static long long now_ms(void)
 	return ts.tv_sec * 1000LL + ts.tv_nsec / 1000000;
 }
 
-/* How long somebody has waited for a processor, since the machine started; 0 where the kernel does not say.
+/* Returns how long any process has waited for a processor since the machine started; 0 where the kernel does not say.
  */
 static long long pressed_ms(void)
 {
@@ -135,7 +134,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 	put(text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
-/* The seconds, on a terminal, where the last line is complete and nothing was said for one of them. */
+/* On a terminal, shows the seconds after a complete last line if the part has been silent for a second. */
 static void tick(void)
 {
 	char text[32];
@@ -147,7 +146,7 @@ static void tick(void)
 	part.ticking = true;
 }
 
-/* Copies what the part has said; false if there was nothing. */
+/* Copies what the part has written; returns false if there was nothing. */
 static bool copy(void)
 {
 	char text[16384];
@@ -158,7 +157,7 @@ static bool copy(void)
 	return n > 0;
 }
 
-/* Takes in whoever has ended: the command, or an orphan that we adopted. */
+/* Reaps processes that have ended: the command, or orphans that we adopted. */
 static void reap(void)
 {
 	int status;
@@ -184,7 +183,7 @@ static void wait_for(long long ms)
 		err(BROKEN, "poll");
 	if (fds[0].revents & (POLLIN | POLLHUP))
 		heard = copy();
-	/* Everybody has closed it: no more to hear, and nothing to poll. */
+	/* All processes have closed it: nothing more will come, and there is nothing to poll. */
 	if (!heard && (fds[0].revents & POLLHUP)) {
 		close(part.output);
 		part.output = -1;
@@ -210,14 +209,14 @@ static bool read_process(const char *pid, struct process *p)
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = '\0';
-	/* The name, in parentheses, may hold anything. */
+	/* The name, in parentheses, may contain any character. */
 	after = strrchr(text, ')');
 	p->pid = (pid_t)atoi(pid);
 	p->ours = false;
 	return after && sscanf(after + 1, " %c %d", &p->state, &p->parent) == 2;
 }
 
-/* All that descends from this process; the caller frees it. */
+/* Lists all descendants of this process; the caller frees the list. */
 static struct process *descendants(size_t *count)
 {
 	struct process *all = NULL, *grown;
@@ -275,7 +274,7 @@ static size_t read_word(pid_t pid, const char *file, char *text, size_t size)
 	return (size_t)n;
 }
 
-/* Who is there, in which state, where in the kernel, doing what. */
+/* Prints each process that is left, its state, where in the kernel it is, and its command. */
 static void list(void)
 {
 	size_t n;
@@ -310,7 +309,7 @@ static void signal_all(int signal)
 	free(all);
 }
 
-/* Ends everything below us; false if something could not be killed. */
+/* Ends all processes below this one; returns false if one could not be killed. */
 static bool end_all(long long grace_ms)
 {
 	long long from = now_ms();
@@ -320,7 +319,7 @@ static bool end_all(long long grace_ms)
 	while (reap(), !part.childless && now_ms() - from < grace_ms)
 		wait_for(50);
 	from = now_ms();
-	/* Again and again: somebody may have been forking. */
+	/* It looks again and again, because a process may have been forking. */
 	while (reap(), !part.childless && now_ms() - from < KILL_MS) {
 		signal_all(SIGKILL);
 		wait_for(20);
@@ -339,7 +338,7 @@ static int finish(int status)
 	return status;
 }
 
-/* What the part took. Orphans are ours, so their time is in it, too. */
+/* Writes the time that the part took. We adopt orphans, so their time is included. */
 static void write_used(const char *path)
 {
 	struct rusage used;
@@ -407,7 +406,7 @@ static void start(char **command)
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		if (getppid() != parent)
 			_exit(BROKEN);
-		/* Whatever our caller ignores or blocks (nohup, a job in the background). */
+		/* Resets all that our caller ignores or blocks (nohup, a job in the background). */
 		for (int s = 1; s < NSIG; s++)
 			signal(s, SIG_DFL);
 		sigemptyset(&none);
@@ -426,7 +425,7 @@ static void start(char **command)
 	fcntl(part.output, F_SETFL, O_NONBLOCK);
 }
 
-/* The signals that tell us to end, but not those that whoever started us wants to be ignored. */
+/* Listens for the signals that tell us to end, except those that our caller wants to be ignored. */
 static void listen_for_signals(void)
 {
 	static const int told[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -480,7 +479,7 @@ int main(int argc, char **argv)
 	part.terminal = !part.quiet && isatty(STDOUT_FILENO);
 	part.began_ms = now_ms();
 	part.pressed_ms = pressed_ms();
-	/* Should whoever runs the parts be killed, this one ends. */
+	/* If the process that runs the parts is killed, this one ends. */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
 		err(BROKEN, "prctl");
 	listen_for_signals();

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Debian packages of another architecture, unpacked into a directory: for cross builds, without making that
-# architecture one of this machine's. Exit status 77: they cannot be had here.
+# Unpacks Debian packages of another architecture into a directory, for cross builds, without adding that architecture
+# to this machine. Exit status 77: they cannot be downloaded here.
 # Usage: foreign-packages.sh ARCHITECTURE DIRECTORY PACKAGE...
 set -eu
 arch=$1 dir=$2

@@ -60,10 +60,8 @@ void t_path(const struct t_dir *dir, const char *sub, char path[PATH_MAX])
 	snprintf(path, PATH_MAX, "%s/%s/%s", dir->path, sub, T_GPU);
 }
 
-/*
- * Until when a child may live, by its pid. The child's own alarm comes first; this one is for a child that
- * hangs before it has set it, inside fork: a sanitizer's allocator may have been locked by another thread.
- */
+/* The deadlines of children, by their pids. A child's own alarm comes first. This one is for a child that hangs in
+ * fork(), before it could set its alarm: another thread may have locked a sanitizer's allocator. */
 static struct {
 	pid_t pid;
 	uint64_t until_ns;

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Whether the compiler and the headers are there, before anything is compiled: one sentence instead of a hundred errors.
+# Checks before anything is compiled that the compiler and the headers exist, so that there is one sentence instead of
+# a hundred errors.
 # Usage: CC=... have-headers.sh HEADER...
 set -u
 : "${CC:=cc}"
-# CC may be more than one word.
+# CC may consist of several words.
 # shellcheck disable=SC2086
 if ! echo 'int main(void) { return 0; }' | $CC -fsyntax-only -x c - 2>/dev/null; then
 	echo "There is no C compiler '$CC' here that works; 'make deps' installs what is needed to build (CC=... names another)." >&2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the Debian packages named on the command line that are not there yet, and shows what apt does: on a terminal
-# as one line, else as apt says it.
+# Installs those of the named Debian packages that are missing, and shows apt's progress: on a terminal as one line,
+# otherwise as apt prints it.
 set -u
 missing=()
 for p in "$@"; do
@@ -21,12 +21,12 @@ if [ "$(id -u)" != 0 ]; then
 		echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
 		exit 1
 	fi
-	# A question for a password would not be seen behind the line that shows how far it is.
+	# On a terminal the line of progress would hide sudo's question for a password.
 	sudo -v || exit 1
 fi
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-# apt WORD...: what it says goes to the log, and as it comes to whoever watches
+# apt WORD...: runs apt-get; its output goes to the log, and its progress to the screen
 apt() {
 	if [ -t 1 ]; then
 		"$(dirname "$0")/progress.sh" "" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@"
@@ -39,7 +39,7 @@ apt() {
 echo "Installing ${missing[*]}"
 installed() { dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' 2>/dev/null | sed -n 's/^ii *//p' | sort -u; }
 before=$(installed)
-# Tests start what they need themselves: a service that came with a package does not start with the machine because of them.
+# Tests start the services that they need: a service that came with a package must not start with the machine.
 leave_disabled() {
 	local unit
 	command -v systemctl >/dev/null || return 0
@@ -51,7 +51,7 @@ leave_disabled() {
 		done
 	return 0
 }
-# The lists of a machine that was made just now are empty; those of an old one name packages that are gone.
+# A new machine has no lists of packages, and old lists name packages that are gone.
 if ! apt-get install --simulate --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
 	apt update || { echo "apt-get update failed: see above" >&2; exit 1; }
 fi

@@ -1,4 +1,4 @@
-# What machines can see in sources: clang-format, clang-tidy (.clang-tidy), cppcheck, shellcheck.
+# Checks of sources by programs: clang-format, clang-tidy (.clang-tidy), cppcheck, shellcheck.
 LINT_C    = $(shell git ls-files 'shm/*.c' 'preload/*.c' 'tools/*.c')
 LINT_ALL  = $(shell git ls-files '*.c' '*.h' | grep -v '^include/cuda_abi/')
 LINT_SH   = $(shell git ls-files '*.sh')
@@ -13,7 +13,7 @@ format: ## give every C file the house's format (clang-format)
 
 lint: deps-lint check-lint ## install what is missing, then check-lint
 
-# Uses what is installed, and says what is not.
+# Uses the programs that are installed, and names those that are not.
 CHECK += check-lint
 check-lint: ## format, clang-tidy, cppcheck and shellcheck find nothing
 	@test/lint.sh "$(LINT_ALL)" "$(LINT_C)" "$(LINT_SH)"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# lint.sh ALL PRODUCT SCRIPTS: what is wrong with the sources by the judgement of clang-format (ALL), clang-tidy and cppcheck
-# (PRODUCT) and shellcheck (SCRIPTS). A tool that is not installed is named in a line with "skipped:".
+# lint.sh ALL PRODUCT SCRIPTS: what clang-format finds wrong with ALL, clang-tidy and cppcheck with PRODUCT, and
+# shellcheck with SCRIPTS. A program that is not installed is named in a line with "skipped:".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 read -ra all <<<"$1"

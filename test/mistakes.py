@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Does a test fail without what it is there for? Each entry of mistakes.txt undoes one thing in a copy of the tree; the
-test that it names has to pass before and to fail afterwards.
+"""Shows that a test fails without what it tests. Each entry of mistakes.txt undoes one thing in a copy of the tree; the test
+that it names has to pass before and to fail afterwards.
 
     mistakes.py DIRECTORY MAKE [PATTERN]    DIRECTORY gets the copy; PATTERN: only entries whose names match
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A picture that gnuplot drew: it has a background of its own, every text is inside of it and clear of its edge, and every
-text has a contrast of at least 4.5 to it (WCAG 2.1, level AA). Usage: picture.py PICTURE"""
+"""Checks a picture that gnuplot drew: it has a background of its own, and each text is inside of it, clear of its edge, and
+has a contrast of at least 4.5 to it (WCAG 2.1, level AA). Usage: picture.py PICTURE"""
 import re
 import sys
 import xml.etree.ElementTree as xml
@@ -44,7 +44,7 @@ for group in root.iter(SVG + "g"):
     size = float(group.get("font-size"))
     place = group.get("transform")
     x, y = (float(n) for n in re.search(r"translate\(([-\d.]+),([-\d.]+)\)", place).groups())
-    # A turned text is as high as it is wide; capitals reach up by three quarters of the size of the font.
+    # A text that is turned is as high as it is wide; capitals reach up by three quarters of the font's size.
     if "rotate" not in place and (y - 0.75 * size < EDGE or y + 0.25 * size > height - EDGE):
         wrong.append("'%s' is %.0f pixels from the top of %.0f" % (said, y - 0.75 * size, height))
     if not EDGE <= x <= width - EDGE:

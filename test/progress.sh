@@ -1,6 +1,6 @@
 #!/bin/bash
-# progress.sh WHAT COMMAND...: runs it and keeps its output to itself, unless it fails. On a terminal one line shows
-# how far it is. WHAT is said before; it may be empty.
+# progress.sh WHAT COMMAND...: runs the command and shows its output only if it fails. On a terminal one line shows
+# its progress. WHAT is printed before; it may be empty.
 set -u
 what=$1
 shift

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The README's commands, as they stand there: every ```sh block is run, on the simulated GPU, in a directory of its own.
-# What is not ours is played: python is a program that uses the GPU, podman and sudo say what they would do, and make only
-# looks whether it could. Then: its links lead somewhere, its picture can be read, and it is not too long.
+# Runs the README's commands as they are printed there: every ```sh block, on the simulated GPU, in a directory of its
+# own. Programs that are not ours are replaced: python is a program that uses the GPU, podman and sudo check their
+# arguments and print what they would do, and make only checks that it could make the target. Then it checks that
+# links lead somewhere, that the picture can be read, and that the README is not too long.
 # Usage: readme.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -48,7 +49,7 @@ cat >"$work/bin/make" <<END
 #!/bin/sh
 exec /usr/bin/make -n -C "$top" BUILD="$build" "\$@" >/dev/null
 END
-# A program of one's own, which knows nothing of a simulated driver.
+# A user's own program, which knows nothing of a simulated driver.
 cat >"$work/here/my-program" <<END
 #!/bin/sh
 exec "$build/simload" -k 200 -d 1 >/dev/null
@@ -58,7 +59,7 @@ export PATH=$work/bin:$build:$PATH LD_LIBRARY_PATH=$build/sim
 export GPUARB_DIR=$work/arb GPUSIM_DIR=$work/gpu GPUARB_CONF=/dev/null GPUSIM_MODE=share
 unset GPUARB_ACCOUNT GPUARB_CORE_LIMIT GPUARB_LIMITS_FILE LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
 
-# Each block a file; its first line is where it stands.
+# Writes each block to a file; the first line says where the block is.
 awk -v out="$work/block" '
 	/^```sh$/ {n++; file = sprintf("%s%02d", out, n); print "# README.md:" NR >file; inside = 1; next}
 	/^```/ {inside = 0}
@@ -67,7 +68,7 @@ blocks=0
 commands=0
 for block in "$work"/block*; do
 	blocks=$((blocks + 1))
-	# One command a line; what it starts in the background goes on while the others run.
+	# Runs one command a line; what a command starts in the background goes on while the others run.
 	(
 		cd "$work/here" || exit 1
 		where=$(head -n 1 "$block")
@@ -86,7 +87,7 @@ done
 [ "$commands" -ge 10 ] || say "only $commands commands were found in $blocks blocks"
 grep -q -- '-e GPUARB_CORE_LIMIT=40 ' "$work/podman" || say "the container got no limit"
 
-# What any page tells its reader to make or to run is there: targets by name, programs by the rule that builds them.
+# All targets and programs that the pages name must exist: targets by name, programs by the rule that builds them.
 pages=(README.md CONTRIBUTING.md CHANGELOG.md shm/README.md preload/README.md test/*/README.md tools/deploy/README.md)
 said() { (cd "$top" && cat "${pages[@]}" 2>/dev/null | grep -oE "$1" | sort -u); }
 for target in $(said '(`|^    )make [a-z][a-z0-9-]+' | sed 's/.*make //' | sort -u); do

@@ -1,12 +1,12 @@
 # Tests of the segment and its protocols.
 
-# What `make demo` shows.
+# What `make demo` needs.
 DEMO_NEEDS = $(BUILD)/demo $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 $(SIM)/gpusim-report
 $(BUILD)/demo: $(BUILD)/obj/test/demo/demo.o $(BUILD)/libgpuarb.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -l:libjansson.a -lpthread -lm -ldl
 
-# The deadline that each part of the check has, and what runs them.
+# Enforces the deadline of each part of the check.
 TESTS += $(BUILD)/test/deadline
 $(BUILD)/test/deadline: $(BUILD)/obj/test/deadline.o
 	@mkdir -p $(@D)
@@ -28,7 +28,7 @@ CHECK += check-tree
 check-tree: ## headers compile alone, includes go downwards, no file has grown too long
 	@CC="$(CC)" test/check-tree.sh
 
-# Each part by itself, with Criterion: tables, a clock and a futex by hand.
+# Each part alone, with Criterion: tables, and a clock and a futex that the test moves.
 UNIT_TESTS := $(patsubst test/unit/%.c,%,$(wildcard test/unit/unit_*.c))
 CHECK      += check-unit
 TESTS      += $(UNIT_TESTS:%=$(BUILD)/test/%)
@@ -47,7 +47,7 @@ $(BUILD)/test/unit_known: $(patsubst %,$(BUILD)/obj/preload/process/%.o,known th
 check-unit: $(UNIT_TESTS:%=$(BUILD)/test/%) ## each part of the segment's library by itself
 	@for t in $(UNIT_TESTS); do echo "$$t"; $(BUILD)/test/$$t -j2 || exit 1; done
 
-# What random and hostile processes do to it: many at once, killed, stopped, and a segment full of garbage.
+# Random and hostile processes: many at once, killed, stopped, and a segment full of garbage.
 STRESS_SECONDS ?= 12
 FUZZ_SECONDS   ?= 8
 SECONDS        ?= 300
@@ -84,7 +84,7 @@ check-multi: $(MULTI_TESTS:%=$(BUILD)/test/%) $(BUILD)/test/multi_namespaces ## 
 	@for t in $(MULTI_TESTS); do $(BUILD)/test/$$t -j2 || exit 1; done
 	@$(BUILD)/test/multi_namespaces || test $$? = 77
 
-# Kill a client at every instruction of every operation. It steps through x86 code.
+# Kills a client at every instruction of every operation, by stepping through x86 code.
 ifeq ($(shell uname -m),x86_64)
 CRASH := $(BUILD)/test/crash_kill
 CHECK += check-crash-sample
@@ -104,8 +104,8 @@ check-crash: $(CRASH) ## the same at every instruction (a quarter of an hour)
 	@$(CRASH) --all --jobs $$(nproc) --pause || test/skipped.sh $$?
 endif
 
-# Threads, and everything again under the sanitizers, in build directories of their own.
-# With the sanitizers the compiler no longer sees how large a number can be.
+# Threads, and the other tests again under the sanitizers, in build directories of their own. With the sanitizers the
+# compiler cannot tell any more how large a number can become.
 ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -Wno-format-truncation
 TSAN := -O2 -g -fsanitize=thread
 
@@ -120,7 +120,7 @@ DEADLINES += check-asan=900
 check-threads: $(BUILD)/test/threads_main
 	$(BUILD)/test/threads_main
 
-# What these and check-debug run, to be built on all cores first.
+# What these and check-debug run; it is built on all cores first.
 AGAIN := $(MULTI_TESTS) multi_namespaces multi_admission stress_admission stress_wakes stress_fork stress_random threads_main
 TESTS += $(AGAIN:%=$(BUILD)/test/%)
 
@@ -133,7 +133,7 @@ check-asan: ## processes, threads, leases and garbage under the address and unde
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="$(ASAN)" STRESS_SECONDS=5 FUZZ_SECONDS=6 ADMISSION_SECONDS=4 \
 		check-unit check-multi check-admission check-threads check-stress-short
 
-# The protocols themselves, without the code: every interleaving of a few clients, with spin.
+# The protocols without the code: every interleaving of a few clients, with spin.
 .PHONY: check-model
 check-model: ## check the models of the protocols with spin
 	@test/install-deps.sh spin gcc libc6-dev
@@ -149,7 +149,7 @@ check-debug: ## a debug build, whose clients check every invariant when they joi
 check-random: $(BUILD)/test/stress_random
 	$(BUILD)/test/stress_random --seconds $(STRESS_SECONDS)
 
-# The command-line tools from outside.
+# The command-line tools as users run them.
 TOOL_TESTS := $(patsubst test/tools/%.c,%,$(wildcard test/tools/tools_*.c))
 CHECK      += check-tools
 TESTS      += $(TOOL_TESTS:%=$(BUILD)/test/%)
@@ -185,7 +185,7 @@ CHECK += check-follow
 check-follow: $(BUILD)/test/follow_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## programs follow their limits file: swapped, garbage, gone
 	@$(BUILD)/test/follow_programs $(BUILD)
 
-# Programs that are killed, or end.
+# Programs that are killed or end by themselves.
 $(BUILD)/test/gone_programs: $(BUILD)/obj/test/preload/gone_programs.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
@@ -217,7 +217,7 @@ check-hostile: $(HOSTILE_NEEDS) ## every attack of a neighbour on a program unde
 check-hostile-short: $(HOSTILE_NEEDS) ## some of them
 	@$(BUILD)/test/hostile $(BUILD) --quick || test/skipped.sh $$?
 
-# Locks, files, slots and accounts: what a neighbour does with them is felt by nobody.
+# Attacks on locks, files, slots and accounts must not be noticed by others.
 check-neighbours: $(HOSTILE_NEEDS) ## attacks on locks, files, slots and accounts
 	@$(BUILD)/test/hostile $(BUILD) --jobs 2 join look-lock unlink-locks slots-taken truncate-many || test/skipped.sh $$?
 
@@ -229,14 +229,14 @@ check-namespaces: $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM
 	@test/containers.sh $(BUILD) || test/skipped.sh $$?
 	@if command -v podman >/dev/null; then test/containers.sh $(BUILD) podman || test/skipped.sh $$?; fi
 
-# What shells offer, and that man pages know every option.
+# What shells offer, and whether man pages have every option.
 .PHONY: check-completion
 CHECK    += check-completion
 CHECK_PACKAGES += man-db
 check-completion: $(BUILD)/arbiter.conf.5 $(TOOLS) $(PRELOAD) $(BUILD)/simload $(SIM)/libcuda.so.1 ## completion in bash (fish, zsh), and a man page that knows every option
 	@test/tools/completion.sh $(BUILD)
 
-# The README's commands, as they stand there.
+# The README's commands, as they are printed there.
 .PHONY: check-readme
 CHECK    += check-readme
 CHECK_PACKAGES += python3
@@ -251,7 +251,8 @@ CHECK_PACKAGES += tmux
 check-demo: $(DEMO_NEEDS) ## the demo on a terminal: the live screen, the table, nothing left behind
 	@test/demo/demo.sh $(BUILD) || test/skipped.sh $$?
 
-# Does each test fail without what it is there for? Each in a copy of the tree, which takes a while: ONLY=pattern for some.
+# For each deliberate mistake, in a copy of the tree: whether its test finds it. This takes long; ONLY=pattern chooses
+# some.
 .PHONY: check-mistakes
 check-mistakes: $(ALL) ## deliberate mistakes in a copy of the tree: does the test that is there for each find it?
 	@python3 test/mistakes.py $(BUILD)/mistakes '$(MAKE) --no-print-directory CC="$(CC)" BUILD=build' '$(ONLY)'

@@ -1,22 +1,22 @@
 #!/bin/bash
-# run-checks.sh BUILD TARGET...: makes them, each with a deadline outside of itself (deadline.c), and says what each of
-# them is. One that fails does not keep the others from running; what it said is repeated at the end, and kept in
-# BUILD/check/TARGET.log. The last line is "N passed, N failed", with ", N skipped" if there are any.
+# run-checks.sh BUILD TARGET...: makes the targets, each with a deadline that another process enforces (deadline.c),
+# and says what each is. A target that fails does not keep the others from running. Its output is repeated at the end
+# and kept in BUILD/check/TARGET.log. The last line is "N passed, N failed", with ", N skipped" if there are any.
 #
-# The targets of BESIDE go first, AT_ONCE at a time, the first of BESIDE first; what they say is shown when each is done.
-# The others have the machine to themselves, one after the other.
+# The targets of BESIDE go first, AT_ONCE at a time, in the order of BESIDE; the output of each is shown when it is
+# done. The others run alone, one after the other.
 #
-#   DEADLINE=600                     seconds for each target; while others wait for a processor they last up to four times
-#                                    as long, where the kernel says so (PRESSURE=/proc/pressure/cpu)
-#   DEADLINES="check-asan=900 ..."   more, for those that need it
-#   BESIDE="check-asan ..."          targets that may run beside one another
-#   AT_ONCE=2                        how many of those at a time; the number of CPUs, and at most 4, if it is not said
+#   DEADLINE=600                     seconds for each target; up to four times as long while other processes wait for
+#                                    a processor, where the kernel says so (PRESSURE=/proc/pressure/cpu)
+#   DEADLINES="check-asan=900 ..."   more seconds for targets that need them
+#   BESIDE="check-asan ..."          targets that may run at the same time
+#   AT_ONCE=2                        how many of those; by default the number of CPUs, at most 4
 set -u
 MAKEFLAGS=${MAKEFLAGS:-}
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 shift
-# make -n, whose first word are the options of one letter, shows what would be done.
+# With make -n, where the first word has all options of one letter, it only shows what would be done.
 case "${MAKEFLAGS%% *}" in -* | *=*) ;; *n*) echo "make $*"; exit 0 ;; esac
 logs=$build/check
 pressure=${PRESSURE-/proc/pressure/cpu}
@@ -41,8 +41,8 @@ limit() { # TARGET
 	echo "${DEADLINE:-600}"
 }
 
-# The lines that say what went wrong, in the order in which they came, and of what Criterion shows with one of them, such
-# as a screen, the beginning; without any, the last lines.
+# Prints the lines that say what went wrong, in their order; of what Criterion shows with such a line, for example a
+# screen, only the beginning; if there is no such line, the last lines.
 sentences() { # LOG
 	local wrong='not true:|^\[FAIL\]|^\[----\]|^\[ERR|error:|ERROR: |WARNING: Thread|SUMMARY: |runtime error|^deadline: |^    pid [0-9]|^[a-z_-]+: |^[A-Za-z]*(Error|Exception)\b|\*\*\*'
 	local found
@@ -85,7 +85,8 @@ ended() { # TARGET STATUS
 	[ "$took" -lt 5 ] || [ "$2" != 0 ] || echo "   ($took s, $cpu s of CPU)"
 }
 
-# Those that run beside one another. A child in the background ignores what a terminal sends: we pass it on.
+# The targets that run at the same time. A child in the background ignores the signals of a terminal, so they are
+# passed on.
 declare -A running=()
 tell() { # STATUS
 	told=$1
@@ -121,7 +122,7 @@ for target in "${alone[@]}"; do
 	(run "$target")
 	status=$?
 	ended "$target" $status
-	# Somebody wants it to end: not only this target.
+	# The user wants all of it to end, not only this target.
 	case $status in 129 | 130 | 131 | 143) told=$status ;; esac
 done
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# What runs the parts of `make check`, with parts that are played: one that hangs, with children that ignore SIGTERM, have
-# stopped themselves or have left the session; one that fails; one that is skipped; one that leaves processes behind; one
-# that looks at what it was given; two that run beside one another, and one that wants to be alone; and somebody who
-# interrupts it all.
+# Tests what runs the parts of `make check`, with parts that are made for it: a part that hangs, with children that
+# ignore SIGTERM, have stopped themselves or have left the session; one that fails; one that is skipped; one that
+# leaves processes behind; one that prints what it was given; two that run at the same time, and one that must be
+# alone; and a user who interrupts it.
 # Usage: runner.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -20,7 +20,7 @@ has() { # FILE PATTERN
 hasnt() { # FILE PATTERN
 	! grep -qE -- "$2" "$work/$1" || say "$1: a line matches '$2': $(grep -m 1 -E -- "$2" "$work/$1")"
 }
-# Nobody sleeps for so long but the parts of this test.
+# No other process sleeps for exactly this long.
 nap=$((100000 + $$)).25
 echo "$nap" >"$work/nap"
 sleepers() { grep -lsxzF -f "$work/nap" /proc/[0-9]*/cmdline; }
@@ -29,17 +29,17 @@ nobody() { # WHEN
 	left=$(sleepers)
 	[ -z "$left" ] || say "$1: still there: $left"
 }
-# Processes that a part may start: each says that it is there.
+# Processes that a part starts; each reports that it is there.
 cat >"$work/stubborn" <<END
 #!/bin/bash
-# Each of them in a way that a signal to the process group does not end.
+# None of them is ended by a signal to the process group.
 (trap '' TERM INT HUP; exec sleep $nap) &
 setsid sh -c 'trap "" TERM; sleep $nap & wait; sleep $nap' &
 (setsid setsid sleep $nap </dev/null >/dev/null 2>&1 &)
 sh -c 'kill -STOP \$\$; sleep $nap' &
 touch "$work/hangs"
 END
-# In the place of make: --no-print-directory TARGET.
+# Replaces make: --no-print-directory TARGET.
 mkdir "$work/bin"
 cat >"$work/bin/make" <<END
 #!/bin/bash
@@ -67,7 +67,7 @@ looks)
 	[ -z "\$(cat)" ] && echo "nothing to read"
 	echo "SIGINT \$(awk '/SigIgn/ { print substr(\$2, 16) }' /proc/self/status)" ;;
 dies) kill -KILL \$\$ ;;
-# Each is done when it has met the other one.
+# Each is done when both have met.
 one | other)
 	touch "$work/\$2.here"
 	echo "\$2 begins"
@@ -77,7 +77,7 @@ one | other)
 	done
 	echo "\$2: error: it is alone"
 	exit 2 ;;
-# While it runs nobody else does.
+# No other part may run at the same time.
 lonely)
 	touch "$work/lonely.here"
 	sleep 0.5
@@ -93,7 +93,8 @@ run() { # OUTPUT TARGET...: the exit status is that of run-checks.sh
 	MAKE="$work/bin/make" MAKEFLAGS='' DEADLINE=20 DEADLINES="${deadlines:-hangs=4 leaves=4}" PRESSURE="${pressure:-}" test/run-checks.sh "$work/build" "$@" >"$work/$out" 2>&1
 }
 
-# A busy machine: the deadline is up to four times as far away, and no farther. The file says what the kernel would.
+# On a busy machine the deadline is up to four times as far away, and no farther. This file says what the kernel
+# would.
 pressure=$work/pressure
 press() { printf 'some avg10=0.00 avg60=0.00 avg300=0.00 total=%s\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n' "$1" >"$pressure.new" && mv "$pressure.new" "$pressure"; }
 press "$(date +%s%6N)"
@@ -121,7 +122,7 @@ has all '^== 8 of 8: looks'
 has all '^deadline: hangs was not done after 4 s and is killed, with all that it has running:$'
 has all "^    pid [0-9]+, state T, in [a-z0-9_ ]+: sh -c kill -STOP"
 has all '^deadline: leaves is done and left processes behind'
-# After the last part: what happened to each of them.
+# What is printed after the last part says what happened to each.
 sed '1,/^check: 8 parts in/d' "$work/all" >"$work/end"
 has end '^check: is-skipped: is-skipped: skipped: there is nothing to try it with$'
 has end "^check: fails failed after [0-9]+ s.*/build/check/fails.log; 'make fails' runs it alone"
@@ -140,7 +141,8 @@ hasnt end 'all is well'
 [ "$(tail -n 1 "$work/all")" = '2 passed, 5 failed, 1 skipped' ] || say "the last line: $(tail -n 1 "$work/all")"
 grep -qx 'a line before' "$work/build/check/fails.log" || say "the log of the part that fails is not complete"
 
-# Beside one another: both at a time, each shown as a whole, then the others alone. One that hangs or fails keeps nobody.
+# Parts that run at the same time: two at a time, each shown as a whole, then the others alone. A part that hangs or
+# fails does not stop the others.
 BESIDE="one other hangs fails" AT_ONCE=2 run beside lonely one fails hangs other passes
 [ $? = 1 ] || say "beside one another, with parts that fail: not 1"
 nobody "after parts beside one another"
@@ -156,17 +158,18 @@ rm -f "$work/one.here" "$work/other.here"
 BESIDE="one other" AT_ONCE=1 DEADLINES="" run single passes one >/dev/null
 hasnt single 'beside one another'
 
-# Whatever its caller ignores, a part can be interrupted, and reads nothing.
+# Whatever its caller ignores, a part can be interrupted, and its standard input is empty.
 (trap '' INT QUIT TERM HUP; run ignoring looks <"$work/all") || say "with signals ignored: $?"
 has ignoring '^interrupted$'
 has ignoring '^nothing to read$'
 has ignoring '^SIGINT 0'
 
-# Interrupted: the whole group, as from a terminal, then the runner alone; and both while parts run beside one another.
+# It is interrupted: first the whole group, as from a terminal, then the runner alone; both also while parts run at
+# the same time.
 for how in INT TERM INT-beside TERM-beside; do
 	rm -f "$work/hangs"
 	(
-		# Not ignored, although it is in the background.
+		# The signal is not ignored, although the process is in the background.
 		exec python3 - "$how" "$work" "$build" 3>&1 >"$work/told-$how" 2>&1 <<'PYTHON'
 import os, signal, subprocess, sys, time
 how, work, build = sys.argv[1:]
@@ -204,8 +207,8 @@ has told-INT-beside '^0 passed, 2 failed$'
 has told-INT-beside '^ended with 130$'
 has told-TERM-beside '^ended with 143$'
 
-# Whatever its caller's environment says of gpuarb and the GPU, a test does not hear of it; nor would an installation
-# below fakeroot hear less.
+# Variables about gpuarb and the GPU in the caller's environment do not reach a test; but LD_PRELOAD does reach an
+# installation under fakeroot.
 probe() { GPUARB_DIR=/nope GPUARB_ACCOUNT="" GPUSIM_MODE=nope CUDA_VISIBLE_DEVICES=9 LD_PRELOAD=libm.so.6 HELLO=1 make -s --eval "$1:;@env" "$1"; }
 probe check-probe >"$work/check-env" 2>&1
 has check-env '^HELLO=1$'
@@ -214,7 +217,7 @@ probe probe >"$work/other-env" 2>&1
 has other-env '^LD_PRELOAD=libm'
 has other-env '^GPUARB_DIR=/nope$'
 
-# make -n makes nothing, and keeps what the last check said.
+# make -n makes nothing, and keeps the logs of the last check.
 MAKEFLAGS=n MAKE=false test/run-checks.sh "$work/build" passes >"$work/dry" || say "make -n: $?"
 has dry '^make passes$'
 [ -e "$work/build/check/hangs.log" ] || say "make -n has removed the logs"

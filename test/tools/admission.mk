@@ -1,13 +1,13 @@
 # Tests of admission: leases by task class.
 
-# The Python module, which has nothing to build.
+# The Python module, which needs no build.
 CHECK    += check-python
 CHECK_PACKAGES += python3
 .PHONY: check-python
 check-python: $(BUILD)/libgpuarb.so $(BUILD)/gpuarb-set ## leases from Python
 	@python3 test/tools/python_admission.py $(BUILD)
 
-# Several processes, then many of them.
+# Tests with several processes, then with many.
 ADMISSION_SECONDS ?= 4
 CHECK             += check-admission
 .PHONY: check-admission check-admission-long
@@ -25,7 +25,7 @@ check-admission-long: ## the same for longer: make check-admission-long SECONDS=
 LEASE := $(BUILD)/test/preload/lease-shared $(BUILD)/test/preload/lease-static $(BUILD)/test/preload/hang/libnvidia-ml.so.1
 CHECK += check-lease-programs
 
-# The API comes from the shared library, the look at the segment from the archive.
+# The API comes from the shared library, the functions that look at the segment from the archive.
 $(BUILD)/test/preload/lease-shared: $(BUILD)/obj/test/preload/preload_lease.o $(BUILD)/libgpuarb.so $(BUILD)/libgpuarb.a | $(SIM)/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the shells offer: every option of every tool and no other, keys and their values, accounts and GPUs that are there, and after
-# "--" what the program's own completion says. zsh and fish where they are installed.
+# What the shells offer: every option of every tool and no other, keys and their values, the accounts and GPUs that
+# exist, and after "--" what the program's own completion offers. zsh and fish are tested where they are installed.
 # Usage: completion.sh BUILD
 set -u
 build=$(readlink -f "$1")
@@ -23,7 +23,7 @@ done
 
 # shellcheck source=/dev/null
 . tools/completion/gpuarb.bash
-# offers WORD...: what is offered for the last word of this command line, as bash divides it
+# offers WORD...: prints what is offered for the last word of this command line, as bash divides it
 offers() {
 	COMP_WORDS=("$@")
 	COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -58,7 +58,7 @@ for tool in tools/gpuarb-*.c; do
 	done
 done
 
-# arbiter.conf(5) knows every setting of include/gpuarb/keys.def, its default and what is allowed.
+# arbiter.conf(5) has every setting of include/gpuarb/keys.def, with its default and its allowed values.
 page=$build/arbiter.conf.5
 man --warnings -l "$page" >"$work/page" 2>"$work/err" || say "arbiter.conf.5 cannot be formatted"
 [ -s "$work/err" ] && say "arbiter.conf.5: $(head -n 1 "$work/err")"
@@ -111,7 +111,7 @@ if command -v fish >/dev/null; then
 fi
 if command -v zsh >/dev/null; then
 	others="$others zsh"
-	# A terminal of its own, in which TAB is pressed.
+	# Presses TAB in a terminal of its own.
 	cat >"$work/type" <<-'TYPE'
 		zmodload zsh/zpty
 		zpty shell zsh -fi

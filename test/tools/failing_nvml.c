@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 with two GPUs that fails where FAILING_NVML says. */
+/* A libnvidia-ml.so.1 with two GPUs; the calls fail that FAILING_NVML names. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

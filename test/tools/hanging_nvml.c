@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 that never answers what it is asked. */
+/* A libnvidia-ml.so.1 whose calls never return. */
 #include <unistd.h>
 
 int nvmlInit_v2(void);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Leases of whole programs on the simulated GPU: with the preload and without, linked one way and the other, through
-# gpuarb-run --class. Usage: lease_programs.sh BUILD
+# Leases of whole programs on the simulated GPU: with the preload and without, linked with the shared and the static
+# library, and by gpuarb-run --class. Usage: lease_programs.sh BUILD
 set -u
 build=$(readlink -f "$1")
 work=$(mktemp -d /dev/shm/gpuarb-test-XXXXXX) || exit 1
@@ -27,7 +27,7 @@ say() {
 	bad=$((bad + 1))
 }
 
-# One client, however the library got in.
+# The program is one client, however it got the library.
 preload="$build/libgpuarb-preload.so"
 for linked in shared static; do
 	program="$build/test/preload/lease-$linked"
@@ -43,7 +43,7 @@ rm -rf "$GPUARB_DIR" "$GPUSIM_DIR"
 LD_LIBRARY_PATH="$build:$build/test/preload/hang:$build/sim" timeout 90 "$build/test/preload/lease-shared" hang ||
 	say "an NVML that hangs was waited for"
 
-# gpuarb-run --class: run ARGUMENT...; the exit status is $status, what it said is in $work/out.
+# gpuarb-run --class. run ARGUMENT...; the exit status is in $status, the output in $work/out.
 rm -rf "$GPUARB_DIR" "$GPUSIM_DIR"
 run() {
 	timeout 60 "$build/gpuarb-run" --sim "$@" >"$work/out" 2>&1
@@ -80,7 +80,7 @@ expect 2 'allowed are skip' --class asr --or nothing -- true
 expect 2 'which command' --class asr --or fallback -- true
 expect 2 'belong to --class' --max-wait 5 -- true
 
-# The lease lasts as long as one process of the tree, and nobody of ours is left to hold it.
+# The lease lasts as long as one process of the tree lives, without a process of gpuarb that holds it.
 "$build/gpuarb-run" --sim --class asr -- sh -c 'sleep 60 & echo $!' >"$work/pid"
 holder=$(cat "$work/pid")
 [ "$(gpu leases)" = 1 ] || say "$(gpu leases) leases for one tree"
@@ -92,7 +92,7 @@ holder=
 "$build/gpuarb-watchdog" --once >/dev/null
 [ "$(gpu leases)" = 0 ] || say "the lease of a dead tree is left"
 
-# Under pressure: by a load that is a client, and a water line that it is above.
+# There is pressure: a client has load, above the water line.
 "$build/gpuarb-set" high_water=1 low_water=0
 LD_LIBRARY_PATH="$build/sim" LD_PRELOAD=$preload "$build/simload" -k 1000 -d 100 >/dev/null 2>&1 &
 load=$!
@@ -109,7 +109,7 @@ expect 0 ran --class asr -- echo ran
 "$build/gpuarb-set" --class nmt under_pressure=pass
 expect 0 ran --class nmt -- echo ran
 "$build/gpuarb-set" --class nmt under_pressure=
-# One that waits goes when the pressure ends.
+# A program that waits goes when the pressure ends.
 "$build/gpuarb-run" --sim --class nmt --max-wait 60s -- echo waited >"$work/waited" 2>&1 &
 waiter=$!
 until_is gpu_queue_len 1

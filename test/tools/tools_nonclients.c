@@ -1,4 +1,4 @@
-/* Programs on the GPU that are no clients: who they are, what they have, and what is seen of them. */
+/* Programs on the GPU that are no clients: which they are, what they use, and what the tools show of them. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 #define FIRST_GPU  "GPU-00000000-0000-0000-0000-00000000000a"
 #define SECOND_GPU "GPU-00000000-0000-0000-0000-00000000000b"
-/* Beyond what the kernel gives out. */
+/* A larger pid than the kernel gives out. */
 #define NOBODY 0x7ffffff0u
 
 static struct t_dir dir, sim;
@@ -48,7 +48,7 @@ static void end(void)
 
 TestSuite(nonclients, .init = begin, .fini = end);
 
-/* A program that holds so much of the first GPU's memory, and works a little; with a prefix, as a client. */
+/* Starts a program that holds `mib` of the first GPU's memory and works a little; with a prefix, as a client. */
 static pid_t start(const char *prefix, unsigned mib)
 {
 	char command[PATH_MAX];
@@ -79,7 +79,7 @@ static void run(const char *command)
 	cr_assert_eq(status, 0, "%s: %d: %s", command, status, out);
 }
 
-/* The first GPU, as gpuarb-top sees it. */
+/* Returns what gpuarb-top says about the first GPU. */
 static json_t *look(void)
 {
 	json_error_t error;
@@ -98,7 +98,7 @@ static long long number(const json_t *gpu, const char *object, const char *key)
 	return json_integer_value(json_object_get(json_object_get(gpu, object), key));
 }
 
-/* Until the device has so much in use. */
+/* Waits until the device has this much in use. */
 static json_t *look_until(unsigned long long bytes)
 {
 	for (int i = 0; i < 300; i++) {
@@ -145,7 +145,7 @@ Test(nonclients, a_program_that_is_no_client_is_seen)
 	cr_assert(strstr(out, "of 16G in use") && strstr(out, "utilisation "), "%s", out);
 	snprintf(line, sizeof(line), "not clients: 1 process, 14G \u00b7 %d simload 14G", (int)stranger);
 	cr_assert(strstr(out, line), "'%s' is not in %s", line, out);
-	/* It does not wait for long; a machine that is busy may not have answered. */
+	/* It waits for NVML only for a short time, and a busy machine may not have answered. */
 	for (int i = 0; i < 50 && !strstr(out, "\ngpuarb_gpu_non_client_processes{"); i++)
 		run("gpuarb-top --prom --gpu 0");
 	cr_assert(strstr(out, "\ngpuarb_gpu_non_client_processes{gpu=\"" FIRST_GPU "\"} 1\n"), "%s", out);
@@ -164,7 +164,7 @@ static void expect_run(const char *arguments, int status, const char *sentence)
 
 #define WHERE " sh -c 'echo $CUDA_VISIBLE_DEVICES'"
 
-Test(nonclients, auto_goes_where_they_leave_room)
+Test(nonclients, auto_chooses_the_gpu_where_they_leave_room)
 {
 	pid_t stranger;
 
@@ -176,17 +176,17 @@ Test(nonclients, auto_goes_where_they_leave_room)
 	expect_run("--gpu auto --mem 1Gi" WHERE, 0, SECOND_GPU);
 	expect_run("--verbose --gpu auto true", 0,
 		"gpuarb-run: --gpu auto: " SECOND_GPU " (GPU 1) has the most room\n");
-	/* Where the other one is full as well, the sentence says by whom this one is taken. */
+	/* If the other GPU is full as well, the sentence says which programs have taken this one. */
 	expect_run("--account full --gpu 1 --mem 15Gi sh -c 'unset CUDA_VISIBLE_DEVICES; exec $0/gpuarb-run "
 		   "--sim --account web --gpu "
 		   "auto --mem 9Gi true' $T_BUILD",
 		1, "are taken by processes that are no clients (");
 	cr_assert(strstr(out, " simload)"), "%s", out);
-	/* Who names a GPU gets it, and is told. */
+	/* A user who names a GPU gets it, with a warning. */
 	expect_run("--gpu 0 --mem 4Gi --account web" WHERE, 0, FIRST_GPU);
 	cr_assert(strstr(out, FIRST_GPU " (GPU 0): 14") && strstr(out, "what is promised may not be there"),
 		"%s", out);
-	/* Where memory moves, there is room for those who wait for their turn. */
+	/* Where memory can move, there is room for clients that wait for their turn. */
 	run("gpuarb-set --gpu 0 oversubscribe=on oversub_ratio=2");
 	expect_run("--gpu 0 --mem 4Gi --account web true", 0, "");
 	cr_assert_str_empty(out, "%s", out);
@@ -194,7 +194,7 @@ Test(nonclients, auto_goes_where_they_leave_room)
 	expect_run("--gpu auto --mem 16Gi" WHERE, 0, "");
 }
 
-/* What those who take turns leave to others, as the segment says. */
+/* What clients that take turns leave to other programs, by the segment. */
 static uint64_t counted(void)
 {
 	struct gpuarb_view *view;
@@ -248,7 +248,7 @@ Test(nonclients, the_watchdog_counts_them_for_those_who_take_turns)
 	stop(watchdog);
 }
 
-/* Nobody but the client: it knows what the driver has free. */
+/* No other process looks: the client knows what the driver has free. */
 Test(nonclients, a_client_counts_them_when_it_allocates)
 {
 	pid_t stranger, client;
@@ -264,7 +264,7 @@ Test(nonclients, a_client_counts_them_when_it_allocates)
 	stop(stranger);
 }
 
-/* 10 of 16 GiB fit together, but not beside 6 that do not move. */
+/* The clients' 10 of 16 GiB fit together, but not beside 6 GiB that do not move. */
 Test(nonclients, clients_that_would_fit_without_them_take_turns)
 {
 	pid_t stranger, clients[2];
@@ -332,7 +332,7 @@ Test(nonclients, where_pids_cannot_be_compared_it_is_the_difference)
 	picture.clients[0] = picture.clients[1] = myself(3 * GIB);
 	picture.clients[1].dead = true;
 	picture.setting[ARB_KEY_RESERVE_PER_CLIENT_MB] = 1024;
-	/* One of NVML's processes is hidden from us. */
+	/* One of the processes that NVML counts is hidden from us. */
 	use = (struct nvml_use){.memory_known = true,
 		.processes_known = true,
 		.used = 9 * GIB,
@@ -342,18 +342,18 @@ Test(nonclients, where_pids_cannot_be_compared_it_is_the_difference)
 	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);
 	cr_assert_eq(found.bytes, 5 * GIB, "without the memory and the context of the one that lives");
 	cr_assert_eq(found.nlisted, 0);
-	/* It sees processes, but not the one that must be there: another namespace's pids. */
+	/* It shows processes, but not the client that must be there: the pids belong to another namespace. */
 	use.nprocesses = 1;
 	use.processes[0].pid = (unsigned)getppid();
 	nonclients_find(&picture, &use, &found);
 	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);
-	/* Without clients none of them is one, wherever they are. */
+	/* Without clients none of the processes is one, whatever their namespace. */
 	use.nprocesses = 2;
 	nonclients_find(NULL, &use, &found);
 	cr_assert_eq(found.by, NONCLIENTS_BY_PROCESS);
 	cr_assert_eq(found.count, 2);
 	cr_assert_eq(found.bytes, 9 * GIB);
-	/* More is counted for clients than is in use: nothing is left for others. */
+	/* More is counted for clients than is in use: nothing is left for other programs. */
 	use = (struct nvml_use){.memory_known = true, .used = GIB};
 	nonclients_find(&picture, &use, &found);
 	cr_assert_eq(found.by, NONCLIENTS_BY_DIFFERENCE);

@@ -1,4 +1,4 @@
-/* What the tools say, and still do, when NVML fails them. */
+/* What the tools say, and still do, when NVML fails. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ Test(nvml, each_way_to_fail_has_a_sentence)
 	snprintf(path, sizeof(path), "%s/test/preload/hang", t_build());
 	expect_with(path, "", "gpuarb-node --list", 1,
 		"gpuarb-node: libnvidia-ml.so.1 is too old: it cannot list GPUs\n");
-	/* One that cannot be loaded hides a real one. */
+	/* A library that cannot be loaded hides the real one. */
 	snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", dir.path);
 	file = fopen(path, "w");
 	cr_assert(file && fputs("nonsense", file) >= 0 && fclose(file) == 0);
@@ -71,7 +71,7 @@ Test(nvml, each_way_to_fail_has_a_sentence)
 		"gpuarb-node: there is no libnvidia-ml.so.1: NVIDIA's driver is not installed here\n");
 }
 
-/* One GPU that has fallen off the bus does not hide the other; numbers stay the driver's. */
+/* A GPU that has fallen off the bus does not hide the other; the numbers are still the driver's. */
 Test(nvml, what_fails_for_one_gpu_is_left_out)
 {
 	expect("first", "gpuarb-node --list", 0, "1\t" SECOND "\t1048576\tFailing GPU\n");
@@ -103,7 +103,7 @@ static void refused(const char *fails, const char *tool, const char *gpu, const 
 	nothing_is_made(command);
 }
 
-/* A segment for a GPU that is not there would be found by everybody who names none. */
+/* A segment for a GPU that does not exist would be found by all programs that name no GPU. */
 Test(nvml, a_gpu_that_is_not_there_is_refused_and_nothing_is_made)
 {
 	static const char *const tools[] = {
@@ -113,7 +113,7 @@ Test(nvml, a_gpu_that_is_not_there_is_refused_and_nothing_is_made)
 	for (unsigned k = 0; k < sizeof(gpus) / sizeof(*gpus); k++)
 		for (unsigned i = 0; i < sizeof(tools) / sizeof(*tools); i++)
 			refused("", tools[i], gpus[k], "there is no GPU '%s'; the driver knows 2");
-	/* Without a driver to ask only a whole UUID is believed. */
+	/* Without a driver to ask, only a whole UUID is accepted. */
 	for (unsigned k = 0; strcmp(gpus[k], NOBODY) != 0; k++) {
 		refused("init", "gpuarb-node", gpus[k], "there is no GPU '%s': without a driver to ask");
 		refused("init", "gpuarb-cdi", gpus[k], "there is no GPU '%s': without a driver to ask");
@@ -121,7 +121,7 @@ Test(nvml, a_gpu_that_is_not_there_is_refused_and_nothing_is_made)
 	expect("", "gpuarb-set --gpu " NOBODY " window_ms=200", 1, "the driver knows none with this UUID");
 	nothing_is_made("gpuarb-set");
 	expect("init", "gpuarb-node --gpu " NOBODY, 0, NOBODY ": ready");
-	/* What has a segment may be made anew, wherever its GPU is now. */
+	/* A GPU with a segment may get a new one, wherever the GPU is now. */
 	expect("", "gpuarb-node --replace --gpu " NOBODY, 0, NOBODY ": ready");
 }
 
@@ -178,11 +178,11 @@ Test(nvml, an_account_is_found_on_whichever_gpu_it_is)
 		"2 GPUs have a segment: " BOTH "; name one with --gpu, or all");
 	snprintf(arguments, sizeof(arguments), "gpuarb-set --pid %d core=30", (int)getpid());
 	expect("", arguments, 1, "is on 2 GPUs: " BOTH);
-	/* When it has ended, its limits still say where it was. */
+	/* After the client has ended, its limits still say where it was. */
 	gpuarb_client_close(small);
 	expect("", "gpuarb-set --account small core=40", 0, "");
 	expect_core(SECOND, "small", "40");
-	/* Without a driver the UUIDs are all there is to say. */
+	/* Without a driver, UUIDs are all that can be named. */
 	expect("init", "gpuarb-set --account both core=50", 1, "on 2 GPUs: " FIRST ", " SECOND ";");
 	gpuarb_client_close(both[0]);
 	gpuarb_client_close(both[1]);
@@ -210,7 +210,7 @@ Test(nvml, all_gpus_are_changed_together_or_none)
 	expect("", command, 0, "");
 	expect_core(FIRST, "a", "25");
 	expect_core(SECOND, "b", "25");
-	/* The second one refuses: what was changed on the first is taken back. */
+	/* The second GPU refuses: the change on the first is taken back. */
 	expect("", "gpuarb-set --gpu 1 high_water=95 low_water=90", 0, "");
 	expect("", "gpuarb-set --gpu all high_water=80", 1,
 		"low_water (90) must not be above high_water (80)");
@@ -218,7 +218,7 @@ Test(nvml, all_gpus_are_changed_together_or_none)
 	expect("", "gpuarb-set --gpu 1 --no-class asr", 0, "");
 	expect("", "gpuarb-set --gpu all --no-class asr", 1, "asr");
 	expect("", "gpuarb-set --gpu 0 --show", 0, "class asr: priority=90");
-	/* To look, all of them do without a name. */
+	/* --show needs no name and shows all GPUs. */
 	expect("", "gpuarb-set --show", 0, FIRST " (GPU 0)\n");
 	cr_assert(strstr(out, SECOND " (GPU 1)\n"), "%s", out);
 	expect("", "gpuarb-set --show --account web", 0, SECOND " (GPU 1)\n  account web: core=50\n");
@@ -240,8 +240,8 @@ Test(nvml, numbers_need_a_driver_that_answers)
 	expect("init", "gpuarb-set --gpu " SECOND " --show", 0, SECOND "\n");
 }
 
-/* A viewer has other things to show than the GPU's name, and does not wait for it for long. */
-Test(nvml, the_viewer_looks_without_it)
+/* The viewer can do without the GPU's name, and does not wait long for it. */
+Test(nvml, the_viewer_works_without_it)
 {
 	static const char *const ways[] = {"init", "count", "none", "first", "name", "hangs"};
 

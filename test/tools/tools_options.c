@@ -1,4 +1,4 @@
-/* What all tools have in common: one meaning for each letter, -h, and 2 for whatever was typed wrong. */
+/* What all tools share: a letter has one meaning, -h helps, and a mistake on the command line ends with status 2. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +16,7 @@ static int run(const char *tool, const char *arguments)
 	return t_shell(out, sizeof(out), "%s/%s %s </dev/null", t_build(), tool, arguments);
 }
 
-/* The options of a tool, as its help lists them: word[i] after letter[i], which is ' ' where there is none.
- */
+/* Lists the options of a tool as its help does: word[i] belongs to letter[i], which is ' ' if there is none. */
 static int listed(const char *tool, char letter[64], char word[64][64])
 {
 	int n = 0;
@@ -119,13 +118,13 @@ Test(options, what_is_typed_wrong_ends_with_2)
 	}
 }
 
-Test(options, a_variable_that_there_is_not_is_named_once)
+Test(options, an_unknown_variable_is_named_once)
 {
 	static const char sentence[] =
 		": the environment variable GPUARB_CORELIMIT is not known and does nothing; "
 		"did you mean GPUARB_CORE_LIMIT?\n";
 
-	/* Each in a way that ends at once. */
+	/* Arguments with which each tool ends at once. */
 	static const char *const arguments[TOOLS] = {"--dry-run true", "--keys", "--once --gpu x",
 		"--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no", "/no/such"};
 
@@ -168,8 +167,8 @@ static unsigned times(const char *sentence)
 	return n;
 }
 
-/* In a program's own log: once in each process that uses a GPU, however many threads it has. Where gpuarb-run
- * has said it, nobody else does. */
+/* It is in the program's own log: once in each process that uses a GPU, however many threads that has. If gpuarb-run
+ * has said it already, the program does not. */
 Test(options, a_program_is_told_of_it_too)
 {
 	struct t_dir dir;

@@ -1,4 +1,5 @@
-/* gpuarb-run, from outside: memory that is promised before a program starts, and the GPU it is put on. */
+/* gpuarb-run as a user runs it: memory that is promised before a program starts, and the GPU that the program gets.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static FILE *start(const char *arguments)
 	return pipe;
 }
 
-/* What it says up to the end of its first line: then it has its place. */
+/* Reads its first line; then it has its place. */
 static void first_line(FILE *pipe, char line[512])
 {
 	cr_assert(fgets(line, 512, pipe), "it says nothing");
@@ -65,7 +66,7 @@ static void let_go(void)
 	fclose(fopen(path, "w"));
 }
 
-/* A program that says where it is, and stays until it is let go. */
+/* Starts a program that prints its GPU and runs until it is let go. */
 static FILE *start_stays(const char *arguments)
 {
 	char all[1024];
@@ -98,8 +99,8 @@ static void expect_load(const char *arguments, int status, const char *sentence)
 	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
 }
 
-/* Started by whatever sets the environment: a container engine, Slurm, a shell. */
-Test(place, what_was_not_started_by_gpuarb_run_is_bound_as_well)
+/* Programs that others started by setting the environment: a container engine, Slurm, a shell. */
+Test(place, programs_that_gpuarb_run_did_not_start_are_bound_as_well)
 {
 	char line[512], out[4096];
 	FILE *first = stays("--gpu 0 --mem 10Gi --account training", line);
@@ -136,7 +137,7 @@ Test(place, what_goes_beyond_the_gpu_is_refused_as_long_as_the_other_runs)
 	expect("--gpu 0 --mem 16Gi --account web true", 0, "");
 }
 
-Test(place, who_waits_gets_it_when_the_other_ends)
+Test(place, a_waiting_program_starts_when_the_other_ends)
 {
 	char line[512];
 	FILE *first = stays("--gpu 0 --mem 10Gi --account a", line), *second;
@@ -145,7 +146,7 @@ Test(place, who_waits_gets_it_when_the_other_ends)
 	second = start("--gpu 0 --mem 8Gi --wait --account b echo there");
 	first_line(second, line);
 	cr_assert(strstr(line, "waiting: ") && strstr(line, "a has 10Gi"), "%s", line);
-	/* Behind one who waits, though there would be room. */
+	/* There would be room, but another program waits for it already. */
 	expect("--gpu 0 --mem 1Gi --account c true", 1, "b waits for 8Gi");
 	let_go();
 	first_line(second, line);
@@ -192,14 +193,14 @@ Test(place, auto_takes_the_gpu_with_the_most_room_and_two_do_not_take_the_same)
 	pclose(second);
 }
 
-Test(place, without_quotas_the_shares_decide)
+Test(place, without_quotas_auto_goes_by_the_shares)
 {
 	char a[512], b[512];
 	FILE *first = stays("--gpu auto --core 30", a), *second;
 
 	second = stays("--gpu auto --core 20", b);
 	cr_assert_str_neq(a, b, "both on %s", a);
-	/* 30 here, 20 there. */
+	/* 30 percent are asked for on one GPU, 20 on the other. */
 	expect("--gpu auto --core 50 sh -c 'echo $CUDA_VISIBLE_DEVICES'", 0, b);
 	expect("--gpu auto --dry-run true", 0, b);
 	let_go();

@@ -1,4 +1,4 @@
-/* gpuarb-run, from outside: what it sets, what it refuses, what it becomes. */
+/* gpuarb-run as a user runs it: what it sets, what it refuses, what it becomes. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,7 @@
 
 #include "test/harness.h"
 
-/* Runs it behind `before` (variables); returns the exit status and what was printed, both streams together.
- */
+/* Runs it after `before` (variables); returns the exit status and the output, both streams together. */
 static int run(const char *before, const char *arguments, char *output, size_t size)
 {
 	return t_shell(output, size, "%s %s/gpuarb-run %s", before, t_build(), arguments);
@@ -43,7 +42,7 @@ Test(run, it_becomes_the_program)
 	expect("", "/etc/passwd", 126, "cannot run /etc/passwd: Permission denied");
 	expect("P=$(mktemp -d); trap 'rm -r $P' EXIT; echo x >$P/no-program; PATH=$P:$PATH", "no-program",
 		126, "Permission denied");
-	/* A directory that cannot be searched; root can search each. */
+	/* A directory that cannot be searched; root can search all. */
 	expect("P=$(mktemp -d); trap 'rm -r $P' EXIT; chmod 0 $P; PATH=$P:$PATH", "no-such-program-here", 127,
 		"No such file");
 }
@@ -58,7 +57,7 @@ Test(run, what_was_preloaded_stays)
 	expect("", "--dry-run --sim true", 0, "/sim");
 }
 
-Test(run, who_asks_for_another_limit_than_its_account_has_is_told)
+Test(run, a_user_who_asks_for_another_limit_than_the_account_has_is_told)
 {
 	char place[] = "/dev/shm/gpuarb-run-XXXXXX", command[512];
 	struct gpuarb_options options = {.gpu = T_GPU, .dir = place, .account = "job", .core_pct = 30};
@@ -84,7 +83,7 @@ Test(run, who_asks_for_another_limit_than_its_account_has_is_told)
 	t_shell(out, sizeof(out), "rm -r %s", place);
 }
 
-/* Flags as they are put on the command line of docker or podman: all of them, or none. */
+/* Flags for the command line of docker or podman: all of them, or none. */
 Test(run, a_container_gets_flags)
 {
 	char place[] = "/dev/shm/gpuarb-run-XXXXXX", command[512], out[8192], expected[512];
@@ -154,10 +153,8 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 	cr_assert_eq(system(command), 0);
 }
 
-/*
- * Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of
- * its own and without rights that stand above all of it.
- */
+/* Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of its own,
+ * and without capabilities that would override this. */
 static int in_directory(
 	const char *kind, const char *on_error, const char *command, char *output, size_t size)
 {
@@ -165,7 +162,7 @@ static int in_directory(
 		arb_segment_size(ARB_SLOTS_DEFAULT, arb_segment_accounts_for(ARB_SLOTS_DEFAULT), ARB_EVENTS);
 	int r;
 
-	/* Not among the others, whose quotes it would end. */
+	/* It is not inside the other text, whose quotes it would end. */
 	setenv("COMMAND", command, 1);
 	r = t_shell(output, size,
 		"KIND=%s TIGHT=%zu GPUARB_ON_ERROR=%s GPUARB_CONF=/dev/null B=%s unshare -rm sh -c '"
@@ -187,7 +184,7 @@ static int in_directory(
 
 static const char *const kinds[] = {"full", "read-only", "forbidden"};
 
-/* What each of them gives, with its own words for the reason. */
+/* Checks that each kind of directory gives the same result, with the kernel's own words for the reason. */
 static void expect_alike(const char *on_error, const char *command, int status, const char *sentence)
 {
 	static const char *const reasons[] = {
@@ -231,7 +228,8 @@ Test(run, a_full_a_read_only_and_a_forbidden_directory_are_alike)
 		1, "the GPU is refused (on_error = closed)");
 }
 
-/* As one that may not be made: a client goes by its own settings then, and is among the others. */
+/* A control segment that there is no room for is treated like one that may not be made: the client uses its own
+ * settings and shares the state segment. */
 Test(run, there_may_be_no_room_for_the_control_segment)
 {
 	char out[8192];
@@ -274,17 +272,17 @@ Test(run, what_has_taken_hold_is_said_by_the_program_itself)
 	line = strstr(out, " info preload: GPU-");
 	cr_assert(line && strstr(line, sentence), "%s", out);
 	cr_assert_null(strstr(line + 15, "preload: "), "one line: %s", out);
-	/* What the program prints is its own. */
+	/* The program's own output is not changed. */
 	cr_assert_eq(
 		t_shell(out, sizeof(out), "%s %s/gpuarb-run %s 2>/dev/null", before, t_build(), command), 0);
 	cr_assert(*out == '{' && strchr(out, '\n') == out + strlen(out) - 1, "%s", out);
-	/* What is in force, not what was asked for. */
+	/* It says what is in force, not what was asked for. */
 	cr_assert_eq(
 		t_shell(out, sizeof(out), "%s %s/gpuarb-set --account web core=55 mem=", before, t_build()),
 		0, "%s", out);
 	expect(before, command, 0,
 		"joined: account web may use 55 percent of the GPU's time and 1Gi of its memory\n");
-	/* Nothing without it, nor where the log is a file. */
+	/* It says nothing without --verbose, nor where the log is a file. */
 	snprintf(command, sizeof(command), "--sim --account free -- %s/simload -n 20 -k 10", t_build());
 	run(before, command, out, sizeof(out));
 	cr_assert_null(strstr(out, "preload: "), "%s", out);
@@ -302,7 +300,7 @@ Test(run, what_has_taken_hold_is_said_by_the_program_itself)
 	cr_assert_eq(system(command), 0);
 }
 
-/* What was started would print this. */
+/* A program that was started would print this. */
 #define STARTED "-- echo it was started"
 
 static void expect_refused(const char *before, const char *arguments, int status, const char *sentence)

@@ -1,4 +1,4 @@
-/* gpuarb-set, from outside: every option, every sentence; and the editor of arbiter.conf. */
+/* gpuarb-set as a user runs it: every option, every sentence; and the editor of arbiter.conf. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void make_dir(void)
 {
 	struct gpuarb_client *c;
 
-	/* With segments, as after the first program: a GPU nobody has heard of is a mistake. */
+	/* There are segments, as after the first program: a GPU without one is a mistake. */
 	t_dir_make(&dir, NULL);
 	cr_assert_eq(t_open(&dir, "nobody", &c), 0);
 	gpuarb_client_close(c);
@@ -30,7 +30,7 @@ static void remove_dir(void)
 
 TestSuite(set, .init = make_dir, .fini = remove_dir);
 
-/* Runs it on this directory's GPU; returns the exit status and what it printed, both streams together. */
+/* Runs it on the GPU of this directory; returns the exit status and the output, both streams together. */
 static int run(const char *arguments, char *output, size_t size)
 {
 	return t_shell(output, size, "GPUARB_CONF=%s %s/gpuarb-set --dir %s %s%s", dir.conf, t_build(),
@@ -95,7 +95,7 @@ Test(set, a_mistake_changes_nothing)
 	expect_value(NULL, "window_ms", "200");
 }
 
-/* The text of --show, which has everything that there is. */
+/* Checks that a command does not change the output of --show, which has all settings. */
 static void expect_unchanged_by(const char *arguments, int status, const char *sentence)
 {
 	char before[8192], after[8192];
@@ -134,7 +134,7 @@ Test(set, a_setting_of_the_gpu_is_not_one_of_an_account)
 	expect_unchanged_by("--pid 1 policy=fair --save", 2, "cannot go with --pid");
 }
 
-Test(set, an_account_is_shown_alone_and_one_that_is_not_there_is_said)
+Test(set, an_account_is_shown_alone_and_a_missing_one_is_reported)
 {
 	struct gpuarb_client *c;
 	char out[8192];
@@ -293,7 +293,7 @@ Test(set, what_is_saved_is_what_the_next_segment_begins_with)
 	expect_value("web", "core", "30");
 }
 
-/* Limits, file and all: a mistake, or a file that cannot be written, leaves both as they were. */
+/* Limits and file change together: after a mistake, or if the file cannot be written, both are as before. */
 Test(set, what_cannot_be_saved_is_not_set)
 {
 	char text[256] = "";
@@ -315,7 +315,7 @@ Test(set, what_cannot_be_saved_is_not_set)
 	cr_assert(file && fread(text, 1, sizeof(text) - 1, file) > 0);
 	fclose(file);
 	cr_assert(strstr(text, "[account web]\ncore = 40\n"), "%s", text);
-	/* The directory of the file is not there and cannot be made. */
+	/* The directory of the file does not exist and cannot be made. */
 	strcpy(dir.conf, "/proc/none/such.conf");
 	expect("--account web core=50 --save", 1, "/proc/none/such.conf cannot be written: No such file");
 	expect_value("web", "core", "40");
@@ -346,7 +346,7 @@ Test(set, classes_are_saved_too)
 	expect("--account web core=30 --class asr priority=90", 2, "neither accounts");
 	expect("--class asr priority=90 max_wait_ms=8000 --save", 0, "");
 	expect("--class repair mode=skip --save", 0, "");
-	/* By its default, and still a class. */
+	/* It has only default values and is a class nevertheless. */
 	expect("--class plain priority= --save", 0, "");
 	expect_file("[class asr]\npriority = 90\nmax_wait_ms = 8000\n", true);
 	make_control_anew();
@@ -354,7 +354,7 @@ Test(set, classes_are_saved_too)
 	expect_class("asr", "max_wait_ms", "8000");
 	expect_class("repair", "mode", "skip");
 	expect_class("plain", "priority", "50");
-	/* A mistake, or one class too many, leaves both as they were. */
+	/* A mistake, or one class too many, leaves limits and file as they were. */
 	expect("--class asr priority=95 mode=sometimes --save", 2, "mode cannot be 'sometimes'");
 	expect("--class 'a b' priority=95 --save", 2, "cannot be a class's name");
 	expect("--class asr prority=95 --save", 2, "'prority' is not a setting of a class");
@@ -362,7 +362,7 @@ Test(set, classes_are_saved_too)
 	expect_class("asr", "priority", "90");
 	expect_file("priority = 90\n", true);
 	expect_file("95", false);
-	/* Gone, and not back with the next segment. */
+	/* The class is gone, and does not come back with the next segment. */
 	expect("--no-class asr --save", 0, "");
 	expect_file("asr", false);
 	expect_file("[class repair]\nmode = skip\n", true);
@@ -416,7 +416,7 @@ Test(set, a_gpu_is_named_by_its_uuid_or_the_beginning_of_it)
 	expect("--show --gpu GPU-tes", 1, "there is no GPU 'GPU-tes'");
 }
 
-Test(set, who_may_not_write_is_told_so)
+Test(set, a_user_who_may_not_write_is_told_so)
 {
 	char command[256];
 

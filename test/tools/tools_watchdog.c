@@ -1,4 +1,4 @@
-/* The watchdog, from outside: what it prints, what it frees, how it exits. */
+/* The watchdog as a user runs it: what it prints, what it frees, how it exits. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ Test(watchdog, a_dead_client_is_reclaimed_and_reported)
 	cr_assert_str_empty(out, "once is enough");
 }
 
-Test(watchdog, one_who_died_is_shown_as_gone_until_somebody_cleans_up)
+Test(watchdog, a_dead_client_is_shown_as_gone_until_it_is_cleaned_up)
 {
 	static struct gpuarb_picture picture;
 	struct gpuarb_view *view;
@@ -96,7 +96,7 @@ Test(watchdog, one_who_died_is_shown_as_gone_until_somebody_cleans_up)
 	cr_assert(strstr(out, "0 processes") && strstr(out, "gone"), "%s", out);
 }
 
-/* Becomes the tool, in a loop; what it complains of goes into a pipe if there is one. */
+/* Becomes the tool, in a loop; its error messages go into a pipe if there is one. */
 static int loop(void *argument)
 {
 	int *ends = argument;
@@ -146,7 +146,7 @@ Test(watchdog, a_violated_invariant_is_said_and_shown_in_the_exit_status)
 	gpuarb_client_close(c);
 }
 
-/* Nobody is there who would do it at its next step. */
+/* No client is there that would repair it at its next step. */
 Test(watchdog, garbage_is_repaired_and_said)
 {
 	struct gpuarb_client *c;
@@ -207,7 +207,7 @@ Test(watchdog, a_directory_that_is_not_there_is_not_looked_after)
 {
 	char out[4096];
 
-	/* Of two the last counts. */
+	/* If it is given twice, the last one counts. */
 	cr_assert_eq(run("--once --dir /no/such/place", out, sizeof(out)), 1);
 	cr_assert_str_eq(out, "gpuarb-watchdog: --dir /no/such/place: No such file or directory; allowed: a "
 			      "directory of segments, as gpuarb-node or the first client makes it\n");

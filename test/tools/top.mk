@@ -3,7 +3,8 @@ TOP_TESTS := top_model top_screens top_past top_out top_source top_tool top_term
 CHECK     += check-top
 TESTS     += $(TOP_TESTS:%=$(BUILD)/test/%)
 CHECK_PACKAGES += libcriterion-dev libjansson-dev tmux
-# promtool comes with a server. Where nothing would start that server it is installed; elsewhere, if it is there.
+# promtool comes with a server. It is installed only where nothing would start that server; elsewhere it is used if it
+# is there.
 ifeq ($(wildcard /run/systemd/system),)
 CHECK_PACKAGES += prometheus
 endif

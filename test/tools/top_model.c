@@ -1,4 +1,4 @@
-/* gpuarb-top's numbers: shares over time, history, states, and what a person may choose. */
+/* gpuarb-top's numbers: shares over time, history, states, and what a user may choose. */
 #include <criterion/criterion.h>
 #include <locale.h>
 #include <math.h>
@@ -61,12 +61,12 @@ Test(model, what_nvml_sees_beyond_the_bills_is_told)
 	w_run(g, steady, 2, 6, 20, 1);
 	cr_assert(g->unbilled.known);
 	cr_assert(fabs(g->unbilled.value - 0.2) < 0.01, "%f", g->unbilled.value);
-	/* Less than the bills is nothing to warn of. */
+	/* If NVML shows less than the bills, there is nothing to warn of. */
 	g->others.utilisation_pct = 60;
 	w_run(g, steady, 2, 21, 40, 1);
 	cr_assert(g->unbilled.known);
 	cr_assert_eq(g->unbilled.value, 0);
-	/* A gap, and it is not known for as long as it was not watched. */
+	/* After a gap it is not known, for as long as was not watched. */
 	g->others.utilisation_known = false;
 	w_run(g, steady, 2, 41, 42, 1);
 	cr_assert(!g->unbilled.known);
@@ -94,7 +94,7 @@ Test(model, what_accounts_get_adds_up_to_what_the_gpu_gave)
 
 Test(model, between_two_looks_is_taken_to_be_even)
 {
-	/* From second 30 on nothing: a second that begins and ends between two looks. */
+	/* From second 30 on there is no work: that second begins and ends between two looks. */
 	static const struct w_account stops[] = {{.name = "a",
 		.limit_ppm = 1000000,
 		.quota_ppm = 1000000,
@@ -110,7 +110,7 @@ Test(model, between_two_looks_is_taken_to_be_even)
 	w_free(g);
 }
 
-Test(model, one_that_comes_later_had_nothing_before)
+Test(model, an_account_that_comes_later_had_nothing_before)
 {
 	static const struct w_account late[] = {
 		{.name = "a", .limit_ppm = 1000000, .quota_ppm = 1000000, .share = 0.3, .clients = 1},
@@ -129,7 +129,7 @@ Test(model, one_that_comes_later_had_nothing_before)
 	w_free(g);
 }
 
-Test(model, one_that_goes_and_comes_back_goes_on)
+Test(model, an_account_that_goes_and_comes_back_goes_on)
 {
 	static const struct w_account comes[] = {{.name = "a",
 		.limit_ppm = 1000000,
@@ -145,7 +145,7 @@ Test(model, one_that_goes_and_comes_back_goes_on)
 	cr_assert(!top_gpu_account(g, "a")->present);
 	cr_assert(NEAR(share_of(g, "a", 1), 0.15), "five of ten seconds");
 	cr_assert_eq(top_gpu_account(g, "a")->state, TOP_GONE);
-	/* And is forgotten after a while. */
+	/* It is forgotten after a while. */
 	w_run(g, other, 1, 26, 200, 1);
 	cr_assert_null(top_gpu_account(g, "a"));
 	cr_assert_eq(g->naccounts, 1);
@@ -166,7 +166,7 @@ Test(model, less_than_before_is_another_account_of_that_name)
 	cr_assert(top_gpu_update(g, &p[1]));
 	cr_assert(NEAR(share_of(g, "a", 0), 0.5));
 	cr_assert(share_of(g, "a", 1) <= 0.05 + 1e-6, "what the other one had is not its own");
-	/* A bill that shrinks a little when a client leaves is no negative share. */
+	/* A bill that shrinks a little when a client leaves must not give a negative share. */
 	w_picture(&p[0], steady, 2, 23);
 	p[0].accounts[0].used_now_ns = W_SECOND / 2 - 1000;
 	cr_assert(top_gpu_update(g, &p[0]));
@@ -214,7 +214,7 @@ Test(model, a_wait_that_goes_on_counts_already)
 
 	cr_assert_eq(
 		batch->throttled_ns, 1500000000 + 20000000, "%llu", (unsigned long long)batch->throttled_ns);
-	/* Of its predecessor in the slot nothing counts. */
+	/* Waits of the earlier client in that slot do not count. */
 	g->slot[2].generation = 6;
 	cr_assert_eq(top_client_throttled_ns(g, &g->picture->clients[2]), 1500000000);
 	w_free(g);
@@ -229,7 +229,7 @@ Test(model, what_was_estimated_is_not_measured)
 	cr_assert_float_eq(top_measured_percent(batch->in_set_ns, batch->estimated_ns), 98, 1e-6);
 	cr_assert_eq(top_measured_percent(0, 0), -1);
 	cr_assert_eq(top_measured_percent(1000, 0), 100);
-	/* Read while both grow. */
+	/* The two values were read while both grew. */
 	cr_assert_eq(top_measured_percent(1000, 1001), 0);
 	w_free(g);
 }
@@ -288,7 +288,7 @@ Test(model, a_reason_counts_while_somebody_waits)
 	}
 }
 
-/* The names of the accounts in the order in which they are shown, the first letter each. */
+/* Returns the first letters of the accounts' names in the order in which they are shown. */
 static const char *order(const struct top_ui *ui, const struct top_gpu *g)
 {
 	static struct top_row rows[TOP_ROWS];
@@ -468,7 +468,7 @@ Test(ui, other_keys)
 	cr_assert_str_eq(order(&ui, two[0]), "wbn");
 	top_ui_key(&ui, two, 2, 'z');
 	cr_assert(ui.paused);
-	/* Nobody there at all. */
+	/* There is no account at all. */
 	for (int key = 0; key < 256; key++)
 		top_ui_key(&ui, two, 0, key);
 	w_free(two[0]);

@@ -84,7 +84,7 @@ static bool is_type(const json_t *value, const char *type)
 	}
 }
 
-/* The text of the man page. */
+/* Returns the text of the man page. */
 static const char *manual(void)
 {
 	static char text[1 << 17];
@@ -98,7 +98,7 @@ static const char *manual(void)
 	return text;
 }
 
-/* All of the fields and no others: a new one has to be written down here, and in the man page. */
+/* Checks that all these fields are there and no others: a new field has to be added here and in the man page. */
 static void check_fields(const json_t *object, const struct field *fields)
 {
 	size_t n = 0;
@@ -248,7 +248,7 @@ Test(out, json_says_what_is_so)
 		2);
 	cr_assert_str_eq(
 		json_string_value(json_object_get(process, "calls_in_no_table")), "cuNew\x1b cuNewer");
-	/* A name comes through as it is, but for bytes that are no text. */
+	/* A name is printed as it is, except for bytes that are no text. */
 	account_named(gpu, "ev\x1b]0;il\x07\xef\xbf\xbd\"\\\n");
 	events = json_object_get(gpu, "events");
 	cr_assert_eq(json_array_size(events), 7);
@@ -288,7 +288,7 @@ static char *prom_text(void)
 	return text;
 }
 
-/* By the format's own rules, which promtool does not have to be there for. */
+/* Checks the metrics by the rules of the format itself, without promtool. */
 Test(out, metrics_are_well_formed)
 {
 	char *text = prom_text(), *rest = text, *line, family[128] = "", seen[100][128];
@@ -377,7 +377,7 @@ Test(out, metrics_say_what_is_so)
 		"route=\"past_export_table\"} 2");
 	expect_line(text, "gpuarb_account_active{" GPU ",account=\"ev?]0;il??\\\"\\\\?\"} 0");
 	cr_assert_null(strstr(text, "gpuarb_account_memory_limit_bytes{" GPU ",account=\"batch\"}"));
-	/* A law that is broken is seen. */
+	/* It shows if bills do not add up to the busy time. */
 	((struct gpuarb_picture *)busy->picture)->billed_ns -= 1500000000;
 	free(text);
 	text = prom_text();

@@ -1,4 +1,4 @@
-/* gpuarb-top --history: which events, repeats put together, and since when. */
+/* gpuarb-top --history: which events it prints, how it puts repeats together, and since when. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void begin(void)
 	setenv("TZ", "UTC", 1);
 	tzset();
 	g = calloc(1, sizeof(*g));
-	/* 12:00:00 at the beginning. */
+	/* The clock shows 12:00:00 at the beginning. */
 	g->real_minus_mono_ns = 1794830400 * W_SECOND - W_START;
 }
 
@@ -48,7 +48,7 @@ static void expect(const char *lines)
 	cr_assert_str_eq(text, lines, "it was\n%s", text);
 }
 
-/* In every window of 100 ms: throttled, and 30 ms later resumed. */
+/* In each window of 100 ms the account is throttled, and resumes 30 ms later. */
 static void throttle(const char *account, double from, int times)
 {
 	for (int i = 0; i < times; i++) {
@@ -248,7 +248,7 @@ Test(past, since_when)
 			cr_assert_eq(now - since, (uint64_t)cases[i].ago_ms * 1000000, "'%s': %lld ms",
 				cases[i].text, (long long)(now - since) / 1000000);
 	}
-	/* Longer ago than there was a clock. */
+	/* The moment is longer ago than the clock can show. */
 	uint64_t since;
 	cr_assert(top_past_since("9999999999d", now, &since) && since > 0 && since < W_SECOND);
 }

@@ -1,4 +1,4 @@
-/* Where gpuarb-top looks: what it says, keeps and does next when a GPU cannot be read, or memory is short. */
+/* Where gpuarb-top gets its data: what it says, keeps and does next when a GPU cannot be read or memory is short. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static struct gpuarb_client *client;
 static struct top_source source;
 static struct gpuarb_error err;
 
-/* The view's answer instead of the real one; a picture of several moments; which allocation fails. */
+/* The view's answer instead of the real one; whether pictures mix several moments; which allocation fails. */
 static struct {
 	int answer;
 	bool torn;
@@ -77,7 +77,7 @@ static void must_say(unsigned good, int code, const char *sentence)
 	cr_assert_str_eq(err.text, sentence);
 }
 
-/* What could not be read now is asked for again, and what was known of it stays. */
+/* Checks that what could not be read is asked for again, and that what was known before stays. */
 static void must_stay(int answer, const char *sentence)
 {
 	const struct gpuarb_picture *before;
@@ -92,17 +92,17 @@ static void must_stay(int answer, const char *sentence)
 	must_say(1, 0, "");
 }
 
-Test(source, one_that_never_stands_still)
+Test(source, a_segment_that_changes_all_the_time)
 {
 	must_stay(-EBUSY, "the segment of GPU-test changed all the time");
 }
 
-Test(source, one_that_holds_garbage)
+Test(source, a_segment_that_holds_garbage)
 {
 	must_stay(-EBADMSG, "the segment of GPU-test holds garbage; gpuarb-watchdog --once repairs it");
 }
 
-Test(source, one_that_is_gone_is_looked_for_again)
+Test(source, a_segment_that_is_gone_is_looked_for_again)
 {
 	char path[PATH_MAX];
 
@@ -117,8 +117,8 @@ Test(source, one_that_is_gone_is_looked_for_again)
 	must_say(1, 0, "");
 }
 
-/* Numbers of several moments are shown where one has nothing better, and never taken for a broken law. */
-Test(source, one_that_stays_torn)
+/* Numbers of several moments are shown if there are no better ones, but never taken for a violated invariant. */
+Test(source, a_picture_that_stays_torn_is_marked)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -139,7 +139,8 @@ Test(source, one_that_stays_torn)
 	cr_assert_eq(world.reads, 1, "one look is enough");
 }
 
-/* Whichever allocation fails: a sentence, nothing half made, and all is well when there is memory again. */
+/* Whichever allocation fails, there is a sentence, nothing is left half made, and all is well when there is memory
+ * again. */
 Test(source, memory_that_is_short)
 {
 	unsigned failed = 0;

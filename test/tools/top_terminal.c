@@ -1,4 +1,4 @@
-/* gpuarb-top on a real terminal (tmux): sizes, keys, limits changed by hand, what is said when it cannot be.
+/* gpuarb-top on a real terminal (tmux): sizes, keys, limits that are changed there, and messages when they cannot be.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -15,7 +15,7 @@ static struct t_dir dir;
 static struct gpuarb_client *web, *batch;
 static char screen[1 << 16], tmux[256];
 
-/* One command of tmux; what it prints is in `screen`. */
+/* Runs a command of tmux; its output is in `screen`. */
 static int ask_tmux(const char *arguments)
 {
 	return t_shell(screen, sizeof(screen), "%s %s", tmux, arguments);
@@ -43,13 +43,13 @@ static void end_world(void)
 
 TestSuite(terminal, .init = make_world, .fini = end_world);
 
-/* Starts it in a terminal of that size, behind `before`; the exit status is shown when it ends. */
+/* Starts it in a terminal of that size, after `before`; its exit status is shown when it ends. */
 static void start(int width, int height, const char *before, const char *arguments)
 {
 	char here[PATH_MAX], command[PATH_MAX + 1024];
 	static int servers;
 
-	/* A server of its own each time: one that is ending would be asked otherwise. */
+	/* Each time there is a new server, because the old one may still be ending. */
 	snprintf(tmux, sizeof(tmux), "tmux -u -f /dev/null -S %s/tmux%d", dir.path, servers++);
 	cr_assert(realpath(t_build(), here));
 	snprintf(command, sizeof(command),
@@ -73,7 +73,7 @@ static bool shows(const char *text)
 	return strstr(screen, text) != NULL;
 }
 
-/* Sooner or later. */
+/* Waits until the text is on the screen. */
 static void wait_for(const char *text)
 {
 	for (int i = 0; i < 600; i++, t_sleep_us(50000))
@@ -92,7 +92,7 @@ static void expect_core(const char *account, const char *value)
 	cr_assert_str_eq(text, value);
 }
 
-/* Every line, without the colours, is at most so wide; characters, not bytes. */
+/* Checks that each line, without its colours, is at most this wide, in characters. */
 static void check_width(int width)
 {
 	int columns = 0;
@@ -180,7 +180,7 @@ Test(terminal, keys)
 	wait_for("status 0");
 }
 
-/* A terminal tells of a click as ESC [ M, the button, the column and the line, each with 32 added. */
+/* A terminal reports a click as ESC [ M, the button, the column and the line, each with 32 added. */
 Test(terminal, the_mouse_selects)
 {
 	char click[64];
@@ -199,7 +199,7 @@ Test(terminal, the_mouse_selects)
 	wait_for("status 0");
 }
 
-Test(terminal, who_may_not_change_limits_is_told_so)
+Test(terminal, a_user_who_may_not_change_limits_is_told_so)
 {
 	struct gpuarb_change set = {"web", "core", "30"};
 	struct gpuarb_error err;
@@ -287,13 +287,13 @@ static void expect_table(const char *before)
 	ask_tmux("kill-server");
 }
 
-Test(terminal, one_without_a_screen_gets_the_plain_table)
+Test(terminal, a_terminal_without_a_screen_gets_the_plain_table)
 {
 	expect_table("env TERM=dumb");
 	expect_table("env -u TERM");
 }
 
-Test(terminal, a_terminal_that_nobody_knows)
+Test(terminal, an_unknown_terminal_type_is_reported)
 {
 	start(120, 24, "env TERM=no-such-terminal", "");
 	wait_for("the terminal type 'no-such-terminal' (TERM) is not known; use --once or --batch");

@@ -1,4 +1,4 @@
-/* gpuarb-top from outside, without a terminal: every option, every sentence. */
+/* gpuarb-top as a user runs it, without a terminal: every option, every sentence. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ TestSuite(top, .init = make_dir, .fini = remove_dir);
 
 static char out[1 << 20];
 
-/* Runs it; returns the exit status, and what it printed, both streams together, in `out`. */
+/* Runs it; returns the exit status, and its output, both streams together, in `out`. */
 static int run_to(const char *arguments, const char *where)
 {
 	return t_shell(out, sizeof(out), "%s/gpuarb-top --dir %s %s </dev/null %s", t_build(), dir.path,
@@ -57,7 +57,7 @@ static void expect(const char *arguments, int status, const char *sentence)
 	cr_assert(strstr(out, sentence), "%s: %s", arguments, out);
 }
 
-/* A client with a limit that has used some of the GPU and is throttled. */
+/* Opens a client with a limit that has used some of the GPU and is throttled. */
 static struct gpuarb_client *throttled(const char *account, unsigned core)
 {
 	struct gpuarb_options o = t_options(&dir, account);
@@ -174,7 +174,7 @@ Test(top, json)
 	gpu = json_array_get(json_object_get(root, "gpus"), 0);
 	cr_assert(json_is_real(json_object_get(gpu, "busy_1s_percent")), "it watched for a second");
 	json_decref(root);
-	/* A line each. */
+	/* Each picture is one line. */
 	expect("--json --batch -i 100 --count 3", 0, "");
 	for (int i = 0; i < 3; i++, line = end + 1) {
 		end = strchr(line, '\n');
@@ -227,7 +227,7 @@ Test(top, words)
 	expect("--explain later -i 100", 0, "Limits set by an administrator wait for it");
 	expect("--explain nobody -i 100", 1, "no account 'nobody' is known on any GPU here");
 	gpuarb_client_close(a);
-	/* And of one that has gone, what happened last. */
+	/* For an account that has gone it says what happened last. */
 	expect("--explain web -i 100", 0, "web on GPU-test: none of its processes is there now.");
 	cr_assert(strstr(out, " left; it had used 2"), "%s", out);
 }
@@ -319,7 +319,7 @@ Test(top, several_gpus)
 	gpuarb_client_close(a);
 }
 
-/* Hostile or broken clients can write what they like into a segment; whoever looks at it must survive. */
+/* Hostile or broken clients can write anything into a segment; a viewer must survive that. */
 Test(top, garbage_does_not_bring_it_down)
 {
 	static const char *const modes[] = {"--json --history", "--once -i 100 --processes", "--prom",
@@ -354,7 +354,7 @@ Test(top, garbage_does_not_bring_it_down)
 	gpuarb_client_close(a);
 }
 
-/* In a PID namespace of its own; says so, and stays. */
+/* Runs in a PID namespace of its own, says so, and waits. */
 static int in_a_container(void *argument)
 {
 	int *ready = argument;
@@ -416,7 +416,7 @@ Test(top, processes_in_containers_have_the_pid_that_we_see)
 	t_wait(outer);
 }
 
-/* A program in Python uses the GPU and looks at itself: on the screen, in JSON and as a metric. */
+/* A program in Python uses the GPU and looks at itself on the screen, in JSON and as a metric. */
 Test(top, the_command_is_what_an_interpreter_runs)
 {
 	char script[160];
@@ -462,7 +462,7 @@ Test(top, mistakes_get_a_sentence)
 	expect("--nonsense", 2, "unrecognized option");
 	expect("", 1, "there is no terminal; use --once, --batch, --json, --prom, --explain or --history");
 	expect("--gpu GPU-nosuch --once -i 100", 1, "GPU-nosuch");
-	/* Of two directories the last counts. */
+	/* If it is given twice, the last one counts. */
 	expect("--once --dir /no/such/place", 1,
 		"gpuarb-top: --dir /no/such/place: No such file or directory; allowed: a directory of "
 		"segments");
@@ -475,8 +475,8 @@ Test(top, mistakes_get_a_sentence)
 	cr_assert(strstr(out, "cannot write: No space left"), "%s", out);
 }
 
-/* With less and less memory: a table, or a sentence. */
-Test(top, too_little_memory_is_said)
+/* With less and less memory it prints a table, or a sentence. */
+Test(top, too_little_memory_is_reported)
 {
 	struct gpuarb_client *a = must_open(&dir, "web");
 	unsigned enough = 1 << 18, said = 0;
@@ -488,7 +488,7 @@ Test(top, too_little_memory_is_said)
 			t_shell(out, sizeof(out), "ulimit -v %u && exec %s/gpuarb-top --dir %s --once -i 100",
 				enough, t_build(), dir.path);
 	}
-	/* Then its libraries are there, and less than all that it needs. */
+	/* Now there is enough for its libraries, and less than it needs in all. */
 	for (unsigned kib = enough + enough / 8; kib > enough - 1024; kib -= 128) {
 		status =
 			t_shell(out, sizeof(out), "ulimit -v %u && exec %s/gpuarb-top --dir %s --once -i 100",
@@ -503,7 +503,7 @@ Test(top, too_little_memory_is_said)
 	gpuarb_client_close(a);
 }
 
-/* Every long option that --help lists is in the man page. */
+/* Each long option that --help lists is in the man page. */
 Test(top, the_man_page_has_every_option)
 {
 	static char manual[1 << 17];
@@ -545,7 +545,7 @@ Test(top, a_file_that_is_no_segment)
 	cr_assert(strstr(out, path), "%s", out);
 }
 
-/* It looks; that needs the right to read and nothing else. */
+/* Looking needs the right to read and nothing else. */
 Test(top, no_rights_are_needed_but_to_read)
 {
 	struct gpuarb_client *a;

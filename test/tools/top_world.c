@@ -108,7 +108,7 @@ void w_picture(struct gpuarb_picture *p, const struct w_account *accounts, unsig
 		const struct w_account *a = &accounts[i];
 
 		p->busy_ns += (uint64_t)(used_s(a, second) * 1e9);
-		/* One that has gone is shown no more. */
+		/* A client that has gone is not shown any more. */
 		if (second >= a->from_s && (a->to_s <= 0 || second <= a->to_s)) {
 			add_account(p, a, i, second);
 			p->mem_used += a->mem_used;
@@ -170,7 +170,7 @@ struct top_gpu *w_busy_gpu(double seconds)
 	struct top_gpu *g = calloc(1, sizeof(*g));
 
 	snprintf(g->name, sizeof(g->name), "NVIDIA Imaginary 16GB");
-	/* 12:00:00 at the beginning. */
+	/* The clock shows 12:00:00 at the beginning. */
 	g->real_minus_mono_ns = 1794830400 * W_SECOND - W_START;
 	w_event(g, ARB_EVENT_JOINED, "web", 0, 0.25, 4000, 1000);
 	w_event(g, ARB_EVENT_MEM_REFUSED, "web", 0, seconds - 3, 2ull << 30, 4ull << 30);

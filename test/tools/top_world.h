@@ -1,4 +1,4 @@
-/* A GPU as gpuarb-top would see it, made up: pictures at any moment, the same ones every time. */
+/* An invented GPU as gpuarb-top would see it: pictures of any moment, the same in each run. */
 #ifndef TEST_TOP_WORLD_H
 #define TEST_TOP_WORLD_H
 
@@ -21,7 +21,7 @@ struct w_account {
 	unsigned place;
 };
 
-/* `second` after the beginning. */
+/* Makes the picture of the moment `second` after the beginning. */
 void w_picture(
 	struct gpuarb_picture *picture, const struct w_account *accounts, unsigned count, double second);
 
@@ -31,11 +31,12 @@ void w_run(struct top_gpu *gpu, const struct w_account *accounts, unsigned count
 void w_event(struct top_gpu *gpu, unsigned kind, const char *account, unsigned slot, double second,
 	uint64_t a, uint64_t b);
 
-/* Three limited accounts, scaled, one without a limit, one with a hostile name; some things have happened. */
+/* Three limited accounts whose limits are scaled, one without a limit, one with a hostile name; some events have
+ * happened. */
 extern const struct w_account w_busy[];
 extern const unsigned w_busy_count;
 struct top_gpu *w_busy_gpu(double seconds);
-/* The device as NVML sees it, and two processes on it that are no clients. */
+/* Adds the device as NVML sees it, and two processes on it that are no clients. */
 void w_others(struct top_gpu *g);
 void w_free(struct top_gpu *gpu);
 

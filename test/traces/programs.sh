@@ -1,6 +1,6 @@
 #!/bin/sh
-# Programs on the simulated GPU that record traces: each is replayed with the same decisions, and the recording is felt by
-# nobody. Usage: programs.sh BUILD
+# Programs on the simulated GPU record traces: each is replayed with the same decisions, and the recording does not
+# disturb the program. Usage: programs.sh BUILD
 set -u
 build=$(readlink -f "$1")
 work=$(mktemp -d /dev/shm/gpuarb-traces-XXXXXX) || exit 1
@@ -11,14 +11,14 @@ say() {
 	echo "traces: $*" >&2
 	bad=$((bad + 1))
 }
-# run WANTED-STATUS OPTIONS MODE: records it into $work/MODE
+# run WANTED-STATUS OPTIONS MODE: runs the program and records it into $work/MODE
 run() {
 	# shellcheck disable=SC2086
 	{ (cd "$work" && exec "$build/gpuarb-run" --sim --record "$3" $2 -- "$build/test/trace_program" "$3" 2>"$work/err"); } 2>/dev/null
 	status=$?
 	[ $status = "$1" ] || say "$3: exit status $status: $(cat "$work/err")"
 }
-# replays FILE WORDS: all is decided the same, and the verdict has these words
+# replays FILE WORDS: checks that all is decided the same and that the verdict has these words
 replays() {
 	verdict=$("$build/gpuarb-replay" --quiet "$work/$1") || say "$1: $verdict"
 	case $verdict in
@@ -53,7 +53,7 @@ assert min(times) >= 0 and max(times) < 60
 ' || say "plain: the JSON is wrong"
 "$build/gpuarb-replay" --quiet - <"$work/plain" >"$work/out" || say "plain: not from the standard input"
 
-# A child that ends by itself has no trace, and does not spoil its parent's; one that works has its own.
+# A child that ends by itself has no trace and does not spoil its parent's; a child that works has its own.
 run 0 "--core 60" forks
 replays forks "until the program ended"
 [ "$(files 'forks*')" = 1 ] || say "forks: $(files 'forks*') files"
@@ -77,7 +77,7 @@ grep -q "cannot be written any more (File too large): it ends here" "$work/err" 
 run 0 "--core 60" moves
 replays moves "until the program ended"
 
-# Two at once, by the variable; the one that is second has its own file, whoever that is.
+# Two programs at once, by the variable: the second one has a file of its own, whichever that is.
 both() {
 	GPUARB_TRACE=$work/both "$build/gpuarb-run" --sim --core 40 -- "$build/test/trace_program" plain
 }
@@ -89,7 +89,8 @@ for f in "$work"/both*; do
 	replays "$(basename "$f")" "until the program ended"
 done
 
-# Nothing is made for a program without a GPU; a path that leads nowhere is said once, and the program goes on.
+# No trace is made for a program that uses no GPU. If the path leads nowhere, that is logged once and the program goes
+# on.
 GPUARB_TRACE=$work/none "$build/gpuarb-run" --sim -- true || say "true fails"
 [ "$(files none)" = 0 ] || say "a program that uses no GPU has a trace"
 GPUARB_TRACE=/no/such/trace "$build/gpuarb-run" --sim -- "$build/test/trace_program" plain 2>"$work/err" ||
@@ -97,7 +98,7 @@ GPUARB_TRACE=/no/such/trace "$build/gpuarb-run" --sim -- "$build/test/trace_prog
 [ "$(grep -c "the trace cannot be written to /no/such/trace (No such file or directory): nothing is recorded" "$work/err")" = 1 ] ||
 	say "it is not said once that there is no trace: $(cat "$work/err")"
 
-# gpuarb-run replaces a trace and nothing else.
+# gpuarb-run replaces only traces.
 run 0 "" plain
 replays plain "until the program ended"
 [ "$(files 'plain*')" = 1 ] || say "an earlier trace was not replaced"
@@ -107,13 +108,14 @@ run 1 "" moves
 "$build/gpuarb-replay" --quiet "$work/moves" >"$work/out" 2>&1
 [ $? = 1 ] && grep -q "is no trace of gpuarb" "$work/out" || say "a text is taken for a trace: $(cat "$work/out")"
 
-# The gate's decisions, as they are made: the same words, and no more than fifty lines a second.
+# The gate's decisions are logged as they are made, in the words of the trace, and at most fifty lines a second.
 GPUARB_LOG=debug "$build/gpuarb-run" --sim --core 30 -- "$build/test/trace_program" plain 2>"$work/err" || say "debug: the program fails"
 grep -q " debug preload: .*: a call asks to launch work: enter the running set \[out\]" "$work/err" || say "debug says nothing"
 lines=$(grep -c " debug " "$work/err")
 [ "$lines" -le 600 ] || say "debug says $lines lines"
 
-# Bursts that nobody waits for: the ends of some are estimated, which the segment knows and gpuarb-top says.
+# Bursts that the program does not wait for: the ends of some are estimated, which the segment counts and gpuarb-top
+# shows.
 "$build/gpuarb-run" --sim --account bursts -- "$build/simload" -k 20 -d 60 -p burst -b 200:3000 >/dev/null 2>&1 &
 load=$!
 tries=0

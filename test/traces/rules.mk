@@ -1,4 +1,4 @@
-# Traces of the tracking core: recorded by programs here and now, and the stored ones of the world's cases.
+# Traces of the tracking core: traces that programs record here, and the stored traces of the world's cases.
 CHECK += check-traces
 CHECK_PACKAGES += xz-utils
 TRACES := test/traces/corpus
@@ -14,7 +14,7 @@ check-traces: $(BUILD)/test/trace_program $(BUILD)/simload $(BUILD)/gpuarb-top $
 	@test/traces/corpus.sh $(BUILD) $(TRACES)
 	@test/traces/programs.sh $(BUILD)
 
-# After a change of the core that is meant to decide otherwise.
+# Used after a change of the core that is meant to change decisions.
 .PHONY: traces
 traces: $(WORLD) ## record the cases of the world anew, for check-traces (two minutes)
 	@test/traces/make.sh $(WORLD) $(TRACES)

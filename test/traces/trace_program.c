@@ -1,5 +1,5 @@
 /*
- * A program that records a trace and does something unkind meanwhile: test/traces/programs.sh looks at the files.
+ * A program that records a trace and does something difficult meanwhile; test/traces/programs.sh looks at the files.
  *
  *   trace_program plain|forks|children|closes|killed|execs|bounded|moves
  */
@@ -30,7 +30,7 @@
 		}                                                                                            \
 	} while (0)
 
-/* So many kernels of 0.2 ms, and waits for them. */
+/* Launches kernels of 0.2 ms and waits for them. */
 static void work(unsigned launches)
 {
 	static CUmodule module;
@@ -67,7 +67,7 @@ static void wait_for(pid_t child)
 	must(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child has failed");
 }
 
-/* The library was busy with a trace: the descriptors that the program opens now are its own. */
+/* Closes all descriptors, also the trace's. Those that the program opens now are its own. */
 static void close_all(void)
 {
 	int own[LAST - FIRST];
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "plain")) {
 		work(100);
 	} else if (!strcmp(what, "forks")) {
-		/* The child ends by exit() with a copy of what the parent has not written yet. */
+		/* The child ends by exit(), with a copy of what the parent has not written to the trace yet. */
 		work(50);
 		child = fork();
 		if (child == 0)
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 		execl(argv[0], argv[0], "plain", NULL);
 		return 5;
 	} else if (!strcmp(what, "bounded")) {
-		/* The signal that says so would end the program. */
+		/* Without this, the signal for a file that is too large would end the program. */
 		must(setrlimit(RLIMIT_FSIZE, &small) == 0, "setrlimit");
 		work(2000);
 	} else if (!strcmp(what, "moves")) {
