@@ -9,15 +9,16 @@
 
 static const struct book_action nothing = {.what = ACT_NONE};
 
-/* The next look at the quota rolls the window, if nobody has. */
+/* Whether the window is over: the next check of the quota rolls it, if no other client has. */
 static bool is_window_over(const struct book *b, const struct book_event *e)
 {
 	return b->interval.unfenced && e->now_ns >= b->others.window_end_ns;
 }
 
 /*
- * Pauses between launches are taken off at the end of the interval, but not beyond the beginning of a window. So one that
- * has made some, and nobody waits for, ends its interval before the window is rolled: in its next pause.
+ * Pauses between launches are subtracted at the end of the interval, but only back to the beginning of the window. So an
+ * unwatched client that has made pauses is to end its interval before the window is rolled. Returns whether to wait a little
+ * longer for its next pause.
  */
 static bool is_pause_near(struct book *b, const struct book_event *e)
 {
@@ -30,8 +31,8 @@ static bool is_pause_near(struct book *b, const struct book_event *e)
 	return e->now_ns < i->over_ns + PIECE_NS;
 }
 
-/* Heartbeat, quota and turn are due. Before that: a look at the quota may roll the window, and nothing can be dated
- * before that; who was held up, with nothing on the GPU, would pay for it. */
+/* Asks the segment about quota and turn. Before that it looks whether the work has ended: the check may roll the window, and
+ * an end before that can then not be dated any more. A client that was held up without work would pay for that time. */
 static struct book_action check(struct book *b, const struct book_event *e)
 {
 	struct book_action act = nothing;
@@ -54,7 +55,7 @@ static bool is_check_due(const struct book *b, const struct book_event *e)
 {
 	if (e->call & STEP_CHECKED)
 		return false;
-	/* One that has just entered has nothing queued yet, and would lose its turn. */
+	/* A client that has just entered has nothing queued yet, and a check would end its turn. */
 	if (e->now_ns >= b->others.check_ns && !((e->call & CALL_ENTERED) && b->state == BOOK_RUNNING))
 		return true;
 	return b->others.gated && b->state == BOOK_RUNNING && (e->facts & FACT_CLOSED);
@@ -62,7 +63,7 @@ static bool is_check_due(const struct book *b, const struct book_event *e)
 
 static struct book_action pass(struct book *b, const struct book_event *e)
 {
-	/* Its work may begin before the launch before it has ended: no fence may stand between the two from now on. */
+	/* This work may begin before the end of the launch before it, so no fence may be between the two from now on. */
 	if ((e->call & CALL_DEPENDENT) && b->program.last_stream == e->stream)
 		durations_mark_primary(&b->durations, b->program.last_work);
 	if (b->queue.parked)
@@ -86,21 +87,21 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 		b->waiters--;
 		others_below_slept(b, e->took_ns);
 	}
-	/* It ran dry while we slept: the machine wakes us too late for so short a queue. */
+	/* The queue ran dry during the sleep: this machine wakes threads too late for so short a queue. */
 	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING && b->queue.bound_ns < 5 * QUEUE_NS &&
 		!others_contended(b, e->now_ns))
 		b->queue.bound_ns += b->queue.bound_ns / 2;
 	if (is_check_due(b, e))
 		return check(b, e);
-	/* The two of a programmatic dependent launch are one piece of work. */
+	/* The two launches of a programmatic dependent launch are one piece of work. */
 	if (e->call & CALL_DEPENDENT)
 		return pass(b, e);
-	/* Queued, but not fenced yet: what follows must see it. */
+	/* Launches before this one are queued without a fence. The decisions below need to know of them. */
 	if (e->covers > 1 && (b->state == BOOK_DRAINING || !queue_has_room(b, e))) {
 		b->recording++;
 		return (struct book_action){.what = ACT_FENCE, .n = e->covers - 1};
 	}
-	/* If the GPU has stood still, that time is not ours: out as of its end, and in again as of now. */
+	/* If the GPU stands still, that time is not billed: leave as of the end of the work, and enter again now. */
 	if (!(e->call & STEP_SETTLED)) {
 		if (b->state == BOOK_DRAINING ||
 			(!(e->call & CALL_ENTERED) && none && (e->covers == 1 || !b->others.watched)))
@@ -126,7 +127,7 @@ static struct book_action on_let(struct book *b, const struct book_event *e)
 	return nothing;
 }
 
-/* A call is back from the driver: a fence behind it, and credit. */
+/* A call is back from the driver: a fence is to be recorded behind it. */
 static struct book_action fence(struct book *b, const struct book_event *e)
 {
 	const struct duration *known = durations_find(&b->durations, e->work);
@@ -136,7 +137,7 @@ static struct book_action fence(struct book *b, const struct book_event *e)
 		interval_launched(b, e->at_ns, e->now_ns);
 	b->program.last_work = e->work;
 	b->program.last_stream = e->stream;
-	/* The launch behind it depends on it in a way that a fence would end. */
+	/* A programmatic dependent launch usually follows; a fence between the two would make it wait. */
 	if ((e->facts & FACT_FAILED) || (known && known->primary)) {
 		b->interval.unfenced = true;
 		return (struct book_action){
@@ -157,7 +158,7 @@ static void come_back(struct book *b, const struct book_event *e)
 static struct book_action on_returned_out(struct book *b, const struct book_event *e)
 {
 	come_back(b, e);
-	/* Taken out while the driver had other things to do. */
+	/* The set was left while the driver had other things to do; now the work is on the GPU. */
 	if (b->broken || (e->facts & FACT_FAILED) || (e->call & STEP_RESUMED))
 		return nothing;
 	return (struct book_action){.what = ACT_RESUME, .step = STEP_RESUMED};
@@ -200,8 +201,8 @@ static struct book_action on_fenced(struct book *b, const struct book_event *e)
 		b->interval.unfenced = true;
 		b->open |= b->state == BOOK_RUNNING;
 	}
-	/* The tracker wakes for the first of an interval; and for one that stood at the gate, looking for itself, because now
-	 * nobody does. Unless the driver is to call. */
+	/* The tracker wakes up for the first launch of an interval. It also wakes up behind a launch that slept at the gate:
+	 * that thread looked for ends itself, and does not any more. Neither is needed if the driver calls back. */
 	if (e->call & CALL_FIRST)
 		act.wake = true;
 	if (act.wake && observer_asks_early(b, e)) {
@@ -230,7 +231,7 @@ static struct book_action on_unfinished(struct book *b, const struct book_event 
 	return nothing;
 }
 
-/* Some that passed on credit had not reached the driver when the interval ended, and have by now. */
+/* Launches that passed on credit had not reached the driver when the interval ended, and have reached it since. */
 static struct book_action on_unfinished_out(struct book *b, const struct book_event *e)
 {
 	fence_unfinished(b, e);
@@ -253,7 +254,7 @@ static struct book_action on_settle(struct book *b, const struct book_event *e)
 	return e->call & STEP_SETTLED ? nothing : interval_settle(b, e, false);
 }
 
-/* The program has waited for work, until now if it had to. */
+/* The program has waited for work. A short wait did not block, so it says nothing about the end of the work. */
 static struct book_action on_waited(struct book *b, const struct book_event *e)
 {
 	struct book_action act;
@@ -289,13 +290,13 @@ static struct book_action on_entered(struct book *b, const struct book_event *e)
 	b->interval.first_to_come = !(e->call & CALL_EARLIER);
 	b->interval.first_work = resumed ? 0 : e->work;
 	b->interval.first_inside = !resumed && (e->call & CALL_INSIDE);
-	/* Found by another look at the streams: it may not have been the only one. */
+	/* The work was found by a second look at the streams. There may be more of it. */
 	if (e->call & CALL_EARLIER)
 		b->interval.unfenced = b->interval.owed = true;
 	return (struct book_action){.what = ACT_NONE, .wake = !resumed};
 }
 
-/* In already: it was taken out of the set for not being heard of, and is back or not. */
+/* The client was taken out of the set because it gave no sign of life, and has entered again or failed to. */
 static struct book_action on_entered_in(struct book *b, const struct book_event *e)
 {
 	if (e->result < 0) {
@@ -329,7 +330,7 @@ static struct book_action on_timer_out(struct book *b, const struct book_event *
 	look(b, e);
 	if (b->interval.again_ns && e->now_ns >= b->interval.again_ns) {
 		b->interval.again_ns = 0;
-		/* If it was called since and is still out, what came costs the GPU nothing. */
+		/* If calls have come since and the client is still out, they brought no work to the GPU. */
 		if (!b->broken && e->calls == b->interval.again_calls)
 			return (struct book_action){.what = ACT_STREAMS, .step = STEP_SETTLED};
 	}
@@ -342,8 +343,9 @@ static struct book_action on_timer_out(struct book *b, const struct book_event *
 }
 
 /*
- * If the tracker was held up since it looked at the fences, what it saw says nothing of now, and a look at the quota would
- * bill all of that time: it looks at them again. Only once, because a driver may take so long for each answer.
+ * Whether the tracker was held up since it looked at the fences. Then what it saw is outdated, and a check of the quota would
+ * bill all of that time, so it looks at them again. It does so only once, because a slow driver may take that long for each
+ * answer.
  */
 static bool is_outdated(const struct book *b, const struct book_event *e)
 {
@@ -357,7 +359,7 @@ static struct book_action on_timer_in(struct book *b, const struct book_event *t
 	struct book_action act;
 
 	look(b, &e);
-	/* Whoever is awake need not wake again for it soon. */
+	/* A check that is due soon is made now, because the tracker is awake. */
 	if ((e.call & STEP_CHECKED) || e.now_ns + e.look_ns / 2 < b->others.check_ns)
 		return observer_timer(b, &e);
 	if (is_outdated(b, &e)) {
@@ -386,7 +388,7 @@ static struct book_action on_forgotten(struct book *b, const struct book_event *
 	return nothing;
 }
 
-/* Nobody can look at the work of a context that is taken down: it counts as busy until the call comes back. */
+/* The work of a context that is being destroyed cannot be asked about. It counts as busy until that call returns. */
 static struct book_action on_held(struct book *b, const struct book_event *e)
 {
 	if (e->covers) {
@@ -399,7 +401,7 @@ static struct book_action on_held(struct book *b, const struct book_event *e)
 	return nothing;
 }
 
-/* Another segment, with the work still on the GPU; or none. */
+/* The segment was lost. Another one was joined, perhaps with work still on the GPU, or there is none. */
 static struct book_action on_lost(struct book *b, const struct book_event *e)
 {
 	b->broken = e->result < 0;

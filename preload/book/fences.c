@@ -3,13 +3,13 @@
 
 #include "preload/book/parts.h"
 
-/* The fence that an event is about; NULL: there is no such place. */
+/* Returns the fence that an event is about, or NULL if it names no place of the table. */
 static struct book_fence *fence_told(struct book *b, const struct book_event *e)
 {
 	return e->fence < BOOK_FENCES ? &b->queue.fence[e->fence] : NULL;
 }
 
-/* Are the one at this place and the one behind it of different streams? */
+/* Whether two fences, by their places in the order, are in different streams. */
 static bool differ(const struct book *b, unsigned at, unsigned behind)
 {
 	const struct book_fence *f, *g;
@@ -39,7 +39,7 @@ void fence_put(struct book *b, const struct book_event *e)
 		.peer = e->call & CALL_PEER,
 		.crowded = b->interval.crowded,
 	};
-	/* The launch of a sample has been made; unless it may have had others before it that no fence is behind. */
+	/* The sample is taken, unless other launches without a fence may have run before it. */
 	b->program.sample = f->crowded || (b->program.sample && f->launches > 1);
 	b->interval.crowded = false;
 	f->expected_ns = durations_expect(&b->durations, f->work, f->launches);
@@ -107,12 +107,12 @@ void fence_unfinished(struct book *b, const struct book_event *e)
 {
 	struct book_fence *f = fence_told(b, e);
 
-	/* Two threads that ask at once may tell in the other order. */
+	/* Two threads that ask at the same time may tell their answers in the other order. */
 	if (e->at_ns > b->queue.busy_ns)
 		b->queue.busy_ns = e->at_ns;
 	if (f && f->launches && e->at_ns > f->busy_ns)
 		f->busy_ns = e->at_ns;
-	/* Seen busy twice, with no call in between: so it was in between. */
+	/* A stream that was busy twice, without a call in between, was busy all the time. */
 	if (e->fence == BOOK_NO_FENCE) {
 		if (b->interval.busy_calls == b->interval.asked_calls)
 			b->interval.steady_ns = e->at_ns;
@@ -126,7 +126,7 @@ static uint64_t shortest(uint64_t a, uint64_t b, uint64_t c)
 	return a < c ? a : c;
 }
 
-/* What its length teaches. A wait, for others or for work at the gate, is not a length. */
+/* Learns from the time that a fenced launch took. Time spent waiting for others is not its duration. */
 static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint64_t took, bool whole,
 	uint64_t now, uint8_t *alternates)
 {
@@ -138,9 +138,9 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 		if (q->least < q->needed && (q->chances > 1 || !queue_let_past_behind(b, f)))
 			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
 	} else if (b->others.stalls) {
-		/* Perhaps it has waited for a partner; perhaps it is just long. It teaches twice of what was known at
-		 * most: one that is long each time is soon known to be, one that waits now and then is not. And no more
-		 * than so much, so that one that waits for a partner that has died is soon seen to. */
+		/* The kernel has waited for a partner or is just long. At most twice of what was known is learned: a kernel
+		 * that is always long is soon known to be, one that waits now and then is not. TEACH_MOST_NS bounds it
+		 * besides, so that a wait for a partner that has died is soon seen to be stuck. */
 		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, TEACH_MOST_NS));
 		queue_widen(b, f->launches, now);
 	} else if (f->expected_ns && others_contended(b, now) &&
@@ -149,8 +149,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 	} else {
 		if (whole && f->launches == 1)
 			durations_behind(&b->durations, f->work, took);
-		/* Of several launches that did not wait for each other, the time from the first to the last is more
-		 * than they took. */
+		/* If the launches did not all wait for each other, the time from the first to the last is only an
+		 * upper bound of what they took. */
 		if (whole || (f->launches == 1 && !f->crowded))
 			durations_learn(&b->durations, f->work, f->launches, took, !b->others.others);
 		else
@@ -160,8 +160,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 }
 
 /*
- * A copy in another GPU's stream begins when that one's earlier work has ended. Until then this GPU had nothing to do for
- * it, and if all that is queued here are such copies, nothing at all.
+ * A copy in another GPU's stream begins when the earlier work of that GPU has ended. Until then this GPU did not work on it.
+ * If nothing but such copies is queued here, this GPU was idle until then.
  */
 static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint64_t took)
 {
@@ -181,10 +181,11 @@ static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint6
 }
 
 /*
- * How long the GPU has stood still since the last measured end: until the first launch that the fence covers was
- * submitted, if nothing else was on the way then; and between its launches. Those were submitted one by one, and only if
- * all were before the last measured end is it known that none of them came too late. Otherwise they took as long as so
- * many take. Beside others a launch may have waited for them, which is no pause.
+ * Counts how long the GPU has stood still since the last measured end. It stood still until the first launch that the fence
+ * covers was submitted, if nothing else was on the way then. It may also have stood still between the launches: only if all
+ * of them were submitted before the last measured end is it known that none came too late. Otherwise the launches are taken
+ * to have run for as long as so many launches usually do. With others in the set a launch may have waited for them, so that
+ * time is not counted as a pause.
  */
 static void stood_still(struct book *b, const struct book_fence *f, uint64_t end, bool whole)
 {

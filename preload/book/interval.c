@@ -1,7 +1,8 @@
-/* The busy interval: it begins with a launch into an idle GPU, and ends when the last work has ended. What is not known
- * by a fence is estimated, and counted as estimated. */
+/* The busy interval: it begins with a launch while the process has no work on the GPU, and ends when its last work has ended.
+ * Time that no fence has measured is estimated, and counted as estimated. */
 #include "preload/book/parts.h"
 
+/* Why the set is left: the work has ended; the work has gaps; the work waits for a partner on another GPU. */
 enum { WHY_IDLE, WHY_GAPS, WHY_STALLED };
 
 uint64_t interval_calls(const struct book *b, const struct book_event *e)
@@ -24,10 +25,10 @@ void interval_begin(struct book *b, const struct book_event *e)
 	struct book_interval *i = &b->interval;
 	uint64_t now = e->now_ns, apart = now - i->begin_ns;
 
-	/* A rest that is longer tells nothing about those to come. */
+	/* A single long rest must not outweigh many short ones. */
 	i->apart_ns += ((int64_t)(apart < ALONE_NS ? apart : ALONE_NS) - i->apart_ns) / 8;
 	i->begin_ns = now;
-	/* What is still queued, because it waited for a partner, has made no progress by our coming back. */
+	/* Work may still be queued, because it waited for a partner. Entering again is no progress of that work. */
 	if (!b->queue.count)
 		b->queue.progress_ns = now;
 	i->number++;
@@ -41,7 +42,7 @@ void interval_begin(struct book *b, const struct book_event *e)
 	i->again_ns = 0;
 	i->first_work = 0;
 	i->kept_ns = 0;
-	i->calls_before = e->calls - 1; /* the one that enters has been counted */
+	i->calls_before = e->calls - 1; /* the call that enters is counted already */
 	b->state = BOOK_RUNNING;
 }
 
@@ -67,41 +68,41 @@ void interval_launched(struct book *b, uint64_t let_ns, uint64_t now)
 	i->lead_ns = now > i->begin_ns ? now - i->begin_ns : 0;
 }
 
-/* Those before the one that stands at the gate are the caller's, and no longer counted among what passed on credit. */
+/* Returns the launches of the asking thread before the one at the gate. They are not counted in e->unfenced any more. */
 static uint64_t before_it(const struct book_event *e)
 {
 	return e->kind == EVENT_ASKED && e->covers ? e->covers - 1 : 0;
 }
 
-/* Launches that no fence is behind. */
+/* Returns how many launches have no fence behind them. */
 static uint64_t unfenced(const struct book *b, const struct book_event *e)
 {
 	return e->unfenced + (e->kind == EVENT_IDLE ? b->interval.asked_before : before_it(e));
 }
 
 /*
- * When the work ended that no fence is behind: not before it was last seen busy, and about as long after the last
- * fence's end as so many launches take.
+ * Returns when work without a fence has ended, as far as that can be estimated: about as long after the last measured end as
+ * so many launches take, and not before the work was last seen busy.
  */
 static uint64_t estimated_end(const struct book *b, const struct book_event *e)
 {
 	const struct book_queue *q = &b->queue;
 	uint64_t begin = b->interval.begin_ns, end, now = e->now_ns, each = b->durations.each_ns;
 
-	/* Nothing passed on credit: the last fence knows. */
+	/* There was only one call, and its fence has passed: the end is measured. */
 	if (!b->others.watched && interval_calls(b, e) == 1 && q->last_end_ns > begin)
 		return q->last_end_ns;
 	if (!b->others.watched && b->program.waited_ns >= begin)
 		now = b->program.waited_ns;
-	/* Of launches that nobody has counted it is only known until when they were seen, or waited for. */
+	/* Nothing is known of launches that were not counted but until when the program has waited for them. */
 	if (b->interval.uncounted && now < e->now_ns)
 		return now;
-	/* Between when it was last seen busy and now. */
+	/* No duration is known: take the middle between the last moment it was seen busy and now. */
 	if (!each) {
 		end = q->busy_ns > begin ? q->busy_ns : begin;
 		return now > end ? end + (now - end) / 2 : end;
 	}
-	/* If no fence of this interval has passed, none of its calls is covered. */
+	/* If no fence of this interval has passed, no fence covers any of its calls. */
 	if (q->last_end_ns > begin)
 		end = q->last_end_ns + unfenced(b, e) * each;
 	else
@@ -113,8 +114,9 @@ static uint64_t estimated_end(const struct book *b, const struct book_event *e)
 }
 
 /*
- * From entering until its first launch was submitted nothing ran: a driver submits as it returns. Unless the thread was
- * held up behind that; then the kernel took as long as it takes, as far as that can be.
+ * Returns how long nothing ran at the beginning of the interval: from entering until the driver returned from the first
+ * launch, because a driver submits work just before it returns. If that call returned late, the thread may have been held up
+ * behind the submission. Then the kernel is taken to have run for its usual time, within what is possible.
  */
 static uint64_t lead(const struct book *b, const struct book_event *e, uint64_t span)
 {
@@ -132,7 +134,7 @@ static uint64_t lead(const struct book *b, const struct book_event *e, uint64_t 
 	return span - usual;
 }
 
-/* How long its place is to be kept. */
+/* Returns how long the place in the turn is to be kept. */
 static uint64_t keep(const struct book *b)
 {
 	const struct book_interval *i = &b->interval;
@@ -162,7 +164,8 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 		return (struct book_action){.what = ACT_FENCES, .step = STEP_LOOKED};
 	}
 	i->settled_ns = e->now_ns;
-	/* Let through, but perhaps not launched yet, counts as work; not so if the driver has more to do first. */
+	/* A call in the driver counts as work on the GPU, unless it has been there for so long that the driver must be doing
+	 * something else first. */
 	if (b->queue.count || b->recording || b->inside ||
 		(b->passing && e->now_ns - b->passed_ns < IN_DRIVER_NS))
 		return (struct book_action){.what = ACT_NONE};
@@ -182,7 +185,7 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 	return leave(b, end > i->begin_ns ? end : i->begin_ns, keep(b), WHY_IDLE);
 }
 
-/* How much the GPU had to do since the interval began, with so many launches that no fence is behind. */
+/* Returns how long the GPU was busy since the interval began, with this many launches that have no fence. */
 static uint64_t worked(const struct book *b, uint64_t launches)
 {
 	const struct book_interval *i = &b->interval;
@@ -203,7 +206,7 @@ struct book_action interval_leave_gaps(struct book *b, const struct book_event *
 		b->inside || i->begin_ns + busy + busy / (4 * CREDIT_LEAST) >= e->now_ns ||
 		i->steady_ns > i->begin_ns + busy)
 		return (struct book_action){.what = ACT_NONE};
-	/* It is back at once, and keeps its turn. */
+	/* The client enters again at once, and so keeps its turn. */
 	return leave(b, i->begin_ns + busy, b->others.turns ? KEEP_NS : 0, WHY_GAPS);
 }
 
@@ -223,7 +226,7 @@ static void ended(struct book *b, const struct book_event *e)
 	i->calls = calls;
 	if (calls)
 		i->call_ns = i->call_ns ? (3 * i->call_ns + ns / calls) / 4 : ns / calls;
-	/* Up to the last fence it was measured. */
+	/* Up to the last fence the time was measured; the rest was estimated. */
 	if (i->unfenced || i->leaving.why == WHY_GAPS) {
 		uint64_t from = b->queue.last_end_ns > i->begin_ns && i->leaving.why != WHY_GAPS
 					? b->queue.last_end_ns
@@ -251,7 +254,7 @@ struct book_action interval_left(struct book *b, const struct book_event *e)
 			b->state = BOOK_KEPT;
 		i->gap_open = true;
 		i->again_calls = e->calls;
-		/* Only what passed on credit is not known to be back from the driver. */
+		/* Of launches that passed on credit it is not known whether they have reached the driver. */
 		i->again_ns = i->unfenced || i->owed ? now + AGAIN_NS : 0;
 		others_outlasted(b, now);
 		b->others.stalls = false;

@@ -1,13 +1,14 @@
 /*
- * Who will see the end of the work, in this order: whoever waits for it; the next call at the gate; the tracker, at the
- * expected end; the driver's callback, where the end cannot be foreseen; the tracker again and again, as rarely as its
- * CPU budget demands.
+ * How the end of the work is seen. The cheapest way that applies is taken: a thread of the program waits for it; the next
+ * call comes to the gate; the tracker looks at the expected end; the driver calls back, if the end cannot be foreseen; the
+ * tracker looks again and again, as rarely as its CPU budget demands.
  */
 #include "preload/book/parts.h"
 
+/* Whether a callback is expected. */
 static bool is_set(const struct book *b)
 {
-	/* One that was asked for in another interval has not come in time, or never will. */
+	/* A callback that was asked for in an earlier interval is late, or will never come. */
 	return b->observer.set && b->observer.set_interval == b->interval.number;
 }
 
@@ -17,21 +18,21 @@ bool observer_may_ask(const struct book *b, const struct book_event *e, bool ane
 	       !(b->interval.unfenced && !(anew && b->observer.quiet)) && !b->waiters && b->queue.count;
 }
 
-/* It can be foreseen which launch is the last, so that it is asked for but once. */
+/* Whether it can be foreseen which launch is the last of the interval: then one callback an interval is enough. */
 static bool is_cheap(const struct book *b, const struct book_event *e)
 {
 	return b->interval.regular && !b->others.turns && b->program.unwaited >= 2 * CREDIT_LEAST &&
 	       interval_is_rare(b, e);
 }
 
-/* When the work will end cannot be foreseen, or not be looked at then. */
+/* Whether the end of the work cannot be foreseen, or the tracker has no budget to look then. */
 static bool is_needed(const struct book *b, const struct book_event *e)
 {
 	return b->queue.unsure_ns > (others_contended(b, e->now_ns) ? UNSURE_NS / 3 : UNSURE_NS) ||
 	       (!b->observer.hurry && is_cheap(b, e));
 }
 
-/* Who waits for its work is not called back: it might have to wait for that as well. */
+/* Not while a thread of the program waits for work: it would have to wait for our callback as well. */
 bool observer_asks_early(const struct book *b, const struct book_event *e)
 {
 	return is_cheap(b, e) && is_needed(b, e) && interval_is_whole(b, e) && !(e->facts & FACT_UNCALLED) &&
@@ -49,7 +50,8 @@ void observer_callback(struct book *b, const struct book_event *e)
 	o->set_interval = b->interval.number;
 }
 
-/* One that came before the end was for nothing. The more of those in an interval, the later it is asked for again. */
+/* The driver has called back. A callback that comes before the end is in vain. From the third in one interval on, the next
+ * one is asked for after a pause, which doubles each time. */
 static void called(struct book *b, const struct book_event *e)
 {
 	struct book_observer *o = &b->observer;
@@ -62,19 +64,19 @@ static void called(struct book *b, const struct book_event *e)
 	o->next_ns = !book_is_in(b) || o->vain < 3 ? 0 : e->now_ns + (IN_DRIVER_NS << (o->vain - 3));
 }
 
-/* When to look whether the work has ended. */
+/* Returns when to look whether the work has ended. */
 static uint64_t due(const struct book *b, const struct book_event *e)
 {
 	const struct book_queue *q = &b->queue;
 	uint64_t begun, grace = LOOK_NS;
 
-	/* Where nobody else pays for it, or the program will see it soon, there is less need to hurry. To wait for longer
-	 * only saves something if the next piece of work comes meanwhile. */
+	/* There is less hurry without budget, and where the program will soon see the end itself. Looking later saves something
+	 * only if the next work comes meanwhile. */
 	if (!b->observer.hurry && !interval_is_rare(b, e))
 		grace = e->look_ns;
 	else if (!b->observer.hurry || b->interval.quick)
 		grace = QUICK_NS;
-	/* Whoever stands at the gate looks for itself. */
+	/* Threads that wait at the gate look themselves. */
 	if (!book_is_in(b) || b->waiters)
 		return UINT64_MAX;
 	if (!b->others.watched && !q->count && b->interval.quick)
@@ -95,13 +97,13 @@ static struct book_action sleep_until(const struct book *b, const struct book_ev
 	else if (!book_is_in(b))
 		return (struct book_action){.what = ACT_LOOK};
 	next = next > now + LOOK_NS ? next - now : LOOK_NS;
-	/* Others wait for one whose place is kept, and nobody else knows for milliseconds when that ends. */
+	/* Others wait for the place that this client keeps, and only this client knows when it gives it up. */
 	if (book_is_in(b) && b->interval.keeps && next > e->look_ns / 2)
 		next = e->look_ns / 2;
 	return (struct book_action){.what = ACT_LOOK, .ns = next};
 }
 
-/* It was looked at and has not ended: the longer it takes the less often is it looked at. */
+/* The work was looked at and has not ended. Returns when to look again: the later the end, the longer the pause. */
 static uint64_t look_again(const struct book *b, const struct book_event *e, bool *unforeseen)
 {
 	uint64_t at = due(b, e), now = e->now_ns, late = now > at ? now - at : 0;
@@ -125,8 +127,8 @@ struct book_action observer_timer(struct book *b, const struct book_event *e)
 	struct book_action act;
 
 	at = due(b, e);
-	/* Who goes on launching has work; if it has not, and nobody pays for that, it comes back at once. So it is looked at
-	 * now and then only. */
+	/* A program that goes on launching has work. If it pauses, it comes back at once, and nobody else pays for that. So it is
+	 * looked at only when a check is due. */
 	if (!b->others.watched && !o->quiet && !rang && !(e->call & STEP_CHECKED) &&
 		at < b->others.check_ns && !interval_is_whole(b, e))
 		at = b->others.check_ns;
@@ -141,9 +143,9 @@ struct book_action observer_timer(struct book *b, const struct book_event *e)
 	if (rang && !(e->call & STEP_CALLBACK))
 		called(b, e);
 	unforeseen |= is_needed(b, e);
-	/* An interval that has lasted for longer than a look costs less that way. */
+	/* In an interval that lasts longer than the pause between looks, one callback costs less than the looks. */
 	affordable = o->hurry || is_cheap(b, e) || now - begin > e->look_ns;
-	/* What is yet to come ends later. */
+	/* A callback is in vain if more launches follow. */
 	known = o->quiet || (b->interval.regular ? interval_is_whole(b, e) : now - begin >= LONG_NS);
 	if (book_is_in(b) && !is_set(b) && unforeseen && affordable && known && !(e->call & STEP_CALLBACK) &&
 		observer_may_ask(b, e, true))

@@ -1,27 +1,23 @@
 /*
- * What the segment says: the limit, the turn, and who else is in the running set. Whether the GPU serves its clients one
- * after the other; work that outlasts its turn; how little may be queued below somebody of a higher priority.
+ * What the segment says: the limit, the turn, and who else is in the running set. Also: whether the GPU serves its clients
+ * one after the other, work that outlasts its turn, and the queue of a client while another of a higher priority has work.
  */
 #include <errno.h>
 
 #include "preload/book/parts.h"
 
-/* Over its quota, or over its time while others wait. */
+/* Whether the quota is used up, or the turn is over while others wait. */
 static bool must_stop(const struct book_status *s)
 {
 	return s->verdict == -EDQUOT || s->verdict == -EAGAIN;
 }
 
-/*
- * Beside others in the set, work that should take expected_ns took took_ns. True: it has waited for the others' work.
- * Twice within a second, and it is said to all clients that the GPU alternates.
- */
 bool others_waited(struct book *b, uint64_t took_ns, uint64_t expected_ns, uint64_t now, uint8_t *alternates)
 {
 	struct book_others *o = &b->others;
 
-	/* Where nobody was beside it at the last look it has waited for its own work: of what was queued before that was
-	 * bounded not every launch has a fence. */
+	/* If nobody else was in the set at the last check, it has waited for its own work: before the queue was bounded, not
+	 * every launch got a fence. */
 	if (o->turns || !o->others || took_ns < WAITED_MORE_NS + (o->others + 2) * expected_ns)
 		return false;
 	if (now - o->waits_ns > 5 * CONTENDED_NS) {
@@ -41,8 +37,8 @@ void others_outlasted(struct book *b, uint64_t now)
 
 	if (!o->outlasts)
 		return;
-	/* Work that ends so soon after others were let in beside it has waited for them, as collectives do: the next
-	 * time they are let in after half the time, down to a few slices of 2 ms. */
+	/* Work that ends within a fifth of that time after others were let in has waited for them, as collectives do. So the
+	 * next time others are let in after half the time, down to a sixteenth: a few slices of 2 ms. */
 	if (now - o->outlasts_ns > OUTLAST_NS / 5)
 		o->outlast_shift -= o->outlast_shift > 0;
 	else
@@ -51,8 +47,8 @@ void others_outlasted(struct book *b, uint64_t now)
 }
 
 /*
- * Its turn or its quota is over, others wait, and the oldest of what it has queued has not ended for long: they need not
- * wait any longer, until it has.
+ * The turn or the quota is over, others wait, and the oldest queued work has not ended for long: lets the others in until it
+ * has ended.
  */
 static void outlast(struct book *b, const struct book_event *e)
 {
@@ -69,8 +65,8 @@ static void outlast(struct book *b, const struct book_event *e)
 		outlasts = o->outlasts || (o->turns && must_stop(&e->status) && b->state == BOOK_DRAINING &&
 						  now - b->interval.drain_ns > patience &&
 						  now - o->oldest_since_ns > patience + 2 * usual);
-		/* For longer than a window, so that a kernel that is now and then longer than usual pays for itself. Where
-		 * work has waited for work at the gate, what is parked says nothing of a partner. */
+		/* Longer than a window, so that the time of a kernel that is longer than usual now and then is owed. Where
+		 * work has waited for work at the gate, parked work says nothing about a partner. */
 		stalls = o->stalls ||
 			 (must_stop(&e->status) && f->expected_ns && !(f->parked && b->queue.least) &&
 				 now - o->oldest_since_ns > OUTLAST_NS + 2 * f->expected_ns);
@@ -79,7 +75,7 @@ static void outlast(struct book *b, const struct book_event *e)
 	if (outlasts && !o->outlasts) {
 		o->outlasts = true;
 		o->outlasts_ns = now;
-		/* One whose quota is used up as well launches nothing more. */
+		/* Launches go on, unless the quota is used up as well. */
 		if (e->status.verdict == -EAGAIN)
 			b->state = BOOK_RUNNING;
 	} else if (!outlasts) {
@@ -88,8 +84,8 @@ static void outlast(struct book *b, const struct book_event *e)
 }
 
 /*
- * An unlimited client that is alone is not watched: its ends need not be exact. Beside others it must be in the set
- * while it has work and at no other time, because they pay for what it does not.
+ * An unlimited client that is alone is not watched: the ends of its work need not be exact. While others run it must be in the
+ * set exactly as long as it has work, because what it is not billed for, they are.
  */
 static void watch(struct book *b, const struct book_status *s, uint64_t now)
 {
@@ -108,13 +104,14 @@ static void watch(struct book *b, const struct book_status *s, uint64_t now)
 	o->lent = s->request_present;
 	o->limited = s->core_pct < 100 || s->turns || s->shares;
 	watched = o->limited || o->above || o->lent || others_contended(b, now);
-	/* What credit there is was given to one that nobody watched. */
+	/* Credit that was given while the client was not watched is taken back. */
 	if (watched && !o->watched)
 		b->open = false;
 	o->watched = watched;
 }
 
-/* What is queued takes as long as the turn does: who waits for it waits for a slice, not for what is queued behind. */
+/* Whether the queued work takes as long as what is left of the turn. Launches stop then, so that whoever waits for the turn
+ * waits for one slice and not for a queue behind it. */
 static bool turn_ends(const struct book *b, const struct book_status *s)
 {
 	return s->turn_left_ns != UINT64_MAX && (b->state == BOOK_DRAINING || s->turn_left_ns <= b->queue.ns);
@@ -153,14 +150,15 @@ struct book_action others_status(struct book *b, const struct book_event *told)
 	if (b->state == BOOK_RUNNING && s->turn_left_ns - b->queue.ns < next)
 		next = s->turn_left_ns < b->queue.ns + LOOK_NS ? LOOK_NS : s->turn_left_ns - b->queue.ns;
 	o->check_ns = e->now_ns + next;
-	/* Taken out for not being heard of: what is queued runs all the same. */
+	/* The client was taken out because it gave no sign of life, but its work is on the GPU. */
 	return (struct book_action){.what = s->running ? ACT_NONE : ACT_RESUME};
 }
 
 /*
- * Below somebody of a higher priority little is queued. How little is learned: with one kernel queued at a time the GPU
- * stands still from its end until the next one is there, next to nothing for a kernel of a millisecond, a fifth of the
- * time for one of 20 us. So the bound grows while too much is lost in that way, and shrinks while a quarter of that is.
+ * Little work is queued while a client of a higher priority has work, and how little is learned. With one kernel queued at a
+ * time the GPU stands still from its end until the next kernel arrives: that is next to nothing for a kernel of a millisecond,
+ * but a fifth of the time for one of 20 us. So the bound grows while more than BELOW_LOST_PER_MILLE is lost, and shrinks while
+ * less than a quarter of that is.
  */
 static void learn_below(struct book_others *o, uint64_t now)
 {
@@ -173,7 +171,7 @@ static void learn_below(struct book_others *o, uint64_t now)
 	} else if (lost * 4 < all * BELOW_LOST_PER_MILLE) {
 		uint64_t less = o->below_ns - o->below_ns / 16;
 
-		/* One that was found too small is not tried again soon. */
+		/* A bound that was found too small is not tried again within a second. */
 		if (less > o->below_tried_ns || now >= o->below_until_ns)
 			o->below_ns = less;
 	}
@@ -191,8 +189,7 @@ void others_below_passed(struct book *b, const struct book_fence *f, uint64_t to
 	if (!o->above)
 		return;
 	o->below_busy_ns += took_ns;
-	/* The GPU had nothing to do from the end of the last one until this one was submitted, which had waited for room.
-	 * A longer gap was not made by that. */
+	/* This launch had waited for room, and the GPU stood still until it was submitted. A longer gap has another cause. */
 	if (f->held && f->begun_ns > b->queue.last_end_ns &&
 		f->begun_ns - b->queue.last_end_ns < IN_DRIVER_NS)
 		o->below_lost_ns += f->begun_ns - b->queue.last_end_ns;
@@ -201,10 +198,10 @@ void others_below_passed(struct book *b, const struct book_fence *f, uint64_t to
 }
 
 /*
- * A thread that sleeps until the next launch has room wakes up late, and the GPU stands still meanwhile. To have more queued
- * instead would be in the way of whoever is above: with kernels of 20 us two are queued, and a sleep that is late by 30 us
- * would need five. So what ends within the time that sleeps are usually late by is waited for without sleeping, and the
- * processor is offered to others at each look. How late they are is learned: as late as nearly all are.
+ * A thread that sleeps until its launch has room wakes up late, and the GPU stands still meanwhile. A longer queue would help,
+ * but it would delay the client of a higher priority: with kernels of 20 us two are queued, and a sleep that is 30 us late
+ * would need five. So for ends within the usual lateness of sleeps the thread polls, and yields the processor after each look.
+ * The lateness is learned: it rises fast and falls slowly, so that nearly all sleeps are less late than it says.
  */
 void others_below_slept(struct book *b, uint64_t late_ns)
 {

@@ -1,17 +1,18 @@
-/* How much of a process's work may be queued on the GPU, and what if that does not end: it may wait for what stands
- * at the gate. */
+/* How much work of a process may be queued on the GPU, and what happens if that work does not end: it may be waiting for a
+ * launch that stands at the gate. */
 #include "preload/book/parts.h"
 
+/* Returns how much work may be queued. */
 static uint64_t bound(const struct book *b, uint64_t now)
 {
 	if (b->others.above)
 		return b->others.below_ns;
 	if (b->others.lent)
-		return QUEUE_NS / 2; /* whoever has a request waits for what is queued */
+		return QUEUE_NS / 2; /* the account with the request waits for what is queued */
 	return others_contended(b, now) ? QUEUE_CONTENDED_NS : b->queue.bound_ns;
 }
 
-/* Has it nothing of its own before it in its stream? */
+/* Whether nothing is queued before this call in its stream. */
 static bool is_first(const struct book *b, const struct book_event *e)
 {
 	for (unsigned i = 0; i < b->queue.count; i++)
@@ -26,24 +27,24 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 	uint64_t expected = durations_expect(&b->durations, e->work, 1);
 	uint32_t queued = q->launches + e->covers;
 
-	/* An unlimited client is bounded where it is contended: in a common queue it would come before all others. */
+	/* An unlimited client is bounded only while it is contended: on a GPU with one queue it would displace all others. */
 	if ((!b->others.limited && !b->others.above && !b->others.lent && !others_contended(b, e->now_ns)) ||
 		!q->launches)
 		return true;
 	if (q->count == BOOK_FENCES)
 		return false;
-	/* Of what waits for something behind it, as much again each time. What is known to be long is let past only when it
-	 * is seen to be stuck: an account never owes more than a window for what has waited once. */
+	/* Where work has waited for later work, as much may be queued as was needed then, if it takes at most a window: an
+	 * account then owes at most a window for it. Longer work is let past only when the queue is seen to be stuck. Behind
+	 * parked work as much again may be queued each time. */
 	if ((queued <= q->least && q->ns + expected <= b->others.window_ns) || queued <= q->parked)
 		return true;
-	/* Without a limit its streams do not wait for each other: one may be there for what is urgent. */
+	/* Without a limit, streams do not wait for each other: one of them may be there for urgent work. */
 	if (b->others.core_pct >= 100 && !b->others.above && is_first(b, e))
 		return true;
-	/* One behind the one that runs: else the GPU stands still from its end until that is noticed. Beside others a
-	 * kernel takes longer than alone, by as many times as there are clients, so that two of them do not fit into the
-	 * bound. Where the GPU alternates one that has nothing behind it waits longer still, and would stay too long. And
-	 * one whose length may be a wait for others, once: behind another it is seen how long it takes. If it is as long,
-	 * no more than a window is owed. */
+	/* A second launch may stand behind the one that runs, or the GPU would stand still from each end until that is
+	 * noticed. While others run, a kernel takes as many times longer as there are clients, so two of them would not fit
+	 * into the bound. A kernel whose known length may be nothing but a wait for others may stand there once as well: behind
+	 * another kernel its length can be measured. If it is really that long, at most a window is owed. */
 	if (queued == 2 && b->durations.mean_ns && !b->others.above &&
 		(expected <= (b->others.others + 1) * QUEUE_CONTENDED_NS ||
 			(others_contended(b, e->now_ns) && !is_first(b, e) &&
@@ -58,7 +59,7 @@ void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 	struct book_queue *q = &b->queue;
 	uint64_t most = bound(b, now) / (b->durations.mean_ns ? b->durations.mean_ns : US);
 
-	/* It may double with every quarter of it that comes back. */
+	/* The window may double whenever a quarter of it has ended: that is fast enough for a queue that starts with one. */
 	q->back += launches;
 	if (q->back * 4 >= q->window) {
 		q->window *= 2;
@@ -70,7 +71,7 @@ void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 		q->window = 1;
 }
 
-/* When the oldest that is waited for should end. */
+/* Returns when the oldest launch that is waited for should end. */
 static uint64_t due(const struct book *b)
 {
 	for (unsigned i = 0; i < b->queue.count; i++) {
@@ -93,16 +94,16 @@ uint64_t queue_patience(const struct book *b, uint64_t now)
 
 static bool is_stuck(const struct book *b, const struct book_event *e)
 {
-	/* Where that was seen to happen: twice what a whole queue takes. */
+	/* Where the queue was stuck before, twice as long as a whole queue takes is enough. */
 	uint64_t longest = b->queue.least ? 2 * QUEUE_NS : STUCK_SOON_NS;
 
 	if (e->now_ns <= b->queue.progress_ns + longest)
 		return false;
 	if (!b->queue.least && !(e->facts & FACT_HOST_WORK))
 		longest = STUCK_NS;
-	/* How long a launch takes that may have waited is only a guess. An unlimited client is held up for the others'
-	 * sake only, not for as long as its work takes; nor is what passed on credit waited for as if it were all to
-	 * come. */
+	/* The known length of a launch may include waits, so it is only a guess, and eight times as long is waited for. An
+	 * unlimited client is held up only for the sake of others, so it does not wait for that. Fences of several launches
+	 * do not count, because most of those launches have ended already. */
 	for (unsigned i = 0; b->others.limited && i < b->queue.count; i++) {
 		const struct book_fence *f = fence_of(b, i);
 
@@ -115,9 +116,9 @@ static bool is_stuck(const struct book *b, const struct book_event *e)
 }
 
 /*
- * Nothing that is queued has ended for long. It may be a long kernel; or it waits for what comes behind it, which would
- * wait for it here. So it is no longer waited for. Where the quota is used up, and cannot come back because what is
- * queued is billed, what comes behind goes as fast as the limit allows.
+ * Nothing that is queued has ended for long. Either a kernel is long, or the queued work waits for a launch that stands here
+ * and waits for it. So the queued work is parked: it is not waited for any longer. If the quota is used up, it cannot come back
+ * while queued work is billed, so launches are let past at the pace that the limit allows.
  */
 bool queue_let_past(struct book *b, const struct book_event *e)
 {
@@ -136,8 +137,8 @@ bool queue_let_past(struct book *b, const struct book_event *e)
 	if (expected < KEEP_NS)
 		expected = KEEP_NS;
 	q->pace_ns = now + expected * 100 / (b->others.core_pct ? b->others.core_pct : 1);
-	/* What ends right behind this has waited for it, however long that was held up here: its length would be learned
-	 * else, and the next one held up for twice as long. */
+	/* Work that ends right behind this launch has waited for it. That wait must not be learned as its duration, or the
+	 * next launch would be held up for twice as long. */
 	if (now - q->stalled_ns >= STUCK_SOON_NS) {
 		q->stall_ns = now - q->stalled_ns;
 		q->stalled_ns = now;
@@ -147,8 +148,8 @@ bool queue_let_past(struct book *b, const struct book_event *e)
 }
 
 /*
- * If what is parked ends right after this one, it has waited for it. How soon is that? If one is let past every now and
- * then, a kernel that is just long ends behind one of them as well: by half the time between them.
+ * If parked work ends soon after this launch, it has waited for it. "Soon" is at most half the time between two launches that
+ * are let past: by chance, a kernel that is just long ends so soon behind one of them only half of the time.
  */
 void queue_note_need(struct book *b, const struct book_event *e)
 {
@@ -172,9 +173,9 @@ bool queue_let_past_behind(const struct book *b, const struct book_fence *f)
 }
 
 /*
- * It has ended right after another was let past it: it has waited for that one. In its own stream that cannot be, but
- * for a program that lets it go on when it has queued enough behind it: right after a long time in which nothing went
- * on. That is believed the second time, because a kernel that is just long may end then.
+ * Work that ends right after a launch was let past it has waited for that launch. If both are in one stream that cannot be,
+ * except in a program that lets the work go on when it has queued enough behind it: then it ends right after a long time in
+ * which nothing ended. That is believed the second time in a row, because a kernel that is just long may end then by chance.
  */
 bool queue_has_waited(struct book *b, const struct book_fence *f, uint64_t end)
 {
