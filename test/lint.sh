@@ -1,6 +1,6 @@
 #!/bin/bash
-# lint.sh ALL PRODUCT SCRIPTS: what clang-format finds wrong with ALL, clang-tidy and cppcheck with PRODUCT, and
-# shellcheck with SCRIPTS. A program that is not installed is named in a line with "skipped:".
+# lint.sh ALL PRODUCT SCRIPTS: says what is wrong with sources: clang-format checks ALL, clang-tidy and cppcheck check
+# PRODUCT, and SCRIPTS go to shellcheck. A program that is not installed is named in a line with "skipped:".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 read -ra all <<<"$1"
