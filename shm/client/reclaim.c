@@ -118,6 +118,7 @@ static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, 
 			move_at(&c, gone == ARB_GONE_DIED ? arb_silence_death(seg, slot, now) : now);
 
 		move.asked = asked;
+		move.in_order = gone == ARB_GONE_DIED;
 		r = arb_running_roll(&me, &move, &snap);
 		/* Of several that are dead each is billed to its own end: those that died before come first. */
 		if (r == -EOWNERDEAD) {

@@ -106,11 +106,11 @@ static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
 
 /*
  * Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger
- * than ARB_HEARD_NS is counted on without a look: most are.
+ * than `heard` is counted on without a look: most are.
  */
-static bool over_silence(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
+static inline bool over_silence_of(
+	const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s, const int64_t heard)
 {
-	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
 	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS, at = move->at;
 	const struct arb_slot *slots = me->seg->slots;
 	const uint32_t mine = me->slot;
@@ -140,6 +140,20 @@ static bool over_silence(const struct arb_actor *me, struct arb_move *move, cons
 	move->heard = s->head;
 	move->heard_until = at + (uint64_t)heard - silent;
 	return false;
+}
+
+static bool over_silence(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
+{
+	return over_silence_of(me, move, s, (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS);
+}
+
+/* The same for who takes a dead one out, as of its last sign of life and ARB_DEATH_NS: those that were last heard of before
+ * it come first. Else one short count after the other would bill those that are still in the record. */
+static bool over_the_dead(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
+{
+	int64_t heard_ns = move->in_order ? ARB_DEATH_NS : ARB_HEARD_NS;
+
+	return over_silence_of(me, move, s, heard_ns * ARB_TICKS_PER_NS);
 }
 
 /* What an evicted slot owes goes to `total`, which counts once the bit is gone. */
@@ -461,7 +475,7 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 				return 0;
 			continue;
 		}
-		if (__builtin_expect(over_silence(me, move, s), 0)) {
+		if (__builtin_expect(over_the_dead(me, move, s), 0)) {
 			if (snap_unchanged(me->seg, s))
 				return -EOWNERDEAD;
 			continue;
@@ -526,7 +540,7 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 			return r;
 		if (snap_too_far_ahead(s, move->now) && snap_unchanged(me->seg, s))
 			return -EBADMSG;
-		if (__builtin_expect(over_silence(me, move, s), 0)) {
+		if (__builtin_expect(over_the_dead(me, move, s), 0)) {
 			if (snap_unchanged(me->seg, s))
 				return -EOWNERDEAD;
 			continue;

@@ -44,17 +44,18 @@ typedef uint32_t arb_admit_fn(void *argument, const struct arb_snap *snap, uint6
 struct arb_move {
 	uint64_t now;
 	uint64_t at;
-	uint32_t win_ms;       /* length that the next window gets */
-	uint64_t window;       /* number of the window that the actor's account has been rolled to */
-	uint64_t asked;        /* when all members that had been silent were found alive; 0: nobody asked */
-	uint32_t weight;       /* entering */
-	uint32_t level;        /* entering; 0: nobody looks at levels */
-	bool lends;            /* who lacks quota stands in the queue too: it may go on when others stop */
-	bool queue;            /* entering: if refused, register as waiting */
-	bool more;             /* there may be room for another beside those who run */
-	uint64_t reserve_ns;   /* how long a reservation holds */
-	uint64_t keep_ns;      /* leaving: how long it keeps its place from those who wait; 0: not at all */
-	arb_admit_fn *admit;   /* NULL: always */
+	uint32_t win_ms;     /* length that the next window gets */
+	uint64_t window;     /* number of the window that the actor's account has been rolled to */
+	uint64_t asked;      /* when all members that had been silent were found alive; 0: nobody asked */
+	uint32_t weight;     /* entering */
+	uint32_t level;      /* entering; 0: nobody looks at levels */
+	bool lends;          /* who lacks quota stands in the queue too: it may go on when others stop */
+	bool queue;          /* entering: if refused, register as waiting */
+	bool more;           /* there may be room for another beside those who run */
+	bool in_order;       /* a dead one is taken out: not before those that were last heard of before it */
+	uint64_t reserve_ns; /* how long a reservation holds */
+	uint64_t keep_ns;    /* leaving: how long it keeps its place from those who wait; 0: not at all */
+	arb_admit_fn *admit; /* NULL: always */
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
 

@@ -120,6 +120,29 @@ Test(death, each_of_several_dead_is_billed_to_its_own_end)
 	gpuarb_client_close(c);
 }
 
+Test(death, one_that_died_5_ms_earlier_is_not_billed_for_them_whichever_is_found_first)
+{
+	struct gpuarb_client *finder = u_client("other", 0), *early = working("early", 0),
+			     *late = working("late", 0), *a, *b;
+	struct arb_reclaimed what;
+	uint32_t found = late->me.slot;
+
+	live(100 * MS, (struct gpuarb_client *[]){early, late, NULL});
+	u_die(early);
+	live(5 * MS, (struct gpuarb_client *[]){late, NULL});
+	u_die(late);
+	u_clock_ns += 20 * MS;
+	cr_assert_eq(arb_reclaim_slot(&finder->seg, found, &finder->rules, &what), 1);
+	cr_assert_eq(busy_ns(finder), 109 * MS);
+	gpuarb_client_close(finder);
+	a = u_client("early", 0);
+	b = u_client("late", 0);
+	cr_assert_eq(total_ns(a), 52 * MS);
+	cr_assert_eq(total_ns(b), 57 * MS);
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
 Test(death, several_clients_that_died_at_once_and_were_not_found_for_a_night)
 {
 	struct gpuarb_client *all[17] = {NULL}, *next;
