@@ -1,8 +1,9 @@
 /*
- * Questions to the driver. It is never asked with a lock of ours: it has locks of its own, may load a module for seconds
- * with them, and its threads call the program. So whoever asks notes, under the lock, whose handles it will use, asks
- * without the lock, and takes the lock again for the answer. Who destroys a stream or a context takes it out of the
- * tables first, so that nobody begins to ask about it, and then waits here until all those who have begun are out.
+ * Questions to the driver. The driver is never called with a lock of ours: it has locks of its own, may load a module for
+ * seconds while it holds them, and its threads call the program. So a thread that asks notes, under the lock, which handles
+ * it will use, asks without the lock, and takes the lock again for the answer. A thread that destroys a stream or a context
+ * takes it out of the tables first, so that no new question uses it, and then waits here until the questions that have begun
+ * have ended.
  */
 #include "preload/track/track.h"
 
@@ -10,7 +11,8 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* Whoever ends wakes; this is for one that ends without, in the midst of a call. */
+/* The end of a question wakes the threads that wait for it. A thread that ends within its question wakes nobody, so they look
+ * this often. */
 #define WAIT_NS (100 * MS)
 
 void ask_begin(struct track *t, struct track_ask *ask)
@@ -19,7 +21,7 @@ void ask_begin(struct track *t, struct track_ask *ask)
 	ask->next = t->asks;
 	t->asks = ask;
 	track_unlock(t);
-	/* What comes by way of the driver meanwhile is a part of a call of ours. */
+	/* Calls that the driver makes into our hooks meanwhile are parts of our own call. */
 	arb_mine.locks++;
 }
 
@@ -63,7 +65,7 @@ void ask_forget(struct track *t, CUcontext ctx)
 			ask->gone = true;
 }
 
-/* Has anybody who had begun by then not ended? */
+/* Whether a question in this context with a number up to `last` has not ended. */
 static bool any(const struct track *t, CUcontext ctx, uint64_t last)
 {
 	for (const struct track_ask *ask = t->asks; ctx && ask; ask = ask->next)

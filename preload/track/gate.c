@@ -1,6 +1,6 @@
 /*
- * The gate, in the program's threads: a call that brings work asks the book whether it may go on, waits if it may not,
- * and is fenced behind.
+ * The gate, in the program's threads: a call that brings work asks the book whether it may go on, waits if it may not, and is
+ * fenced after it has returned from the driver.
  */
 #include "preload/track/track.h"
 
@@ -14,9 +14,9 @@
 #include "preload/process/threads.h"
 #include "shm/base/word.h"
 
-/* So many calls that wait are let go after one whose event did not pass at once. */
+/* After a call whose event did not pass at once, this many calls do not wait for theirs. */
 #define IN_VAIN 16
-/* An unwatched client's waits are looked at for so small a part of its time. */
+/* Looks behind the waits of an unwatched client take at most one part in this many of its time. */
 #define SETTLE_COSTS 256
 
 uint64_t track_now(void)
@@ -46,9 +46,9 @@ void track_unrelax(CUstreamCaptureMode mode)
 }
 
 /*
- * One word for all GPUs: how many of those that are used are closed, and a number by which credit that is no longer good is
- * told. So it is open, and equal to that number, only while every one is. Each GPU adds and takes away its own part, with
- * its own lock; no lock is needed for the whole.
+ * One word is the gate for all GPUs: in its upper bits the number of GPUs that are closed, in its lower bits a number by which
+ * void credit is recognised. A thread compares the word with the number of its credit: they are equal only while every GPU is
+ * open and the credit is good. Each GPU adds and subtracts its own part under its own lock, so the word needs no lock.
  */
 #define CLOSED (1u << 25)
 #define NUMBER (CLOSED - 1)
@@ -78,7 +78,7 @@ void gate_watch(struct track *t, bool watched)
 	arb_word_add(&arb_own.gate.watched, watched ? 1 : UINT32_MAX);
 }
 
-/* Another number, and so many more that are closed. */
+/* Sets another number, and counts so many more GPUs as closed. */
 static void renew(uint32_t closed)
 {
 	uint32_t was = arb_word_load(&arb_own.gate.open), next;
@@ -86,7 +86,7 @@ static void renew(uint32_t closed)
 	do {
 		next = (was + 1) & NUMBER;
 		next = (next ? next : 1) + (was & ~NUMBER) + closed;
-		/* After what made it necessary: see gate_before. */
+		/* A release, so that a thread which sees the new number sees why it was set: see gate_before. */
 	} while (!arb_word_cas_release(&arb_own.gate.open, &was, next));
 }
 
@@ -111,7 +111,7 @@ void gate_forked(void)
 	gate_free();
 }
 
-/* Launches that wait for their kernels: a setting of the driver's own, for people who debug. */
+/* Whether each launch waits for its kernel: a setting of the driver, for debugging. */
 static bool launches_block(void)
 {
 	enum { UNKNOWN, NO, YES };
@@ -126,6 +126,7 @@ static bool launches_block(void)
 	return known == YES;
 }
 
+/* Whether the call certainly returns only when its work has ended. */
 static bool waits(const struct act_call *call)
 {
 	unsigned category = arb_hooks[call->id].category;
@@ -139,7 +140,7 @@ bool gate_runs_inside(const struct act_call *call)
 	return arb_hooks[call->id].category == CAT_COPY || waits(call);
 }
 
-/* A launch that may begin before the one before it in its stream has ended. */
+/* Whether this is a programmatic dependent launch: it may begin before the launch before it in its stream has ended. */
 static bool is_dependent(const struct act_call *call)
 {
 	const CUlaunchConfig *config = call->desc;
@@ -159,7 +160,7 @@ void gate_name_work(struct act_call *call)
 
 	if (config)
 		call->grid = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
-	/* What a copy is about says nothing about how long it takes; its size does. */
+	/* A copy's addresses say nothing about how long it takes; its size does. */
 	call->work = durations_key(call->handle, call->grid);
 }
 
@@ -211,7 +212,7 @@ void gate_admit(struct track *t, const struct act_call *call)
 			arb_mine.call.covers = 1;
 			break;
 		case ACT_ENTER:
-			arb_mine.call.covers = 1; /* what passed on credit has ended */
+			arb_mine.call.covers = 1; /* launches that passed on credit have ended */
 			track_carry_out(t, act, call);
 			flags &= ~(uint32_t)CALL_ENTERED;
 			if (t->book.state == BOOK_RUNNING)
@@ -224,7 +225,7 @@ void gate_admit(struct track *t, const struct act_call *call)
 	}
 }
 
-/* This call, and those that have passed on credit since the last one that came here. */
+/* Returns how many launches the next fence covers: this one, and those of the thread that have passed on credit. */
 static uint32_t covered(const struct track *t, const struct act_thread *self)
 {
 	if (self->interval != arb_word_load(&t->interval) || self->granted <= self->credit)
@@ -232,8 +233,8 @@ static uint32_t covered(const struct track *t, const struct act_thread *self)
 	return 1 + self->granted - self->credit;
 }
 
-/* Is an unwatched client's next fence not due yet? Then it goes on, without the lock: who goes from one GPU to another
- * comes here each time. */
+/* Whether the next fence of an unwatched client is not due yet. Then the call goes on without the lock. This matters for
+ * programs that change between GPUs: their calls come here each time. */
 static bool is_of_a_piece(struct track *t, struct act_thread *self)
 {
 	uint32_t most = arb_word_load(&t->piece);
@@ -241,7 +242,7 @@ static bool is_of_a_piece(struct track *t, struct act_thread *self)
 
 	if (n >= most) {
 		arb_mine.call.covers = arb_word_exchange(&t->uncovered, 0);
-		/* Another has just taken them. */
+		/* Another thread has just taken them over. */
 		arb_mine.call.covers += !arb_mine.call.covers;
 		return false;
 	}
@@ -258,25 +259,26 @@ void gate_before(struct act_call *call)
 	struct book_event let = {.kind = EVENT_LET};
 	struct arb_device *device;
 	CUstreamCaptureMode mode;
-	/* Before looking whether credit may be given: if that changes meanwhile, this number is no longer
-	 * good. */
+	/* Read before anything else: if the reasons for giving credit change meanwhile, this number is
+	 * void. */
 	uint32_t number = gate_number();
 	struct track *t;
 	bool knows, first;
 	int saved;
 
-	/* In the midst of another call: a tool that the driver calls back, or a jump out of it. */
+	/* The thread may still have a call in the driver: a tool that the driver calls back launches work, or the program has
+	 * jumped out of that call. */
 	gate_thread_ended();
 	if (category == CAT_HOSTFN)
 		callback_before_function();
-	/* They cost the GPU nothing, and what is queued may wait for them. */
+	/* These calls cost the GPU nothing, and queued work may wait for them, so they never wait. */
 	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
 		return;
 	device = arb_own.exiting ? NULL : arb_device_current();
 	t = device ? tracker_get(device) : NULL;
 	self->gate = number;
 	if (!t || arb_word_load(&t->broken)) {
-		/* No context, or a GPU that was not joined: the next call may find one that was. */
+		/* There is no context, or its GPU was not joined. Another call may find a GPU that was. */
 		self->credit =
 			t || arb_own.exiting || !arb_word_load(&arb_own.gpus) ? (uint32_t)CREDIT_MOST : 0;
 		return;
@@ -301,7 +303,7 @@ void gate_before(struct act_call *call)
 	track_lock(t);
 	if (__builtin_expect(!knows, 0))
 		streams_context(t, arb_mine.call.ctx);
-	/* Others may have made those calls, and this thread none in this interval. */
+	/* If this thread has not launched in this interval, its time is older than the interval. */
 	if (arb_mine.call.begun_ns < t->book.interval.begin_ns)
 		arb_mine.call.begun_ns = t->book.interval.begin_ns;
 	gate_admit(t, call);
@@ -310,7 +312,7 @@ void gate_before(struct act_call *call)
 	let.call = arb_mine.call.inside ? CALL_INSIDE : 0;
 	track_tell(t, &let);
 	arb_mine.call.let_ns = let.now_ns;
-	/* Only now: from here on it keeps the interval, whoever has the lock meanwhile. */
+	/* Not earlier: from EVENT_LET on this call keeps the interval alive while the lock is released. */
 	if (first && events_start(t, call, arb_mine.call.ctx))
 		arb_mine.call.let_ns = track_now();
 	track_unlock(t);
@@ -319,7 +321,7 @@ void gate_before(struct act_call *call)
 	errno = saved;
 }
 
-/* The program has waited for work; took_ns: for so long, until then. */
+/* The program has waited for work, until at_ns, for took_ns. */
 static void waited(struct track *t, uint64_t at_ns, uint64_t took_ns)
 {
 	struct book_event e = {.kind = EVENT_WAITED, .at_ns = at_ns, .took_ns = took_ns};
@@ -328,9 +330,9 @@ static void waited(struct track *t, uint64_t at_ns, uint64_t took_ns)
 }
 
 /*
- * Its call has waited for its work; the event behind it passes a moment later, also where nothing is left to do. If
- * nobody waits for that the interval goes on into the next call, and what is between them is billed. Not every such call
- * waits: if it was in vain, so many are let go as before.
+ * A call has waited for its work, so the event behind it passes a moment later. If nobody waits for that, the interval goes on
+ * into the next call, and the time between the two calls is billed. Such a call does not always wait for its work: after a
+ * wait in vain the next IN_VAIN calls do not try.
  */
 static void settle_soon(struct track *t, uint64_t now)
 {
@@ -347,7 +349,7 @@ static void settle_soon(struct track *t, uint64_t now)
 	t->in_vain = IN_VAIN;
 }
 
-/* Back from the driver: fenced, and given credit. True: the tracker is to wake. */
+/* A call is back from the driver: fences it and gives the thread credit. Returns whether the tracker is to be woken. */
 static bool launched(struct track *t, const struct act_call *call, CUresult result, uint64_t now)
 {
 	struct act_thread *self = act_thread_get();
@@ -370,7 +372,7 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 		act = track_tell(t, &e);
 	}
 	wake = act.wake;
-	/* A driver submits as it returns, whatever it had to do before. */
+	/* A driver submits work just before it returns, whatever it does first. */
 	if (arb_mine.call.covers == 1)
 		arb_mine.call.begun_ns = arb_mine.call.inside ? arb_mine.call.let_ns : now;
 	if (act.what == ACT_FENCE) {
@@ -416,7 +418,7 @@ void gate_after(struct act_call *call, CUresult result)
 	errno = saved;
 }
 
-/* Its last call has not come back from the driver, or nobody will say so. */
+/* The thread's last call will not come back from the driver, or its return will not be seen. */
 void gate_abandon(void)
 {
 	struct track *t = arb_mine.call.track;

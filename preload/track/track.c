@@ -1,4 +1,4 @@
-/* Carries events into the book and actions out, for the gate and the tracker alike. */
+/* Tells the book events and carries out its actions, for the gate and the tracker alike. */
 #include "preload/track/track.h"
 
 #include <errno.h>
@@ -10,9 +10,10 @@
 #include "preload/process/threads.h"
 #include "preload/track/trace.h"
 
-/* A thread that waits for its turn looks so often whether the program ends. */
+/* A thread that waits for its turn looks this often whether the program ends. */
 #define WAIT_SLICE_NS (200 * MS)
-#define SUMMARY_NS    (60000 * MS)
+/* The time between two summaries in the log. */
+#define SUMMARY_NS (60000 * MS)
 
 bool track_is_closed(const struct track *t)
 {
@@ -20,14 +21,14 @@ bool track_is_closed(const struct track *t)
 	       !gpuarb_client_may_launch(t->device->client);
 }
 
-/* Those that only add a fact: nothing that is published follows from them. */
+/* Whether an event only adds a fact: it changes nothing that is published. */
 static bool is_plain(const struct book_event *e)
 {
 	return e->kind == EVENT_LET || e->kind == EVENT_PASSED || e->kind == EVENT_UNFINISHED ||
 	       e->kind == EVENT_STARTED;
 }
 
-/* Work comes, goes or is let through, or the interval begins or ends. */
+/* Whether work comes, ends or is let through by an event, or the interval begins or ends. */
 static bool is_change(const struct book_event *e)
 {
 	switch (e->kind) {
@@ -46,6 +47,7 @@ static bool is_change(const struct book_event *e)
 	}
 }
 
+/* Adds to an event what the executor knows: time, calls, facts, budget. */
 static void know(struct track *t, struct book_event *e)
 {
 	uint64_t calls, credited;
@@ -69,7 +71,7 @@ static void know(struct track *t, struct book_event *e)
 			e->facts |= FACT_CLOSED;
 		return;
 	}
-	/* The tracker's own. */
+	/* Only the tracker may read its budget. */
 	if (e->kind == EVENT_TIMER)
 		e->budget_ns = arb_own.budget.left_ns;
 	if (callback_is_prevented(t))
@@ -78,6 +80,7 @@ static void know(struct track *t, struct book_event *e)
 		e->facts |= FACT_UNCALLED;
 }
 
+/* Publishes what other threads and the segment need to know of the book. */
 static void publish(struct track *t)
 {
 	const struct book *b = &t->book;
@@ -97,7 +100,7 @@ static void publish(struct track *t)
 	arb_word_store(&t->broken, b->broken);
 	if (t->watched != watched) {
 		gate_watch(t, watched);
-		/* What credit there is was given to one that nobody watched. */
+		/* Credit that was given while the client was not watched is void. */
 		if (watched) {
 			gate_set(t, false);
 			gate_renew();
@@ -134,7 +137,7 @@ struct book_action track_tell(struct track *t, struct book_event *e)
 	return act;
 }
 
-/* The segment cannot be used any more: another, or none. */
+/* The segment cannot be used any more: joins another one, or goes on without. */
 static void give_up(struct track *t, int error)
 {
 	struct gpuarb_client *client = t->device->client;
@@ -144,7 +147,7 @@ static void give_up(struct track *t, int error)
 	if (t->book.broken || arb_own.exiting)
 		return;
 	gpuarb_client_leave(client, 0);
-	/* What is queued runs on, and counts in the new set. */
+	/* Queued work runs on, and counts in the new set. */
 	if (arb_device_rejoin(t->device, error))
 		e.result = running && gpuarb_client_enter(client, NULL) == 0;
 	else
@@ -171,7 +174,7 @@ static bool come_back(struct track *t)
 	return true;
 }
 
-/* Once a minute, what the limit did. */
+/* Logs once a minute what the limit did. */
 static void summary(struct track *t, const struct gpuarb_client_status *status, uint64_t now)
 {
 	double seconds = (double)(now - t->said_ns) / 1e9;
@@ -191,11 +194,12 @@ static void summary(struct track *t, const struct gpuarb_client_status *status, 
 	t->said_throttled_ns = status->throttled_ns;
 }
 
+/* Shows the heartbeat and asks the segment about quota, turn and others. */
 static void check(struct track *t)
 {
 	struct gpuarb_client_status s;
 	struct book_event e = {.kind = EVENT_STATUS};
-	bool shares; /* without a limit, but with a share of the GPU that others want the rest of */
+	bool shares; /* no limit, but others want the GPU, so a share by requests and weights is in force */
 	int failed = 0, r;
 
 	if (__builtin_expect(gpuarb_client_is_alone(t->device->client), 0) && come_back(t))
@@ -257,7 +261,7 @@ static bool still_in(void *argument)
 	return arb_word_load(&t->in) && !arb_own.exiting;
 }
 
-/* What others pushed out comes back before the work that needs it. */
+/* Brings memory that others have pushed out back to the GPU, before the work that needs it. */
 static void fetch_memory(struct track *t)
 {
 	struct book_event e = {.kind = EVENT_HELD, .covers = 1};
@@ -270,7 +274,7 @@ static void fetch_memory(struct track *t)
 	track_tell(t, &e);
 }
 
-/* Into the set, waiting for it if need be, without the lock meanwhile. */
+/* Enters the running set. If that is refused, waits for quota or turn with the lock released. */
 static void enter(struct track *t, const struct act_call *call)
 {
 	struct gpuarb_client *client = t->device->client;
@@ -288,7 +292,7 @@ static void enter(struct track *t, const struct act_call *call)
 		track_unlock(t);
 		e.result = gpuarb_client_wait(client, NULL, WAIT_SLICE_NS);
 		track_lock(t);
-		/* Waiting ends entered, unless another thread has come and gone since: ask again. */
+		/* The wait ends in the set. If another thread has entered and left it since, the book is asked again. */
 		if (e.result == -ETIMEDOUT || e.result == -ECANCELED || t->book.state != BOOK_WAITING ||
 			t->book.interval.number != number)
 			return;
@@ -304,8 +308,9 @@ static void enter(struct track *t, const struct act_call *call)
 }
 
 /*
- * Whoever came through meanwhile has been counted, and is in its stream by the second look. The lock is not held while
- * streams are asked: if work came, or the interval ended, what they said is about another time, and nobody is told.
+ * Asks twice whether all streams are idle, the second time with the gate closed: a launch that passed on credit meanwhile has
+ * been counted, or is in its stream by then. The lock is not held while streams are asked. If work came or the interval ended
+ * meanwhile, the answer is outdated, and the book is not told.
  */
 static void ask_streams(struct track *t)
 {

@@ -1,7 +1,7 @@
 /*
- * A process on one GPU: the book, and what the executors need to carry events into it and actions out. Everything here
- * is behind `lock`, but for what is published; only the long way of a call, the hooks of streams and contexts, and the
- * tracker take it. The driver is never called with it (ask.c).
+ * The track of a process on one GPU: the book, and what the executors need to tell it events and carry out its actions.
+ * `lock` protects everything here except what is published. Only launches without credit, the hooks of streams and contexts,
+ * and the tracker take the lock. The driver is never called with the lock held (ask.c).
  */
 #ifndef PRELOAD_TRACK_TRACK_H
 #define PRELOAD_TRACK_TRACK_H
@@ -20,64 +20,64 @@
 
 #define TRACK_CONTEXTS 16
 
-/* The driver's event behind a fence of the book, at the same place. The places keep their events until they are used
- * again. */
+/* The driver's event behind a fence of the book, at the same place of the table. A place keeps its event for its next fence. */
 struct track_event {
 	CUevent event;
-	CUevent start; /* before a copy in another GPU's stream; NULL: none */
+	CUevent start; /* an event before a copy in another GPU's stream; NULL: there is none */
 	struct peers_copy copy;
-	CUcontext ctx; /* NULL: it has gone, and they with it */
+	CUcontext ctx; /* NULL: destroyed, and the events with it */
 	uint64_t
-		number; /* of the fence, unlike that of any other: an answer may come when the place is used again */
-	uint64_t recorded_ns; /* when it was recorded, */
-	uint64_t record_ns;   /* and how long that took */
+		number; /* of the fence; unique, because the driver may answer when the place is used again */
+	uint64_t recorded_ns; /* when the event was recorded; UINT64_MAX: it is being recorded */
+	uint64_t record_ns;   /* how long that took */
 };
 
-/* Whether the driver may be asked to call back: found out when it is to be asked for the first time. */
+/* Whether the driver may be asked to call back. It is found out at the first request. */
 enum track_callbacks { CALLBACKS_UNKNOWN, CALLBACKS_MAY, CALLBACKS_NEVER };
 
-/* The stream of our own in which a context's callbacks are: callback.c. */
+/* The callback stream of a context, which is gpuarb's own: callback.c. */
 struct track_callback {
 	CUcontext ctx;   /* NULL: free */
-	CUstream stream; /* NULL: none yet */
-	bool broken;
-	bool asking; /* somebody asks for one now */
+	CUstream stream; /* NULL: not made yet */
+	bool broken;     /* a request failed: none is made any more */
+	bool asking;     /* a request is under way */
 };
 
-/* Entries of tables that launching threads read without the lock (known.h): all but `known` is as it was when made, but
- * for what is said to be the lock's. */
+/* Entries of tables that launching threads read without the lock (known.h). Fields do not change after an entry was made,
+ * except `known`, and those marked "under the lock", which nothing else may read. */
 struct track_stream {
 	struct known known; /* by its handle */
 	CUstream stream;
 	CUcontext ctx;
-	uint32_t capturing; /* the lock's: begun and not ended: threads have default streams of one name */
+	uint32_t
+		capturing; /* under the lock: captures begun and not ended; several, if it is the threads' default streams */
 };
 
 struct track_context {
 	struct known known; /* by its handle */
 	CUcontext ctx;
-	bool made; /* the lock's: by cuCtxCreate, so that it is not the primary one */
+	bool made; /* under the lock: made by cuCtxCreate, so it is not the primary context */
 };
 
-/* The GPU's clock in a context: events of two contexts cannot be compared. */
+/* The GPU's clock as one context sees it: events of two contexts cannot be compared. */
 struct track_clock {
-	CUcontext ctx; /* NULL: free */
-	CUevent base;  /* has taken place; times are counted from it */
-	uint64_t base_gpu_ns, since_ns;
+	CUcontext ctx;                  /* NULL: free */
+	CUevent base;                   /* an event that has taken place; GPU times are counted from it */
+	uint64_t base_gpu_ns, since_ns; /* the GPU time of `base`; since when it is the base */
 	struct gputime time;
-	CUevent start; /* recorded before a launch into an idle stream */
-	bool starting; /* somebody is about to */
-	bool started;  /* and not yet looked at */
-	uint64_t start_ns, start_record_ns;
+	CUevent start;                      /* recorded before a launch into an idle stream */
+	bool starting;                      /* it is being recorded */
+	bool started;                       /* it was recorded, and has not been dated yet */
+	uint64_t start_ns, start_record_ns; /* when it was recorded; how long that took */
 };
 
-/* A question to the driver, on the stack of who asks, while the lock is not held: ask.c. */
+/* A question to the driver while the lock is not held, on the stack of the thread that asks: ask.c. */
 struct track_ask {
 	struct track_ask *next;
-	CUcontext ctx;   /* whose streams and events it uses; NULL: none but those of the call at hand */
-	uint64_t places; /* whose events it uses: a bit for each */
-	uint64_t number; /* in the order in which they begin */
-	bool gone;       /* the context is about to be destroyed: the answer is about nothing */
+	CUcontext ctx;   /* whose streams and events are used; NULL: only those of the call at hand */
+	uint64_t places; /* places of the table of fences whose events are used: a bit for each */
+	uint64_t number; /* questions are numbered as they begin */
+	bool gone;       /* the context is about to be destroyed: the answer is to be ignored */
 };
 _Static_assert(BOOK_FENCES <= 64, "a bit for each place");
 
@@ -87,56 +87,58 @@ struct track {
 	pthread_mutex_t lock;
 	struct arb_device *device; /* NULL: not joined */
 	struct book book;
-	struct trace *trace; /* trace.c; NULL: nobody wants to know what is decided */
+	struct trace *trace; /* trace.c; NULL: decisions are neither recorded nor logged */
 
 	/* Published after each event, and read without the lock. */
 	uint32_t in;       /* in the running set */
-	uint32_t watched;  /* limited, or others run beside it: the ends of its work are dated */
-	uint32_t open;     /* calls with credit may pass */
-	uint32_t broken;   /* the segment cannot be used any more: run free */
-	uint32_t waiters;  /* threads at the gate */
-	uint32_t quick;    /* intervals follow each other at once */
-	uint32_t piece;    /* of an unwatched client, launches to a fence */
-	uint64_t interval; /* the number of the interval, unlike that of any other GPU */
-	uint64_t again_ns; /* when to look at the streams again */
+	uint32_t watched;  /* limited or contended: the ends of its work must be exact */
+	uint32_t open;     /* the gate is open: calls with credit may pass */
+	uint32_t broken;   /* the segment cannot be used any more: everything passes */
+	uint32_t waiters;  /* threads that sleep at the gate */
+	uint32_t quick;    /* the interval began right after the last one */
+	uint32_t piece;    /* launches between two fences of an unwatched client */
+	uint64_t interval; /* the number of the interval; no other GPU has the same one */
+	uint64_t again_ns; /* when to look at the streams again; 0: not */
 
 	/* Counted without the lock. */
-	uint32_t uncovered; /* of an unwatched client, calls since the last fence, but for those on credit */
-	uint64_t settle_ns; /* when a wait of an unwatched client is next looked at */
+	uint32_t uncovered; /* of an unwatched client: calls since the last fence, without those on credit */
+	uint64_t settle_ns; /* of an unwatched client: before this time its waits are not looked at */
 
-	/* ask.c. Who waits for the end of questions sleeps on ask_ended. */
+	/* ask.c. A thread that waits until questions have ended sleeps on ask_ended. */
 	struct track_ask *asks;
 	uint64_t ask_number;
 	uint32_t ask_ended, ask_waiters;
-	uint64_t changes; /* +1 when work may have come, gone or been let through: track.c */
+	uint64_t changes; /* counts events by which work may have come, ended or been let through: track.c */
 
 	struct track_event events[BOOK_FENCES];
 	uint64_t fenced; /* the number of the last fence */
 	struct track_clock clocks[TRACK_CONTEXTS];
-	uint32_t in_vain; /* calls that do not wait for the event behind them, because one did in vain */
+	uint32_t
+		in_vain; /* so many more calls do not wait for the event behind them, because one call did so in vain */
 
 	enum track_callbacks may_call;
-	uint32_t called;          /* the driver has called, and nobody has looked yet */
-	uint32_t asked, answered; /* callbacks ever; the second is the driver's thread's */
+	uint32_t called; /* the driver has called back, and the tracker has not looked yet */
+	uint32_t asked,
+		answered; /* callbacks asked for and received; the driver's thread writes the second */
 	struct track_callback callbacks[TRACK_CONTEXTS];
-	CUcontext callback_ctx; /* in which the last one was asked for */
+	CUcontext callback_ctx; /* the context in which the last callback was asked for */
 
-	bool outlasts, stalls;                             /* as the segment was told */
-	uint64_t estimated_ns;                             /* the same */
-	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary */
+	bool outlasts, stalls;                             /* what the segment was told last */
+	uint64_t estimated_ns;                             /* what the segment was told last */
+	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary in the log */
 
 	/* Where work can be: streams.c. */
 	struct known_table contexts_known, streams_known;
 	struct track_context *contexts[TRACK_CONTEXTS];
 	unsigned ncontexts;
 	CUcontext primary;
-	unsigned retained; /* times that it is */
+	unsigned retained; /* how often the primary context is retained */
 	struct track_stream **streams;
 	unsigned nstreams, room, last_busy;
-	uint64_t listed; /* +1 when a stream or a context comes or goes */
+	uint64_t listed; /* counts streams and contexts that come and go */
 };
 
-/* Behind the last that is used: mostly there is one. */
+/* The number of tracks to look at: one more than the highest that is in use. */
 static inline unsigned tracks_high(void)
 {
 	return arb_word_load_acquire(&arb_own.tracks_high);
@@ -157,7 +159,7 @@ static inline void track_unlock(struct track *t)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Into the thread's own default stream? */
+/* Whether a call's stream is the thread's own default stream. */
 static inline bool track_per_thread(const struct act_call *call)
 {
 	return call->stream == CU_STREAM_PER_THREAD ||
@@ -169,37 +171,38 @@ static inline uint64_t track_stream_key(const struct act_call *call)
 	return track_per_thread(call) ? BOOK_PER_THREAD : (uintptr_t)call->stream;
 }
 
-/* Our own calls must not break a capture of the program's, whatever its mode: relaxed, and back. */
+/* Our own calls must not break a capture of the program, whatever its mode. The first sets the relaxed mode and returns the
+ * old one, which the second sets again. */
 CUstreamCaptureMode track_relax(void);
 void track_unrelax(CUstreamCaptureMode mode);
 
-/* track.c: what both executors do. All under the lock. */
-/* Tells the book an event, with what is known anyway. */
+/* track.c: what both executors do. All are called with the lock held. */
+/* Tells the book an event, after adding the facts that the executor knows. */
 struct book_action track_tell(struct track *t, struct book_event *e);
-/* Carries out an action that is answered by an event. `call`: at the gate, or NULL. */
+/* Carries out an action and tells its answer. `call`: the call at the gate, or NULL. */
 void track_carry_out(struct track *t, struct book_action act, const struct act_call *call);
-/* Tells an event, and again with each step, until nothing is left to do about it. */
+/* Tells an event again and again, with each step added, until the book has nothing more to do about it. */
 void track_finish(struct track *t, struct book_event *e);
-/* Out of the set if no work is left. True if it is out. */
+/* Leaves the running set if no work is left. Returns whether the process is out of the set. */
 bool track_settle(struct track *t);
-/* Somebody above has closed this client's gate. */
+/* Whether a client of a higher priority has closed this client's gate. */
 bool track_is_closed(const struct track *t);
 
-/* ask.c. The first takes the lock away, the second takes it again, whatever has become of things meanwhile. */
+/* ask.c. The first releases the lock, the second takes it again. Anything protected by it may have changed in between. */
 void ask_begin(struct track *t, struct track_ask *ask);
 void ask_end(struct track *t, struct track_ask *ask);
-/* All under the lock: nobody else asks in its context. */
+/* With the lock held: whether no other question is asked in the same context. */
 bool ask_is_alone(const struct track *t, const struct track_ask *mine);
-/* Whose events somebody asks about: a bit for each place. */
+/* Returns the places whose events are being asked about: a bit for each. */
 uint64_t ask_places(const struct track *t);
-/* What is asked in this context now is of no use any more. */
+/* Marks the questions in this context as gone: their answers will be ignored. */
 void ask_forget(struct track *t, CUcontext ctx);
-/* Until all have ended who ask in this context now. Without the lock meanwhile. */
+/* Waits, with the lock released, until all questions in this context that have begun by now have ended. */
 void ask_wait(struct track *t, CUcontext ctx);
 /*
- * Within a question. Events are asked about in their own context, which is current in the thread that launched but not in
- * the tracker, nor in one that has gone over to another: without one a driver need not answer, and in another it answers
- * with that one's errors. True: it has to be left again. `current` is kept from one question to the next.
+ * Makes the context of an event current during a question. It may not be current: in the tracker, and in threads that have
+ * changed their context since. Without a context a driver need not answer, and in another one it returns errors of that one.
+ * Returns true if ask_leave() has to undo it. `current` is kept from one question to the next.
  */
 struct track_current {
 	CUcontext ctx;
@@ -208,33 +211,35 @@ struct track_current {
 bool ask_enter(struct track_current *current, CUcontext ctx);
 void ask_leave(bool entered);
 
-/* driver_events.c: fences in the driver. All under the lock, and without it while the driver is asked. */
-/* Records one behind what the calling thread launched last in this stream, and tells the book. */
+/* driver_events.c: fences in the driver. All are called with the lock held, and release it while the driver is asked. */
+/* Records a fence behind the calling thread's last launch in this stream, tells the book, and returns its answer. */
 struct book_action events_record(
 	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags);
-/* Before a launch into an idle stream: the GPU's clock, and whether others have the GPU. False: nothing was asked. */
+/* Records an event before a launch into an idle stream. It shows the GPU's clock, and whether another client has the GPU.
+ * False: the driver was not asked, so no time has passed. */
 bool events_start(struct track *t, const struct act_call *call, CUcontext ctx);
-/* Before a copy that another GPU takes part in, without the lock: an event that says when it begins, or NULL. */
+/* Without the lock: records an event before a copy between GPUs, which says when the copy begins. Returns it or NULL. */
 CUevent events_before_copy(const struct act_call *call);
-/* Asks which have passed, and tells the book. */
+/* Asks which fences have passed, and tells the book. */
 void events_collect(struct track *t);
 void events_forget(struct track *t, CUcontext ctx);
 
-/* callback.c: the driver says when work has ended. All under the lock but the last; the first is without it while it
- * asks. */
-/* Asks, and tells the book. anew: also in a context that never had one. False: that cannot be, now or ever. */
+/* callback.c: completion callbacks. All are called with the lock held, except the last; the first releases it while it asks. */
+/* Asks for a callback and tells the book. `anew`: also in a context that has no callback stream yet. False: not possible. */
 bool callback_ask(struct track *t, bool anew);
+/* Whether a callback might make the program wait, or be made to wait by it. */
 bool callback_is_prevented(const struct track *t);
+/* Whether a callback that was asked for has not come. */
 bool callback_is_owed(const struct track *t);
 void callback_forget(struct track *t, CUcontext ctx);
-/* Before the program puts a function of its own into a stream. */
+/* Is called before the program puts a function of its own into a stream. */
 void callback_before_function(void);
 
-/* streams.c. Without the lock: the context of a stream of the program's; NULL: nobody saw it made. */
+/* streams.c. Without the lock: returns the context of a stream of the program, or NULL if its creation was not seen. */
 CUcontext streams_context_of(CUstream stream);
-/* Whether work can be in this context is known already. */
+/* Whether this context is in the table. */
 bool streams_knows(struct track *t, CUcontext ctx);
-/* These three under the lock. */
+/* These three with the lock held. */
 bool streams_is_known(const struct track *t, CUstream stream);
 void streams_context(struct track *t, CUcontext ctx);
 void streams_forget(struct track *t, CUcontext ctx);
@@ -242,47 +247,48 @@ static inline bool streams_is_default(CUstream stream)
 {
 	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
-/* idle.c: under the lock, and without it while the driver is asked. Busy: one has work, and was asked at *asked_ns.
- * Unknown: streams came or went meanwhile. */
+/* idle.c: asks whether any stream has work. Called with the lock held, which is released while the driver is asked.
+ * BUSY: a stream has work, and was asked at *asked_ns. UNKNOWN: streams came or went meanwhile. */
 enum streams_state { STREAMS_IDLE, STREAMS_BUSY, STREAMS_UNKNOWN };
 enum streams_state streams_ask(struct track *t, uint64_t *asked_ns);
 bool streams_capturing(const struct act_call *call);
 void streams_before(struct act_call *call);
 void streams_after(struct act_call *call, CUresult result);
 
-/* gate.c */
+/* gate.c. Before and after the driver's call: waits until the call may go on; fences it. */
 void gate_before(struct act_call *call);
 void gate_after(struct act_call *call, CUresult result);
-/* A call is about to wait in the driver, and has waited. */
+/* A call is about to wait in the driver for work; it has waited. */
 void gate_waits(void);
 void gate_settle(void);
+/* The calling thread ends, or begins another call: the calls that it has in the driver will not come back. */
 void gate_thread_ended(void);
-/* Of the call at hand only. */
+/* The same for the call at hand alone, without those that copies between GPUs have on other GPUs. */
 void gate_abandon(void);
-/* Waits until the call may go on to the driver. Under the lock, and without it meanwhile. */
+/* Waits until the call may go on to the driver. Called with the lock held, which is released while it waits. */
 void gate_admit(struct track *t, const struct act_call *call);
-/* What it is, in the table of durations. */
+/* Sets the key of the call's work for the table of durations. */
 void gate_name_work(struct act_call *call);
-/* May this call return only when its work has ended? */
+/* Whether this call may return only when its work has ended. */
 bool gate_runs_inside(const struct act_call *call);
-/* Under the lock: calls with credit may pass on this GPU; the ends of its work are dated. */
+/* With the lock held: sets whether calls with credit may pass on this GPU; whether the ends of its work must be exact. */
 void gate_set(struct track *t, bool open);
 void gate_watch(struct track *t, bool watched);
-/* What credit that is given now is marked with. */
+/* Returns the number that marks credit given from now on. */
 uint32_t gate_number(void);
-/* There is one more GPU, whose gate is closed; and who has credit got it before there was anything to know. */
+/* There is one more GPU, whose gate is closed. Credit given before is void. */
 void gate_join(void);
-/* No credit that was given until now is good any more, whoever has it. */
+/* Makes all credit given until now void. */
 void gate_renew(void);
-/* Open for all who still have credit, from now on. */
+/* Opens the gates of all GPUs for good, for threads that still have credit. */
 void gate_free(void);
-/* In a forked child, which has no GPU. */
+/* Resets the gate in a forked child, which has no GPU. */
 void gate_forked(void);
 
-/* peers.c: copies between GPUs */
-/* Before the gate of the stream's own GPU: waits at those of the others. */
+/* peers.c: copies between GPUs. */
+/* Waits at the gates of the other GPUs, before the gate of the stream's own. */
 void peers_ask(struct act_call *call);
-/* Behind it: the call goes on to the driver. */
+/* Tells the other GPUs' books that the call goes on to the driver, behind the gate of the stream's own GPU. */
 void peers_let(struct act_call *call);
 void peers_after(struct act_call *call, CUresult result);
 void peers_abandon(void);
@@ -290,34 +296,35 @@ void peers_settle(void);
 
 /* peers_graph.c */
 struct peers_graph {
-	uint64_t devices; /* whose memory it copies: a bit for each */
+	uint64_t devices; /* the GPUs whose memory it copies: a bit for each */
 	uint64_t bytes;
-	bool mixed; /* it does other things besides */
+	bool mixed; /* it has other nodes that take time */
 };
 /* Whether this executable graph copies between GPUs. */
 bool peers_graph(uint64_t exec, struct peers_graph *graph);
 void peers_graph_before(const struct act_call *call);
 void peers_graph_after(const struct act_call *call, CUresult result);
 struct peers_copy peers_copy_of(const struct act_call *call);
-/* Of the time from its beginning to its end, what the copies took. Learns how fast they are. */
+/* Returns what the copies took of the time from beginning to end. Learns how fast copies are. */
 uint64_t peers_copy_ns(const struct peers_copy *copy, uint64_t took_ns);
 
 /* follow_limits.c */
-/* Looks at the limits files that are due. Returns how long until the next is; 0: there are none. */
+/* Reads the limits files that are due. Returns how long until the next is due; 0: there are none. */
 uint64_t limits_file_follow(void);
-/* Looks at the limits file of one GPU, when the GPU has just been joined. */
+/* Reads the limits file of a GPU that has just been joined. Returns as above. */
 uint64_t limits_file_look(struct arb_device *device);
 
 /* tracker.c */
-/* The track of a joined device. */
+/* Returns the track of a joined device. Starts the tracker with the first one. */
 struct track *tracker_get(struct arb_device *device);
-/* A busy interval begins: wakes a tracker that sleeps without a time to wake up. */
+/* A busy interval begins: wakes the tracker if it sleeps without a timer. */
 void tracker_wake(void);
-/* A busy interval goes on: wakes a tracker that naps, if the end of the work needs a timer. */
+/* The end of the work needs a timer: wakes the tracker, also if it naps. */
 void tracker_launched(void);
-/* From any thread: the driver has called. */
+/* The driver has called back, in any thread: wakes the tracker. */
 void tracker_ring(void);
-/* A callback was asked for: the driver's thread wakes for it as well, which costs about as much as the tracker does. */
+/* A callback was asked for: charges the tracker's budget, because waking the driver's thread costs about as much as waking
+ * the tracker. */
 void tracker_charge(void);
 
 #endif

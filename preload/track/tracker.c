@@ -1,6 +1,6 @@
 /*
- * One thread for each process that uses a GPU: it keeps the heartbeat, sees when the quota is used up, and
- * notices the end of work that nobody waits for. It sleeps while there is none.
+ * The tracker: one thread in each process that uses a GPU. It keeps the heartbeat, sees when the quota is used up,
+ * and notices the end of work that no thread of the program waits for. It sleeps while there is no work.
  */
 #include "preload/track/track.h"
 
@@ -25,33 +25,37 @@
 
 COMPAT_WEAK(pthread_create)
 
-/* How often it looks, by what that costs: half of what it may spend. */
+/* The pause between two looks is LOOK_COSTS times what a look costs (half a percent of a core), within these bounds. */
 #define LOOK_LEAST_NS (2 * MS)
 #define LOOK_MOST_NS  (8 * MS)
 #define LOOK_COSTS    200
-/* An idle process is looked after for so long before the thread goes to sleep: work may come at once. */
+/* A process without work is looked after for this long before the thread goes to sleep: work may come again soon. */
 #define LINGER_NS (50 * MS)
-#define EXIT_NS   (200 * MS)
-/* A neighbour that dies while the thread sleeps for less is found by the next look. */
+/* The longest wait for the thread when the program ends. */
+#define EXIT_NS (200 * MS)
+/* Only during longer sleeps are neighbours watched: the next look finds one that dies in a shorter one. */
 #define WATCH_LEAST_NS (2 * MS)
-#define COUNT_NS       (20 * MS)
+/* How often the other threads are counted after the main thread has ended. */
+#define COUNT_NS (20 * MS)
 /*
- * What the thread may spend of a core, on average, and how much it can save up for when many ends come at
- * once. Waking costs 2 us on one machine and 25 on another; what is left after what must be done buys looks
- * at the moment when work should have ended.
+ * What the thread may spend of a core, on average; it may save up ACT_SAVINGS_NS for when many ends come at once.
+ * Waking costs 2 us on one machine and 25 on another. What is left after the necessary looks buys looks at the
+ * moment when work should have ended.
  */
 #define SPEND_PER_MILLE 8
-#define SPENT_MOST      4
+/* A round counts as at most this many times the usual one. */
+#define SPENT_MOST 4
+
 enum sleeping {
 	AWAKE,
 	NAPPING, /* for LINGER_NS at most, unless something is launched */
 	SLEEPING,
 };
 
-/* True: it was asleep. */
+/* Wakes the thread if it sleeps at least as deeply as this. Returns whether it did. */
 static bool wake(uint32_t least)
 {
-	/* What there is to look after must be seen by one who has just said that it goes to sleep. */
+	/* If the tracker has just announced its sleep, it must see the work that we have published. */
 	arb_word_fence_full();
 	if (arb_word_load_full(&arb_own.asleep) < least)
 		return false;
@@ -73,12 +77,12 @@ void tracker_launched(void)
 void tracker_ring(void)
 {
 	arb_word_add_full(&arb_own.rung, 1);
-	/* It naps through intervals whose callbacks were asked for by who launched. */
+	/* It may nap through an interval whose callback was asked for by a launching thread. */
 	if (!wake(NAPPING))
 		arb_os_unpark(&arb_own.rung);
 }
 
-/* What it earned and what it spent since the last time. */
+/* Adds to the budget what the thread has earned since the last round, and subtracts what it has spent. */
 static void account_for(void)
 {
 	uint64_t now = track_now(), cpu = arb_os_cpu_ns(), spent, look;
@@ -87,8 +91,8 @@ static void account_for(void)
 		return;
 	if (arb_own.budget.wall_ns) {
 		spent = cpu - arb_own.budget.cpu_ns;
-		/* One look is like the other. What a virtual machine was robbed of meanwhile counts as CPU
-		 * time as well. */
+		/* Looks cost about the same. More was probably not spent here: time that a hypervisor took from a
+		 * virtual machine counts as CPU time. */
 		if (arb_own.budget.each_ns && spent > SPENT_MOST * arb_own.budget.each_ns)
 			spent = SPENT_MOST * arb_own.budget.each_ns;
 		arb_own.budget.left_ns -=
@@ -113,7 +117,7 @@ void tracker_charge(void)
 	arb_word_add(&arb_own.budget.charged, 1);
 }
 
-/* How long until this one must be looked at again; 0: it has no work. */
+/* Has one GPU's book look. Returns how long until the next look; 0: there is no work. */
 static uint64_t look(struct track *t)
 {
 	uint32_t steps = 0;
@@ -137,7 +141,7 @@ static uint64_t look(struct track *t)
 	return act.ns;
 }
 
-/* Sleeps on one of our words, and watches over the neighbours meanwhile unless it is back at once. */
+/* Sleeps on one of our words, and watches over the neighbours meanwhile unless the sleep is short. */
 static void park(uint32_t *word, uint32_t value, uint64_t ns)
 {
 	struct gpuarb_client *clients[ARB_WATCH_GPUS];
@@ -154,14 +158,14 @@ static void park(uint32_t *word, uint32_t value, uint64_t ns)
 	arb_watch_park(arb_own.watch, clients, n, word, value, ns);
 }
 
-/* Until there is work, for so long at most; 0: for good. */
+/* Sleeps until there is work, at most for ns; 0: without end. */
 static void sleep_idle(uint32_t how, uint64_t ns)
 {
 	bool none = true;
 
 	coverage_show();
 	arb_word_store_full(&arb_own.asleep, how);
-	/* Now that whoever comes would wake us: has somebody come before? */
+	/* From here on new work wakes us. Work may have come just before. */
 	arb_word_fence_full();
 	for (unsigned i = 0; i < tracks_high(); i++)
 		none &= !arb_word_load(&arb_own.tracks[i].in);
@@ -169,7 +173,7 @@ static void sleep_idle(uint32_t how, uint64_t ns)
 		park(&arb_own.asleep, how, ns);
 }
 
-/* An interval may have been over before we woke: there is a second look to come all the same. */
+/* Whether a second look at the streams is to come on any GPU. */
 static bool any_again(void)
 {
 	bool again = false;
@@ -179,7 +183,7 @@ static bool any_again(void)
 	return again;
 }
 
-/* How long one without work may be left alone: for so long, or until it is looked at again. */
+/* Returns `most`, or less if a second look at the streams is due earlier. */
 static uint64_t until_again(uint64_t now, uint64_t most)
 {
 	for (unsigned i = 0; i < tracks_high(); i++) {
@@ -191,8 +195,8 @@ static uint64_t until_again(uint64_t now, uint64_t most)
 	return most;
 }
 
-/* A program that begins anew as soon as its work has ended would wake us each time, for an end that it sees.
- */
+/* Whether a program begins its next interval as soon as its work has ended. It would wake us each time, for an end that
+ * it sees itself. */
 static bool any_quick(void)
 {
 	bool quick = false;
@@ -211,7 +215,7 @@ static void *tracker(void *argument)
 	act_thread_is_tracker();
 	track_relax();
 	for (;;) {
-		/* First: whoever rings says why before. */
+		/* Read first: a thread that rings says why before it rings. */
 		uint32_t heard = arb_word_load_full(&arb_own.rung);
 		uint64_t sleep = 0, follow;
 
@@ -231,7 +235,7 @@ static void *tracker(void *argument)
 		}
 		known_free();
 		coverage_tick(track_now());
-		/* A program ends with its last thread, which must not be this one. Nobody tells. */
+		/* A program ends with its last thread, which must not be this one, so threads are counted. */
 		if (act_thread_main_left() && track_now() >= counted_ns) {
 			left = act_thread_left();
 			if (left != ACT_OTHERS)
@@ -265,14 +269,14 @@ static void *tracker(void *argument)
 		arb_watch_end(arb_own.watch);
 	arb_word_store_release(&arb_own.running, 0);
 	arb_os_unpark(&arb_own.running);
-	/* What the C library does with the last thread, if there were not the one that the driver made for
-	 * us. */
+	/* Does what the C library would do when the program's last thread ends; it does not, because the driver
+	 * has a thread that it made for us. */
 	if (left == ACT_WITH_DRIVER)
 		exit(0);
 	return argument;
 }
 
-/* A program may end in a signal's handler, in the midst of anything. */
+/* Whether no client is within an operation. A program may end in a signal handler, in the middle of one. */
 static bool all_free(void)
 {
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -282,7 +286,7 @@ static bool all_free(void)
 	return true;
 }
 
-/* Before the driver's own handler: afterwards nobody of ours calls it. */
+/* Runs before the driver's own exit handler: afterwards no thread of ours calls the driver. */
 static void at_exit(void)
 {
 	uint64_t end = track_now() + EXIT_NS;
@@ -305,10 +309,10 @@ static void at_exit(void)
 	errno = saved;
 }
 
-/* In a forked child there is no tracker, no driver and no work. */
+/* Resets everything in a forked child: it has no tracker, no driver and no work. */
 static void forget_work(void)
 {
-	/* Those that were never used are zero, and their pages nobody's. */
+	/* The other tracks are zero; writing to them would take memory. */
 	memset(arb_own.tracks, 0, tracks_high() * sizeof(*arb_own.tracks));
 	arb_mine.locks = arb_mine.number = 0;
 	pthread_mutex_init(&arb_own.starting, NULL);
@@ -369,7 +373,7 @@ struct track *tracker_get(struct arb_device *device)
 		trace_begin(t, device, limited);
 		gate_watch(t, t->book.others.watched);
 		t->piece = book_piece(&t->book);
-		/* First: who looks for it must not stop before it. */
+		/* Stored first: loops over the tracks must not stop before this one. */
 		if (arb_device_index(device) >= arb_own.tracks_high)
 			arb_word_store_release(&arb_own.tracks_high, arb_device_index(device) + 1);
 		arb_word_store_release(&t->device, device);

@@ -30,7 +30,7 @@ measure() {
 		"$world" "$@" --cases tracker --wake-us $us
 	done >>"$work/lines" 2>/dev/null
 	# How fast this machine is stands in some lines.
-	sed 's/ x[0-9.]* / /' "$work/lines" >"$work/same"
+	sed 's/ x[0-9.]* */ /' "$work/lines" >"$work/same"
 	cksum <"$work/same" >"$work/sum"
 	awk '
 		function gap(a, b) { return a > b ? a - b : b - a }
