@@ -1,4 +1,4 @@
-/* What asking for a lease costs, how punctual a wait ends, and how soon a dead sampler is replaced. */
+/* Measures what asking for a lease costs, how punctually a wait ends, and how soon a dead sampler is replaced. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -41,7 +41,7 @@ static void set(const char *key, const char *value)
 	}
 }
 
-/* The state segment for a moment: to bring samples that nobody measured. */
+/* Maps the state segment, to publish samples that nobody measured. */
 static void pretend_usage(unsigned percent)
 {
 	struct arb_usage_rules rules = {.ttl_ns = 1, .high_pct = 85, .low_pct = 78};
@@ -52,8 +52,8 @@ static void pretend_usage(unsigned percent)
 	arb_segment_close(&seg);
 }
 
-/* The mean of many calls, each between two readings of the clock, less what those cost; of each the best of
- * some turns, so that a turn in which the machine had other things to do is neither. */
+/* Returns the mean of many calls, each timed by two readings of the clock whose cost is taken off. The best of
+ * several turns counts, so that a disturbed turn does not. */
 static double call_ns(const char *task_class, int expected)
 {
 	struct gpuarb_request request = {.task_class = task_class};
@@ -161,8 +161,8 @@ static double late_us(uint64_t began_ns)
 	return (double)(bench_now_ns() - began_ns) / 1000 - WAIT_MS * 1000;
 }
 
-/* How long after its time a wait ends, against a bare futex with a timeout, the one in turn with the other:
- * what disturbs the machine disturbs both. */
+/* Measures how late a wait ends, beside a bare futex with a timeout. Both are measured in turns, so that what
+ * disturbs the machine disturbs both. */
 static void max_wait(struct bench *b)
 {
 	struct gpuarb_request request = {.task_class = "default", .max_wait_ms = WAIT_MS};
@@ -184,7 +184,8 @@ static void max_wait(struct bench *b)
 	qsort(bare, WAITS, sizeof(bare[0]), by_size);
 	bench_ratio(b, "max_wait_p50", late[WAITS / 2], "us", bare[WAITS / 2], 2.0);
 	bench_ratio(b, "max_wait_p99", late[WAITS * 99 / 100], "us", bare[WAITS * 99 / 100], 2.0);
-	/* The worst of many is chance for both; whose fault each wait is, test/stress/stress_admission.c tells. */
+	/* The worst of many depends on chance for both. test/stress/stress_admission.c tells what caused each delay.
+	 */
 	bench_show(b, "max_wait_worst", late[WAITS - 1], "us", bare[WAITS - 1]);
 	pretend_usage(10);
 }
@@ -194,7 +195,7 @@ static uint64_t sample_word(const struct arb_segment *seg)
 	return arb_load64(&seg->header->adm_sample) >> ARB_SAMPLE_TIME_SHIFT;
 }
 
-/* Two clients; the one that samples is killed. How long is there no new sample, in periods? */
+/* Kills the one of two clients that samples, and measures for how many periods there is no new sample. */
 static void takeover(struct bench *b)
 {
 	struct arb_segment seg;
@@ -217,7 +218,7 @@ static void takeover(struct bench *b)
 				for (;;)
 					pause();
 			}
-			usleep(450000); /* so that the first of them is elected */
+			usleep(450000); /* so that the first client is elected */
 		}
 		last = sample_word(&seg);
 		while (sample_word(&seg) == last)
@@ -263,13 +264,13 @@ int main(int argc, char **argv)
 	close(open(conf, O_WRONLY | O_CREAT, 0600));
 	setenv("GPUARB_DIR", directory, 1);
 	setenv("GPUARB_CONF", conf, 1);
-	/* The machine's own NVML must not change what is measured: there is no such GPU. */
+	/* The machine's own NVML must not change what is measured, so the GPU's name does not exist. */
 	must(gpuarb_control_change_classes(NULL, GPU, repair, 3, &err) == 0, "classes");
 	gpuarb_client_close(client());
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		if (!bench_wants(&b, cases[i].name))
 			continue;
-		/* Only the takeover wants samples of others. */
+		/* Only the takeover needs samples by others. */
 		set("usage_sample_ms", "60000");
 		set("cache_ttl_ms", "600000");
 		cases[i].run(&b);

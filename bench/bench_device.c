@@ -1,7 +1,7 @@
 /*
- * Limits on devices that behave like hardware: the rows of device_rows.h, and limit cases on every kind of
- * device, target beside attained beside billed, in the world (virtual time) and in real time. What fails is
- * shown as failing.
+ * Limits on devices that behave like hardware: the rows of device_rows.h, and limit cases on every kind of device, in
+ * the world (virtual time) and in real time. Each line has the target beside what was attained and billed. What fails
+ * is shown as failing.
  */
 #include <fnmatch.h>
 #include <jansson.h>
@@ -18,14 +18,14 @@
 #include "bench/report.h"
 
 #define WARM_S 1.0
-/* A program with an end of its own is given up after so long. */
+/* A program that ends by itself is given up after this many seconds. */
 #define PATIENCE_S 60.0
 
 static const char *const limit_cases[] = {
 	"alone-50-20us", "sync-25", "30+60", "50+60", "25+unlimited", "10+20+30+40"};
 
-/* What one client wanted and got, in its row's unit; device time and bill in percent, or in seconds if it
- * ends. */
+/* What a client wanted and got, in the unit of its row; device time and bill in percent, or in seconds if the client
+ * ends by itself. */
 struct outcome {
 	double target, got, device, billed;
 };
@@ -87,7 +87,7 @@ static void in_world(const struct device_row *row, struct result *r)
 	json_decref(root);
 }
 
-/* Until the first client has ended; NULL: it does not end. */
+/* Waits until the first client has ended; returns NULL if it does not end. */
 static json_t *until_ended(struct clients *c)
 {
 	for (double s = 0; s < PATIENCE_S; s += 0.01) {
@@ -124,7 +124,7 @@ static void figures(struct clients *c, const struct device_row *row, bool arbitr
 	}
 }
 
-/* Clients [first, first + n) of a row, in real time. */
+/* Runs clients [first, first + n) of a row in real time. */
 static void run(const struct device_row *row, unsigned first, unsigned n, bool arbitrated, struct outcome *of)
 {
 	static struct clients c;
@@ -222,7 +222,7 @@ static void print_one(const char *where, const struct device_row *row, const str
 	}
 }
 
-/* The world is built by make check and make bench, not by make alone. */
+/* make check and make bench build the world; make alone does not. */
 static void need_world(void)
 {
 	char path[4200];
@@ -264,7 +264,7 @@ static void run_row(const struct bench *b, const struct device_row *row)
 	fflush(stdout);
 }
 
-/* A limit case on a kind of device is one more row. */
+/* Runs a limit case on a kind of device, as a row of its own. */
 static void run_case(const struct bench *b, const struct limits_case *c, const struct device *device)
 {
 	char name[96];
@@ -290,7 +290,7 @@ static void run_all(const struct bench *b)
 					run_case(b, &cases[i], &devices[d]);
 }
 
-/* Takes its own options out of the list, so that the rest is every benchmark's. */
+/* Takes its own options out of the list, and leaves those that all benchmarks share. */
 static int own_options(int argc, char **argv)
 {
 	int n = 1;

@@ -1,7 +1,5 @@
-/*
- * How long requests take beside a greedy program, and what that one is left with, in real time on the simulated GPU:
- * alone, without gpuarb, and with it, policy by policy. The cases are those of build/world --cases 'latency-*'.
- */
+/* How long requests take beside a greedy program, and how much that program keeps, in real time on the simulated GPU:
+ * alone, without gpuarb, and with it under each policy. The cases are those of build/world --cases 'latency-*'. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +16,12 @@ enum { REQUESTS, GREEDY, PROGRAMS };
 
 struct outcome {
 	double requests, median_us, p99_us, p999_us;
-	double keeps; /* percent of the time that the requests leave */
+	double keeps; /* what the greedy program keeps, in percent of the time that the requests leave */
 };
 
 static double seconds = 10;
 
-/* The class of the leases. */
+/* Writes the class of the leases. */
 static void write_conf(const char *directory)
 {
 	char path[256];
@@ -74,7 +72,7 @@ static struct outcome run_way(const struct latency_case *c, const struct latency
 		setenv("GPUARB_POLICY", way->policy, 1);
 	else
 		unsetenv("GPUARB_POLICY");
-	/* The requests come first in the list: they end first. */
+	/* The requests come first in the list, so they end first. */
 	for (unsigned i = 0; i < (way->alone ? 1 : PROGRAMS); i++)
 		start(&clients, i, c, way);
 	usleep((useconds_t)(WARM_S * 1e6));

@@ -1,7 +1,5 @@
-/*
- * What clients get of the GPU under their limits, by the simulated GPU's own books: programs that know
- * nothing of gpuarb, with the preload, each in an account of its own. Also whether the bills add up.
- */
+/* What clients get of the GPU under their limits, by the simulated GPU's own books: programs that know nothing of
+ * gpuarb, with the preload, each in an account of its own. It also checks that the bills add up. */
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -19,17 +17,17 @@
 #include "bench/share_cases.h"
 
 #define WARM_S 1.0
-/* gpuarb's busy time may be so far from the GPU's own. */
+/* How far gpuarb's busy time may be from the GPU's own, in percent. */
 #define LAW_PERCENT 1.0
 
-/* One case under way. */
+/* A case that is running. */
 struct run {
 	const struct limits_case *what;
 	char name[64];
 	struct clients clients;
 	struct device_environment environment;
 	double elapsed_s, busy_s, got[CLIENTS];
-	double tracker_s; /* of the first client */
+	double tracker_s; /* CPU time of the first client's tracker */
 };
 
 static double seconds = 20;
@@ -53,7 +51,7 @@ static void set_limit(struct run *r, unsigned percent)
 	}
 }
 
-/* So long as the case is measured; an even number of seconds for one that changes. */
+/* Waits for as long as the case is measured; if its limit changes, that is an even number of seconds. */
 static void pass_time(struct run *r)
 {
 	const struct limits_case *c = r->what;
@@ -76,7 +74,7 @@ static void finish(struct run *r, const json_t *report)
 	r->busy_s = clients_number(device, "busy_ns") / 1e9;
 	for (unsigned i = 0; i < r->clients.n; i++) {
 		r->got[i] = 100 * clients_sum(&r->clients, i, report, "device_ns", 1) / 1e9 / r->elapsed_s;
-		/* One that sleeps for an hour does not end by itself. */
+		/* A client that sleeps for an hour does not end by itself. */
 		if (r->what->clients[i].target == 0)
 			kill(r->clients.pid[i], SIGKILL);
 	}
@@ -186,7 +184,7 @@ static void run_case(struct bench *b, const struct limits_case *c, const struct 
 	judge(b, &r, device);
 }
 
-/* One without a limit, and nobody beside it: what it loses by being arbitrated. */
+/* Runs a client without a limit alone, and measures what it loses by being arbitrated. */
 static void run_unlimited(struct bench *b, const struct device *device)
 {
 	static const struct limits_case alone = {"unlimited", 0, 0, {{0, 20, NULL, 100}}, NULL, 0, 0};
@@ -213,7 +211,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* From gpuarb-set's return to the first work of a client that was asleep, throttled at 1 percent. */
+/* Measures from the return of gpuarb-set to the first work of a client that slept, throttled at 1 percent. */
 static void run_latency(struct bench *b, const struct device *device)
 {
 	static const struct limits_case asleep = {"change-latency", 0, 0, {{1, 20, NULL, 0}}, NULL, 0, 0};
@@ -249,7 +247,7 @@ static void run_latency(struct bench *b, const struct device *device)
 		gpuarb_view_read(view, &r.clients.before);
 		set_limit(&r, 100);
 		began = bench_now_ns();
-		/* Without spinning: the one that is woken would have to wait for this processor. */
+		/* It does not spin here: the woken client would have to wait for this processor. */
 		do {
 			usleep(100);
 			gpuarb_view_read(view, &r.clients.after);
@@ -262,7 +260,7 @@ static void run_latency(struct bench *b, const struct device *device)
 	clients_stop(&r.clients, true);
 	device_settings_restore(&r.environment);
 	qsort(took, n, sizeof(took[0]), by_size);
-	/* Nine of ten: now and then the machine itself takes longer to wake anybody. */
+	/* The ninth of ten counts: now and then the machine itself takes longer to wake a thread. */
 	bench_ratio(b, r.name, took[n * 9 / 10 - 1], "ms", 5, 1);
 	part(text, sizeof(text), &r, "median");
 	bench_show(b, text, took[n / 2], "ms", 5);

@@ -1,7 +1,7 @@
 /*
- * Memory on a simulated GPU of 16 GiB: programs that fit run as if nobody arbitrated, programs that do not
- * fit take turns instead of thrashing, a quota holds to the byte under everything at once, and what the path
- * of an allocation costs (bench_memory_path).
+ * Memory on a simulated GPU of 16 GiB: programs that fit run as they would without gpuarb, programs that do not fit
+ * take turns instead of thrashing, a quota holds to the byte whatever is done, and what allocating costs
+ * (bench_memory_path).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +19,13 @@
 
 #define CLIENTS 4
 #define MOST    10 /* clients of any case */
-/* Thrashing is given up after so many times what taking turns took. */
+/* Thrashing is given up after this many times what taking turns took. */
 #define PATIENCE 3.5
 
-/* What the simulated GPU says of a run. */
+/* What the simulated GPU says about a run. */
 struct truth {
 	double launches;
-	double busy_s; /* working or moving memory */
+	double busy_s; /* time spent working or moving memory */
 	double paging_s;
 };
 
@@ -34,7 +34,7 @@ static char directory[] = "/dev/shm/gpuarb-memory-XXXXXX", build[4000];
 struct job {
 	unsigned clients;
 	unsigned memory_mib;
-	bool managed; /* else plain device memory */
+	bool managed; /* managed memory; otherwise plain device memory */
 	double kernel_us;
 	unsigned launches;
 	bool arbitrated;
@@ -127,7 +127,8 @@ static struct truth report(void)
 	return t;
 }
 
-/* Seconds from the start of the first to the end of the last, on a GPU of their own; at most `most`. */
+/* Returns the seconds from the start of the first client to the end of the last, on a GPU of their own; at most
+ * `most`. */
 static double run(const struct job *job, double most, struct truth *truth)
 {
 	static unsigned n;
@@ -165,7 +166,7 @@ static double run(const struct job *job, double most, struct truth *truth)
 	return seconds;
 }
 
-/* Twelve of sixteen GiB each: two never fit. */
+/* Clients of 12 of 16 GiB each: two never fit. */
 static void do_not_fit(struct bench *b)
 {
 	struct job job = {
@@ -181,7 +182,7 @@ static void do_not_fit(struct bench *b)
 	job.settings = "GPUARB_OVERSUBSCRIBE=on";
 	turns = run(&job, 600, NULL);
 	bench_ratio(b, "4x12/turns", turns, "s", alone, 1.15);
-	/* Several turns each: twice as long as moving the memory takes. */
+	/* Each client has several turns, each twice as long as moving its memory takes. */
 	job.settings = "GPUARB_OVERSUBSCRIBE=on GPUARB_SWITCH_TIME=fixed GPUARB_SWITCH_FIXED_MS=2000";
 	bench_show(b, "4x12/short-turns", run(&job, 600, NULL), "s", alone);
 	job.settings = "GPUARB_OVERSUBSCRIBE=on GPUARB_SWITCH_TIME=fixed GPUARB_SWITCH_FIXED_MS=2000 "
@@ -190,14 +191,14 @@ static void do_not_fit(struct bench *b)
 	job.arbitrated = false;
 	job.managed = true;
 	thrashing = run(&job, PATIENCE * turns, &truth);
-	/* Ended, or given up: then it takes at least as long as we looked. */
+	/* It has ended, or was given up: then it takes at least this long. */
 	bench_ratio(b, "4x12/turns-to-thrashing", turns, "s", thrashing, 1.0 / 3);
 	if (truth.launches > 0 && truth.launches < (double)CLIENTS * job.launches)
 		bench_show(b, "4x12/thrashing-at-this-rate",
 			thrashing * CLIENTS * job.launches / truth.launches, "s", turns);
 }
 
-/* Two of them, as everything is by default: the one runs, the other waits. */
+/* Two such clients with default settings: one runs, the other waits. */
 static void two_do_not_fit(struct bench *b)
 {
 	struct job job = {
@@ -215,11 +216,8 @@ static void two_do_not_fit(struct bench *b)
 	bench_ratio(b, "2x12/turns-to-thrashing", turns, "s", run(&job, PATIENCE * turns, NULL), 1.0 / 3);
 }
 
-/*
- * Two that work for longer than a turn, so that each has to give way to the other several times. The turn is
- * the automatic one, by the memory that has to move and the speed at which this GPU moves it: five times as
- * long.
- */
+/* Two clients work for longer than a turn, so each has to give way to the other several times. The length of a turn
+ * is chosen automatically: five times as long as moving its memory takes on this GPU. */
 static void forced(struct bench *b)
 {
 	struct job job = {
@@ -237,7 +235,8 @@ static void forced(struct bench *b)
 	bench_ratio(b, "forced/idle", seconds - truth.busy_s, "s", seconds, 0.05);
 }
 
-/* Those that fit run at once. Without and with gpuarb in turns, so that the machine's moods hit both. */
+/* Clients that fit run at once. They run without and with gpuarb in turns, so that what disturbs the machine disturbs
+ * both. */
 static void fit(struct bench *b, const char *name, struct job job, double allowed)
 {
 	double with = 1e9, without = 1e9;
@@ -256,7 +255,7 @@ static void fit(struct bench *b, const char *name, struct job job, double allowe
 	bench_ratio(b, name, with, "s", without, allowed);
 }
 
-/* The test's own race: it ends with an error if a single byte too much was ever seen, or left. */
+/* Runs the race of the tests, which ends with an error if ever a byte too much was seen, or left. */
 static void race(struct bench *b, const char *which)
 {
 	unsigned long long operations = 0, refused = 0, kills = 0, looks = 0, most = 0, quota = 1;

@@ -1,4 +1,4 @@
-/* What allocating and freeing device memory costs beyond the driver's own calls, with a quota in force. */
+/* What allocating and freeing device memory costs in addition to the driver's own calls, with a quota in force. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "preload/hooks/elf.h"
 #include "bench/report.h"
 
-#define LIVE    1000  /* allocations that are there all the time */
+#define LIVE    1000  /* allocations that exist all the time */
 #define ALLOWED 200.0 /* ns */
 
 struct driver {
@@ -36,7 +36,7 @@ static void pairs(void *argument, unsigned iterations)
 			fail("refused");
 }
 
-/* The library must be there before the program is: it starts itself again with it. */
+/* Starts the program again with the library, which must be loaded before the program. */
 static void with_preload(char **argv)
 {
 	char self[512], text[640], *slash;

@@ -1,8 +1,8 @@
 /*
- * What the preload costs a program that has joined a GPU and is in its running set: the same call through the
- * driver's own function and through what the program gets with the preload, in one process, in turns. The
- * program runs itself again with LD_PRELOAD; there the driver's own function is found where the preload's own
- * wrapper goes to: past it, by reading the driver's symbols.
+ * What the preload costs a program that has joined a GPU and is in its running set. One process calls the same
+ * function in turns in two ways: the driver's own function, and what the program gets with the preload. The program
+ * starts itself again with LD_PRELOAD. There it finds the driver's own function past the preload's wrapper, by
+ * reading the driver's symbols.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -28,7 +28,7 @@ static struct driver bare, hooked;
 static CUfunction function;
 static CUstream stream;
 
-/* dlsym would give the wrapper: take the address out of the driver's symbol table. */
+/* Takes the address from the driver's symbol table, because dlsym would return the wrapper. */
 static void *bare_symbol(void *driver, const char *name)
 {
 	struct link_map *map = driver;
@@ -66,7 +66,7 @@ static CUresult launch(const struct driver *d)
 	return d->launch(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
 
-/* A function of its own: callgrind counts inside it alone, and not what other threads do meanwhile. */
+/* It is a function of its own, so that callgrind counts only inside it, and not what other threads do meanwhile. */
 __attribute__((noinline)) static void launches(void *argument, unsigned iterations)
 {
 	for (unsigned i = 0; i < iterations; i++)
@@ -89,7 +89,7 @@ static int by_value(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Each call timed by itself, alternating; the clock's own cost is in both. */
+/* Times each call alone, alternating between the two; the clock's own cost is in both. */
 static void percentiles(uint32_t *p50, uint32_t *p99, const struct driver *first, const struct driver *second)
 {
 	static uint32_t sample[2][SAMPLES];
@@ -119,7 +119,7 @@ static void launch_cases(struct bench *b)
 	if (bench_wants(b, "launch")) {
 		bench_duel(launches, &hooked, launches, &bare, 10000, 200, &ns, &base);
 		bench_show(b, "launch", ns, "ns", base);
-		/* The limit is on what is added, whatever the driver's own cost is here. */
+		/* What is limited is the additional time, whatever the driver's own call costs here. */
 		bench_ratio(b, "launch_added", ns - base > 0 ? ns - base : 0, "ns", 10, 1);
 	}
 	if (bench_wants(b, "launch_tail")) {
@@ -169,8 +169,8 @@ static void other_cases(struct bench *b)
 	}
 }
 
-/* Instructions of many launches by callgrind, with and without; BENCH_COUNT is how many. In a segment of its
- * own: beside another client it would look more closely at what it launches. */
+/* Counts the instructions of BENCH_COUNT launches with callgrind, with and without the preload. They run in a segment
+ * of their own: beside another client the preload would look more closely at launches. */
 static double instructions(const char *way, unsigned count)
 {
 	char command[1024], self[512], line[256];
@@ -211,7 +211,8 @@ static void instruction_case(struct bench *b)
 	bench_ratio(b, "instructions_added", hook - driver, "instr", 40, 1);
 }
 
-/* How long the program's 5 us kernels take, one behind the other, at what calls cost on a real driver. */
+/* Measures how long the program's 5 us kernels take, one behind the other, if calls cost as much as on a real driver.
+ */
 static double kernels_seconds(const char *build, bool with)
 {
 	char command[2048], line[1024];

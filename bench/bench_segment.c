@@ -1,4 +1,4 @@
-/* What the segment costs: transitions, hand-over, joining, and looking at it all. */
+/* What the segment costs: transitions, handing over, joining, and reading all of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -53,7 +53,8 @@ static void set(const char *gpu, const char *key, const char *value)
 	}
 }
 
-/* Two readings of the clock and two CAS on a cache line of one's own: the least a pair could cost. */
+/* The least that a pair could cost: two readings of the clock, and two CAS on a cache line that no other thread uses.
+ */
 static void clock_and_cas(void *argument, unsigned iterations)
 {
 	arb_u64 *word = argument;
@@ -92,7 +93,7 @@ static void enter_leave_256(struct bench *b)
 	struct gpuarb_client *crowd[256], *few[2];
 	double ns, base;
 
-	/* In both there is a second member, so that W is the same. */
+	/* In both cases there is a second member, so that W is the same. */
 	for (int i = 0; i < 2; i++)
 		few[i] = client_on("pair-of-2");
 	for (int i = 0; i < 256; i++)
@@ -108,13 +109,13 @@ static void enter_leave_256(struct bench *b)
 }
 
 /*
- * Hand-over: from the moment one lets go until the other, who slept, goes on. The same for a bare futex, and
- * for a daemon that is told and tells, each in turns with the others. What arranges a round (the partner is
- * told to go to sleep, and answers) is outside of what is timed.
+ * Handing over: the time from the moment a client lets go until the other, which slept, goes on. A bare futex and a
+ * daemon that passes messages on are measured in turns with it. What prepares a round (the partner is told to sleep,
+ * and answers) is not timed.
  */
 struct round {
 	arb_u32 go, ready, answer,
-		word; /* each on a line of its own would make no difference: nobody spins */
+		word; /* separate cache lines would make no difference, because no thread spins */
 	arb_u64 began, ended;
 	arb_u32 kind; /* 0: lease, 1: futex, 2: daemon */
 };
@@ -143,7 +144,8 @@ static void partner(struct round *round, int socket)
 		uint32_t word;
 
 		await(&round->go, n);
-		/* Before it says that it is ready: the other may be quicker than its next instruction. */
+		/* The word is read before the thread says that it is ready, because the other thread may be quicker
+		 * than its next instruction. */
 		word = arb_load32(&round->word);
 		tell(&round->ready);
 		switch (arb_load32(&round->kind)) {
@@ -163,7 +165,7 @@ static void partner(struct round *round, int socket)
 	}
 }
 
-/* As those do it who have a daemon: it reads that the lease is free, and writes to whoever is next. */
+/* Hands over as programs with a daemon do: the daemon reads that the lease is free, and writes to the next client. */
 static void daemon_between(int from, int to)
 {
 	char message[64];
@@ -182,7 +184,7 @@ static double one_round(struct round *round, struct gpuarb_client *c, int socket
 	must(gpuarb_client_enter(c, NULL), "enter");
 	tell(&round->go);
 	await(&round->ready, n);
-	usleep(60); /* it has said that it is about to sleep: let it */
+	usleep(60); /* it has said that it is about to sleep: it gets the time to do so */
 	arb_store64(&round->began, bench_now_ns());
 	switch (kind) {
 	case LEASE:
@@ -216,7 +218,7 @@ static pid_t in_child(void)
 	return pid;
 }
 
-/* In a file, like everything that unrelated processes share: the kernel finds such a futex by its inode. */
+/* The word is in a file, like all that unrelated processes share: the kernel finds such a futex by its inode. */
 static struct round *shared_page(void)
 {
 	char path[64];
@@ -301,7 +303,7 @@ static void snapshot_read(struct bench *b)
 
 	for (int i = 0; i < 256; i++)
 		c[i] = client_on("snapshot");
-	/* The view is mapped read-only: a write would not be counted, it would be a crash. */
+	/* The view is mapped read-only, so a write would crash. */
 	if (gpuarb_view_open(directory, "snapshot", &view, &err) < 0) {
 		fprintf(stderr, "bench_segment: %s\n", err.text);
 		exit(1);

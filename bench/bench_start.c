@@ -1,7 +1,5 @@
-/*
- * What loading the preload costs programs that have nothing to do with CUDA: the processor's time from start
- * to end, in turns. Not the clock's, which says more about what else the machine does.
- */
+/* What loading the preload costs programs that do not use CUDA: the processor's time from start to end, measured in
+ * turns. The wall clock would say more about what else the machine does. */
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +34,7 @@ static double run_us(char *const argv[], char *const env[])
 				(double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* The environment, with LD_PRELOAD in front. */
+/* Returns the environment, with LD_PRELOAD in front. */
 static char **with_preload(void)
 {
 	size_t n = 0, at = 1;

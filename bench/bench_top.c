@@ -1,5 +1,4 @@
-/* What it costs to leave gpuarb-top open: its processor time on a wide screen, beside one percent of a core.
- */
+/* What it costs to leave gpuarb-top open: its processor time on a wide screen, beside one percent of a core. */
 #include <errno.h>
 #include <pty.h>
 #include <signal.h>
@@ -27,7 +26,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* Processes that run and are throttled by turns, as many accounts as processes. */
+/* Starts clients that run and are throttled in turns, with as many accounts as processes. */
 static pid_t client(unsigned number)
 {
 	pid_t pid = fork();
@@ -57,7 +56,7 @@ static pid_t client(unsigned number)
 	return pid;
 }
 
-/* On a terminal of its own for so long; the share of a core that it took. */
+/* Runs gpuarb-top on a terminal of its own for `seconds`; returns the share of a core that it took. */
 static double watch(const char *tool, unsigned short columns, unsigned short lines, double seconds)
 {
 	struct winsize size = {.ws_col = columns, .ws_row = lines};
@@ -75,7 +74,7 @@ static double watch(const char *tool, unsigned short columns, unsigned short lin
 		execl(tool, tool, "--dir", directory, (char *)NULL);
 		_exit(127);
 	}
-	/* A terminal reads what it is sent. */
+	/* Reads what is sent, as a terminal does. */
 	while ((double)(bench_now_ns() - began) < seconds * 1e9) {
 		fd_set ready;
 		struct timeval wait = {0, 100000};

@@ -1,7 +1,7 @@
 /*
- * How long after the end of a process's work its tracker has taken it out of the running set, where the
- * program does not wait for it: by the clock of the program, whose kernels take a known time on the simulated
- * GPU, and by an observer of the segment.
+ * How long after the end of a process's work its tracker has taken it out of the running set, if the program does not
+ * wait for the end. The end is known from the program's clock, because its kernels take a known time on the simulated
+ * GPU; an observer of the segment sees when it leaves the set.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,20 +27,20 @@
 #define STREAMS 64
 /* A fraction of a millisecond. */
 #define ALLOWED_US 500
-/* If the machine itself is later than this, one time in ten, it is measured again, so often at most. */
+/* If the machine itself is later than this one time in ten, it is measured again, at most this many times. */
 #define QUIET_US 120
 #define ATTEMPTS 5
 
 static char directory[] = "/dev/shm/gpuarb-tracker-XXXXXX", build[4000];
 static struct gpuarb_picture picture;
-/* Known to the simulated GPU by name. */
+/* The simulated GPU knows this kernel by its name. */
 static const char spin_ptx[] = ".version 7.0\n.target sm_50\n.visible .entry spin_ns(.param .u64 ns) {}\n";
 
-/* Shared by the program and its observer. */
+/* What the program and its observer share. */
 struct diary {
 	uint32_t rounds;        /* whose end is written */
 	uint64_t end[ROUNDS];   /* when the work ended */
-	uint64_t floor[ROUNDS]; /* how late the program itself wakes, which sleeps so long */
+	uint64_t floor[ROUNDS]; /* how late the program itself wakes from a sleep of the same length */
 };
 
 static void die(const char *what)
@@ -82,10 +82,10 @@ static void *symbol(const char *name)
 	return found;
 }
 
-/* Of the driver, found at run time as every program does. */
+/* Functions of the driver, found at run time as every program does. */
 #define CU(name) ((__typeof__(name) *)symbol(#name))
 
-/* A stream, and what is measured in it. */
+/* A stream, and the events that measure work in it. */
 struct lane {
 	CUcontext ctx;
 	CUstream stream;
@@ -176,7 +176,7 @@ static bool waits(const struct way *w, const struct lane *l)
 	}
 }
 
-/* By events on both sides, the first of them in an idle stream. */
+/* By events on both sides, the first of which is in an idle stream. */
 static uint64_t ended(const struct lane *lanes, unsigned n)
 {
 	uint64_t last = 0;
@@ -193,10 +193,8 @@ static uint64_t ended(const struct lane *lanes, unsigned n)
 	return last;
 }
 
-/*
- * The program: one kernel, or one in each stream, a pause in which it ends, and so on. It asks nobody whether
- * it has, or waits in one way or another.
- */
+/* The program: one kernel, or one in each stream, then a pause in which it ends, and so on. It does not ask whether
+ * its work has ended, or it waits in one of several ways. */
 static int program(const char *path, const struct way *w)
 {
 	struct diary *d = open_diary(path);
@@ -216,7 +214,7 @@ static int program(const char *path, const struct way *w)
 			return 1;
 		sleep_until(expected);
 		d->floor[i] = bench_now_ns() - expected;
-		/* Long enough beside another, and not in step with anything. */
+		/* The pause is long enough beside another program, and not in step with anything. */
 		sleep_until(expected + all_us * US + 6 * MS + (uint64_t)random() % (8 * MS));
 		d->end[i] = ended(lanes, n);
 		if (!d->end[i])
@@ -270,7 +268,7 @@ static struct gpuarb_view *open_view(void)
 	return NULL;
 }
 
-/* Is the program in the running set? */
+/* Returns whether the program is in the running set. */
 static bool runs(struct gpuarb_view *view, pid_t pid)
 {
 	if (gpuarb_view_read(view, &picture))
@@ -293,7 +291,7 @@ struct sight {
 	bool runs;
 };
 
-/* From the first sight after its end at which it did not run. */
+/* Computes how late each end was noticed: the first look after it that did not see the program running. */
 static void judge(const struct sight *seen, unsigned n, const struct diary *d, int64_t late[ROUNDS])
 {
 	unsigned k = 0;
@@ -305,12 +303,12 @@ static void judge(const struct sight *seen, unsigned n, const struct diary *d, i
 	}
 }
 
-/* CPU time of the tracker, and of the thread that the driver has to call it back. */
+/* CPU time of the tracker, and of the thread in which the driver calls it back. */
 struct cost {
 	double tracker_s, driver_s;
 };
 
-/* Watches the program to its end. How late each end was noticed; false: the program failed. */
+/* Watches the program to its end, and records how late each end was noticed. Returns false if the program failed. */
 static bool watch(
 	struct gpuarb_view *view, pid_t pid, struct diary *d, int64_t late[ROUNDS], struct cost *cost)
 {
@@ -334,14 +332,14 @@ static bool watch(
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* In us; the first ones are not counted. */
+/* Returns a percentile in us; the first values are not counted. */
 static double part_of(int64_t values[ROUNDS], unsigned tenths)
 {
 	qsort(values + WARM, ROUNDS - WARM, sizeof(*values), by_value);
 	return (double)values[WARM + (ROUNDS - WARM) * tenths / 10] / 1e3;
 }
 
-/* What came of one run of the program. */
+/* The result of one run of the program. */
 struct result {
 	int64_t late[ROUNDS], floor[ROUNDS];
 	struct cost cost;
@@ -396,7 +394,7 @@ static void show(struct bench *b, const struct way *w, struct result *r)
 	bench_show(b, name, 100 * r->cost.driver_s / r->seconds, "% CPU", 1);
 }
 
-/* The run in which the program itself woke with the least delay; that says nothing about the tracker. */
+/* Keeps the run in which the program itself woke with the least delay, which says nothing about the tracker. */
 static void measure(struct bench *b, const struct way *w)
 {
 	static struct result best, last;

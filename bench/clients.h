@@ -1,4 +1,5 @@
-/* Programs on a simulated GPU, with the preload, each in an account of its own: starting them, reading both books. */
+/* Starts programs on a simulated GPU, with the preload, each in an account of its own, and reads gpuarb's books and
+ * the GPU's. */
 #ifndef BENCH_CLIENTS_H
 #define BENCH_CLIENTS_H
 
@@ -11,7 +12,7 @@
 
 #define CLIENT_PROCESSES 64
 
-/* One case under way: a simulated GPU and a directory of gpuarb's that nobody else uses. */
+/* A case that is running: a simulated GPU and a directory of gpuarb's that no other case uses. */
 struct clients {
 	char sim[128], arb[128], uuid[64];
 	unsigned n;
@@ -20,32 +21,32 @@ struct clients {
 	struct gpuarb_picture before, after;
 };
 
-/* The build's directory, and the environment that all programs share. `name` is the benchmark's. */
+/* Finds the build directory, and sets the environment that all programs share. `name` is the benchmark's name. */
 void clients_begin(const char *name);
 void clients_end(void);
 const char *clients_build(void);
 
-/* Fresh directories under this name; the settings of the GPU are those of the environment. */
+/* Makes new directories with this name; the settings of the GPU come from the environment. */
 void clients_prepare(struct clients *c, const char *name);
-/* The next client of the case; `seconds` is how long it runs if nobody ends it. */
+/* Starts the next client of the case; `seconds` is how long it runs if nothing ends it. */
 void clients_start(struct clients *c, const struct client *what, double seconds, bool arbitrated);
-/* Which processes each client has; of a live one. */
+/* Finds the processes of each client that lives. */
 void clients_find(struct clients *c);
-/* All of them have ended when this returns. `kill_them`: at once. */
+/* Waits until all clients have ended; with `kill_them` they are killed. */
 void clients_stop(struct clients *c, bool kill_them);
-/* What a client printed at its end; NULL if it did not end by itself. */
+/* Returns what a client printed at its end; NULL if it did not end by itself. */
 json_t *clients_output(unsigned index);
 
-/* gpusim-report --json, with one more option. */
+/* Runs gpusim-report --json with one more option and returns its output. */
 json_t *clients_report(const char *option);
-/* A figure of a client's processes, summed over the first `devices` devices of such a report. */
+/* Sums a figure of a client's processes over the first `devices` devices of such a report. */
 double clients_sum(
 	const struct clients *c, unsigned index, const json_t *report, const char *key, unsigned devices);
-/* The first device's UUID becomes that of c. */
+/* Takes the first device's UUID as that of c. */
 void clients_device(struct clients *c, const json_t *report);
 void clients_look(struct clients *c, struct gpuarb_picture *picture);
 double clients_account_ns(const struct gpuarb_picture *p, unsigned index);
-/* Between `before` and `after`, in percent of that time. */
+/* Returns a client's bill between `before` and `after`, in percent of that time. */
 double clients_billed(const struct clients *c, unsigned index);
 
 double clients_number(const json_t *object, const char *key);

@@ -1,6 +1,7 @@
 /*
- * What hurts on devices that behave like hardware: one row each, with the device's settings, the programs,
- * their limits and what each is to get. build/world --case NAME and build/bench_device --case NAME run them.
+ * Situations that are difficult on devices that behave like hardware. Each row has the device's settings, the
+ * programs, their limits and what each is to get. build/world --case NAME and build/bench_device --case NAME run
+ * them.
  */
 #ifndef BENCH_DEVICE_ROWS_H
 #define BENCH_DEVICE_ROWS_H
@@ -10,7 +11,7 @@
 #include "bench/devices.h"
 #include "bench/limits_cases.h"
 
-/* What it gets alone and without gpuarb: measured before the row. */
+/* The target is what the client gets alone and without gpuarb, measured before the row. */
 #define AS_ALONE (-2.0)
 
 enum device_goal {
@@ -27,9 +28,9 @@ struct device_row {
 };
 
 /*
- * Whether a client missed its goal: what it got, or a bill that is not its device time (in percent, or in
- * seconds for one that ends). Ranks are not billed for all of the time in which their kernels wait for a
- * partner whose quota has ended (shm/README.md, "Work that waits for work"): their bill may be less than
+ * Returns whether a client missed its goal: what it got, or its bill, which must be its device time (in percent, or
+ * in seconds for a client that ends by itself). Ranks are not billed for all of the time in which their kernels wait
+ * for a partner whose quota has ended (shm/README.md, "Work that waits for work"), so their bill may be less than
  * their device time.
  */
 static inline bool device_row_missed(

@@ -1,7 +1,5 @@
-/*
- * Kinds of simulated GPUs that limits are measured on. Settings are those of test/sim/README.md, as a line of
- * NAME=VALUE that are separated by blanks.
- */
+/* Kinds of simulated GPUs on which limits are measured. Their settings are those of test/sim/README.md, on one line
+ * of NAME=VALUE separated by blanks. */
 #ifndef BENCH_DEVICES_H
 #define BENCH_DEVICES_H
 
@@ -13,16 +11,17 @@
 struct device {
 	const char *suffix; /* of the names of cases on it */
 	const char *settings;
-	double allowance; /* factor on what a case allows */
+	double allowance; /* factor for what a case allows */
 	bool by_name;     /* "all" leaves it out */
 };
 
 #define SLICES(us)  "GPUSIM_MODE=timeslice GPUSIM_SLICE_US=" #us
 #define KIND_EVENTS " GPUSIM_EVENTS=engine GPUSIM_SWITCH_US=0"
-/* Whatever is queued waits for its slice, and a switch between processes costs device time. */
+/* Events wait for the slice of their process, and a switch between processes costs device time. */
 #define UNKIND_EVENTS " GPUSIM_EVENTS=slice GPUSIM_SWITCH_US=100"
 
-/* Kernels of several processes side by side, as under MPS; those that do not say how wide they are fill the GPU. */
+/* Kernels of several processes run side by side, as under MPS; a kernel that does not say how wide it is fills the
+ * GPU. */
 #define SPATIAL "GPUSIM_MODE=spatial" KIND_EVENTS
 
 static const struct device devices[] = {
@@ -47,7 +46,7 @@ static inline double device_setting(const char *settings, const char *name, doub
 	return at ? atof(at + strlen(name)) : otherwise;
 }
 
-/* How much of its time a device can lose by switching between processes at every slice, in percent. */
+/* Returns how much of its time a device can lose by switching between processes at every slice, in percent. */
 static inline double device_lost_pct(const char *settings)
 {
 	double slice = device_setting(settings, "GPUSIM_SLICE_US=", 2000);
@@ -56,10 +55,8 @@ static inline double device_lost_pct(const char *settings)
 	return 100 * once / (slice + once);
 }
 
-/*
- * How far a client is from its target, in points. Nobody but the device can tell switches from kernels, so they are
- * billed to those who run: a client may get less than its target by the part that goes into switches.
- */
+/* Returns how far a client is from its target, in points. Only the device can tell switches from kernels, so switches
+ * are billed to the clients that run: a client may get less than its target by the part that switches take. */
 static inline double device_error(const char *settings, double got, double target)
 {
 	double low = target * (1 - device_lost_pct(settings) / 100);
@@ -69,7 +66,7 @@ static inline double device_error(const char *settings, double got, double targe
 
 #define DEVICE_SETTINGS 16
 
-/* What the environment had before, so that one case leaves nothing behind for the next. */
+/* The environment before a case, so that the case leaves nothing behind for the next. */
 struct device_environment {
 	char *name[DEVICE_SETTINGS], *value[DEVICE_SETTINGS]; /* value NULL: it was not set */
 	unsigned n;

@@ -1,7 +1,5 @@
-/*
- * Requests of a client beside a greedy one: how long they take, and what the greedy one is left with.
- * build/world --cases 'latency-*' and build/bench_latency run them.
- */
+/* Requests of a client beside a greedy one: how long they take, and how much the greedy client keeps. build/world
+ * --cases 'latency-*' and build/bench_latency run them. */
 #ifndef BENCH_LATENCY_CASES_H
 #define BENCH_LATENCY_CASES_H
 
@@ -12,9 +10,9 @@
 
 #define LATENCY_HIGH "90"
 #define LATENCY_LOW  "10"
-/* The class of the lease that each request takes where it takes one; its priority is LATENCY_HIGH. */
+/* The class of the leases that requests take, in ways with leases; its priority is LATENCY_HIGH. */
 #define LATENCY_CLASS "urgent"
-/* Requests arrive at random, so often on average. */
+/* Requests arrive at random, on average at this distance. */
 #define LATENCY_APART_US 10000
 /* slice_ms, by default. */
 #define LATENCY_SLICE_US 10000
@@ -22,18 +20,18 @@
 struct latency_case {
 	const char *name, *settings;
 	const char *request; /* arguments of the load that makes the requests */
-	double kernel_us;    /* of the greedy one */
+	double kernel_us;    /* length of the greedy client's kernels */
 	bool equal;          /* both have the same priority */
 };
 
-/* One way in which a case is run. */
+/* A way in which a case is run. */
 struct latency_way {
 	const char *name, *policy;
-	bool alone;  /* the greedy one is not there */
+	bool alone;  /* without the greedy client */
 	bool bare;   /* without gpuarb */
 	bool lease;  /* each request takes a lease first */
-	bool median; /* the median is judged, too, and what the greedy one keeps */
-	double p99;  /* times alone; one kernel of the other comes on top; 0: not judged */
+	bool median; /* the median, and what the greedy client keeps, are judged too */
+	double p99;  /* a multiple of the time alone; a kernel of the other client is added; 0: not judged */
 };
 
 static const struct latency_way latency_ways[] = {
@@ -50,7 +48,7 @@ static const struct latency_way latency_ways[] = {
 #define LATENCY_SHARED "GPUSIM_MODE=share GPUSIM_SLICE_US=2000"
 #define LATENCY_ONE    "--pattern=request --every=1 --kernel-us=500"
 #define LATENCY_MANY   "--pattern=request --every=20 --kernel-us=50"
-/* One that may have to wait for a slice does not have to wait for the one before it as well. */
+/* A request that may have to wait for a slice does not have to wait for the request before it as well. */
 #define LATENCY_EQUAL LATENCY_ONE " --closed"
 #define LATENCY_ON(suffix, settings)                                                                         \
 	{"latency-one-20us" suffix, settings, LATENCY_ONE, 20, false},                                       \
@@ -68,13 +66,13 @@ static const struct latency_case latency_cases[] = {
 };
 #define LATENCY_CASES (sizeof(latency_cases) / sizeof(latency_cases[0]))
 
-/* Of the time that the requests leave, the greedy one keeps so many percent. */
+/* The percent that the greedy client keeps, of the time that the requests leave. */
 #define LATENCY_KEEPS 90.0
 
 /*
- * The median is at most 1.10 times that alone. No kernel is interrupted: a request that comes at random waits for what
- * is left of the one that runs, which is half of it on average, whoever arbitrates (README.md, "Inference beside
- * training"). Where that is more than a twentieth of the request it comes on top.
+ * The median is at most 1.10 times that alone. No kernel is interrupted, so a request that comes at random waits for
+ * what is left of the running kernel. That is half of it on average, with any arbiter (README.md, "Inference beside
+ * training"). If it is more than a twentieth of the request, it is added.
  */
 static inline double latency_median_us(double alone_us, double kernel_us)
 {
@@ -83,16 +81,15 @@ static inline double latency_median_us(double alone_us, double kernel_us)
 	return half > tenth ? half : tenth;
 }
 
-/* Is this way of the case judged? Among equals only where turns are taken: there a slice comes on top. */
+/* Returns whether this way of the case is judged. Among equals it is only where turns are taken; there a slice is
+ * added. */
 static inline bool latency_judged(const struct latency_case *c, const struct latency_way *way)
 {
 	return way->p99 > 0 && !(c->equal && way->median);
 }
 
-/*
- * Where turns are taken, the place is handed over: the one that had it notices the end of its work, 50 us after that is
- * expected, and wakes the other, whose thread is late by as much as the machine's are.
- */
+/* Where turns are taken, the place is handed over: the client that had it notices the end of its work 50 us after the
+ * expected end, and wakes the other, whose thread is as late as threads of this machine are. */
 #define LATENCY_HAND_OVER_US 150
 
 static inline double latency_p99_us(
@@ -102,7 +99,7 @@ static inline double latency_p99_us(
 	       (way->median ? 0 : LATENCY_HAND_OVER_US);
 }
 
-/* Does what was measured hold? */
+/* Returns whether a measured time is within its bound. */
 static inline bool latency_holds(const struct latency_case *c, const struct latency_way *way,
 	double alone_median_us, double alone_p99_us, double median_us, double p99_us, double keeps)
 {

@@ -1,11 +1,11 @@
-/* The loads of bench_limits and what they are to get. */
+/* The loads of bench_limits and their targets. */
 #ifndef BENCH_LIMITS_CASES_H
 #define BENCH_LIMITS_CASES_H
 
 #include <stdbool.h>
 
 #define CLIENTS 8
-/* As much as it can use: not compared with anything. */
+/* The client gets as much as it can use; this is not compared. */
 #define WHATEVER (-1.0)
 
 struct client {
@@ -17,7 +17,7 @@ struct client {
 
 struct limits_case {
 	const char *name;
-	double allowed; /* points, where the processes share the GPU; three times as much in time slices */
+	double allowed; /* points by which a client may be off if the processes share the GPU; three times as much with time slices */
 	double utilisation; /* at least; 0: whatever it is */
 	struct client clients[CLIENTS];
 	const char *policy; /* NULL: the default */
@@ -50,7 +50,7 @@ static const struct limits_case cases[] = {
 	ALONE5("1ms", 1000, 0.5),
 	ALONE5("100ms", 100000, 1.0),
 	ALONE(50, "200ms", 200000, 1.0),
-	/* A marker behind each would take longer than the kernel. */
+	/* A marker behind each kernel would take longer than the kernel. */
 	ALONE(50, "5us", 5, 0.5),
 	KIND("graphs", 20, "--graph=100", 25),
 	KIND("ptsz", 20, "--variant=ptsz --default-stream", 25),
@@ -64,9 +64,9 @@ static const struct limits_case cases[] = {
 	   quarter. */
 	KIND("callback", 20, "--pattern=sync --wait=callback --every=4", 25),
 	KIND("burst", 1000, "--pattern=burst --burst=20:80", 20),
-	/* It never asks whether its work has ended, and is billed for that alone. */
+	/* It never asks whether its work has ended, and is billed for its work only. */
 	{"unwaited", 0.5, 0, {{60, 20, "--pattern=burst --burst=1:4 --wait=none", 20}}, 0, 1, 0},
-	/* Without a limit and alone it is held up by nothing, and billed all the same. */
+	/* Without a limit and alone it is never held up, and is billed all the same. */
 	{"free-burst", 0.5, 0, {{0, 1000, "--pattern=burst --burst=50:50", 50}}, 0, 1, 0},
 	{"free-unwaited", 0.5, 0, {{0, 1000, "--pattern=burst --burst=20:20 --wait=none", 50}}, 0, 1, 0},
 	{"free-unwaited-short", 0.5, 0, {{0, 50, "--pattern=burst --burst=20:20 --wait=none", 50}}, 0, 1, 0},

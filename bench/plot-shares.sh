@@ -1,6 +1,6 @@
 #!/bin/bash
 # Measures what bench/shares.gp draws: the share of the (simulated) GPU that each of three jobs gets over time, by the
-# GPU's own books; once without an arbiter and once with gpuarb. "batch" has three processes, as a training job with
+# GPU's own books; once without an arbiter and once with gpuarb. "batch" has three processes, like a training job with
 # three workers. After 4 s web is to get 50 instead of 30 percent, after 8 s doomed is killed.
 #
 #   plot-shares.sh BUILD DATA
@@ -22,7 +22,7 @@ export GPUARB_DIR=$work/arb GPUSIM_DIR=$work/gpu GPUARB_CONF=/dev/null LD_LIBRAR
 export PATH=$build:$PATH
 for job in web batch doomed; do ln -s "$build/simload" "$work/$job"; done
 
-# The device time of each job so far, and the GPU's clock, in ns.
+# Prints the device time of each job so far, and the GPU's clock, in ns.
 books() {
 	"$build/sim/gpusim-report" --json | tr '{' '\n' | awk -F'[:,]' '
 		/"now_ns"/ {for (i = 1; i < NF; i++) if ($i == "\"now_ns\"") now = $(i + 1)}
@@ -52,7 +52,7 @@ run() { # how
 	start web 30 1
 	start batch 20 3
 	start doomed 25 1
-	# Until everybody works.
+	# Waits until all jobs work.
 	for _ in {1..200}; do
 		read -r _ a b c < <(books 2>/dev/null)
 		[ "${a:-0}" -gt 0 ] && [ "${b:-0}" -gt 0 ] && [ "${c:-0}" -gt 0 ] && break

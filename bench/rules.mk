@@ -1,4 +1,4 @@
-# Benchmarks: build/bench_<name> [--json] [--case NAME]; one source a benchmark, report.c for all.
+# Benchmarks: build/bench_<name> [--json] [--case NAME]; each has one source, and all use report.c.
 PACKAGES += libjansson-dev
 HEADERS  += jansson.h
 
@@ -15,10 +15,10 @@ $(BENCH_BIN): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(BUILD)/obj/bench/report.o $(B
 
 $(BUILD)/bench_limits $(BUILD)/bench_device $(BUILD)/bench_latency: $(BUILD)/obj/bench/clients.o
 
-# It loads these when it runs.
+# bench_preload loads these when it runs.
 $(BUILD)/bench_preload: | $(BUILD)/libgpuarb-preload.so $(BUILD)/stub/libcuda.so.1 $(BUILD)/simload $(BUILD)/sim/libcuda.so.1
 
-# The memory path: beside a driver that does nothing, found by the preload's own way of looking.
+# A driver that does nothing, for bench_memory_path; the preload finds it in its usual way.
 STUB := $(BUILD)/stub/libcuda.so.1
 ALL  += $(STUB)
 $(STUB): $(BUILD)/obj/bench/stub_driver.o
@@ -29,7 +29,7 @@ $(STUB): $(BUILD)/obj/bench/stub_driver.o
 $(BUILD)/obj/bench/stub_driver.o: CFLAGS += -fvisibility=default
 $(BUILD)/bench_memory_path: $(BUILD)/obj/preload/hooks/elf.o | $(STUB)
 
-# The picture in the README: measured, then drawn. It takes half a minute; both files are committed.
+# The pictures in the README: they are measured, then drawn. It takes half a minute; data and pictures are committed.
 .PHONY: plots
 plots: $(WORLD) $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/gpusim-report ## measure shares over time with and without gpuarb, and requests beside training; draw them (bench/shares.svg, bench/latency.svg)
 	@test/install-deps.sh gnuplot-nox
@@ -42,15 +42,15 @@ plots: $(WORLD) $(BUILD)/simload $(TOOLS) $(PRELOAD) $(SIM)/libcuda.so.1 $(SIM)/
 	@sed -i 's|<title>Gnuplot</title>|<title>How long requests take beside training, without an arbiter and with gpuarb</title>|' bench/latency.svg
 	@echo "plots: bench/shares.svg, from bench/shares.dat; bench/latency.svg, from bench/latency.dat"
 
-# They run these.
+# These benchmarks run these programs.
 $(BUILD)/bench_limits $(BUILD)/bench_device $(BUILD)/bench_latency: | $(BUILD)/libgpuarb.so $(BUILD)/libgpuarb-preload.so $(BUILD)/simload $(BUILD)/sim/libcuda.so.1 $(BUILD)/sim/gpusim-report
 
 $(BUILD)/bench_start: | $(BUILD)/libgpuarb-preload.so
 
-# It runs the tool.
+# bench_top runs the tool.
 $(BUILD)/bench_top: | $(BUILD)/gpuarb-top
-# It runs these.
+# bench_memory runs these programs.
 $(BUILD)/bench_memory: | $(BUILD)/bench_memory_path $(BUILD)/simload $(BUILD)/test/preload/memory $(BUILD)/sim/gpusim-report
 
-# It runs these.
+# bench_tracker runs these programs.
 $(BUILD)/bench_tracker: | $(BUILD)/libgpuarb-preload.so $(BUILD)/simload $(BUILD)/sim/libcuda.so.1

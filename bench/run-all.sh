@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the benchmarks that are named on the command line and says which results were not as they should be.
+# Runs the benchmarks that are named on the command line and says which results are beyond their allowance.
 set -u
 bad=0
 for b in "$@"; do

@@ -1,4 +1,4 @@
-/* A driver that does nothing as fast as it can: what a call costs beyond it is ours. */
+/* A driver that does nothing, as fast as it can: what a call costs beyond it is the preload's cost. */
 #include "cuda_abi.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 	return CUDA_SUCCESS;
 }
 
-/* Always busy: a client that has launched something stays where it is. */
+/* The stream is always busy, so a client that has launched something stays in the set. */
 CUresult cuStreamQuery(CUstream hStream)
 {
 	(void)hStream;

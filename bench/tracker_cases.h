@@ -1,4 +1,4 @@
-/* The loads of bench_tracker: what a program launches, and what it does about the end of its work. */
+/* The loads of bench_tracker: what a program launches, and how it learns of the end of its work. */
 #ifndef BENCH_TRACKER_CASES_H
 #define BENCH_TRACKER_CASES_H
 
@@ -7,18 +7,18 @@
 
 #include "units.h"
 
-/* What the program does about the end of its work. */
+/* How the program learns of the end of its work. */
 enum waiting { NOTHING, SYNCS, POLLS, IS_CALLED };
 
 struct way {
 	const char *name;
 	uint64_t least_ns, most_ns; /* of a kernel */
 	unsigned limit;
-	bool anew;        /* each time another one, which was never launched before */
-	bool company;     /* somebody else runs all the time */
-	unsigned streams; /* one in each at once; 0: the default stream alone */
-	bool contexts;    /* each of them in another context */
-	unsigned kernels; /* one behind the other */
+	bool anew;        /* each kernel is one that was never launched before */
+	bool company;     /* another program runs all the time */
+	unsigned streams; /* a kernel in each stream at once; 0: only the default stream */
+	bool contexts;    /* each stream is in another context */
+	unsigned kernels; /* kernels behind each other */
 	bool irregular;   /* or fewer */
 	enum waiting waits;
 };

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The accuracy of limits in virtual time (test/world): the figures in the README. BUILD: where it was built.
-# SECONDS_EACH: virtual seconds for each case (20). bench_limits runs the same cases in real time.
+# Measures the accuracy of limits in virtual time (test/world), for the figures in the README. BUILD: the build
+# directory. SECONDS_EACH: virtual seconds for each case (20). bench_limits runs the same cases in real time.
 set -u
 world=${BUILD:-build}/world
 each=${SECONDS_EACH:-20}

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The manual page arbiter.conf(5): the words of arbiter.conf.example, setting by setting, in the places that
+# Makes the manual page arbiter.conf(5): the text of arbiter.conf.example for each setting, in the places that
 # tools/arbiter.conf.5.in has for them. Usage: conf-page.sh EXAMPLE PAGE.in >PAGE
 set -eu
 awk '
-	# A line for the page: what troff would take for its own is made plain.
+	# Makes a line for the page; characters that troff would interpret are escaped.
 	function plain(text) {
 		gsub(/\\/, "\\e", text)
 		gsub(/-/, "\\-", text)

@@ -1,7 +1,7 @@
 /*
- * Writes a CDI spec (Container Device Interface): with it docker, podman, containerd and CRI-O make any
- * unmodified image a client, by the name of a device. Which GPU nodes and driver a container gets is said by
- * NVIDIA's own spec; this one adds the library, the segments and the limit.
+ * Writes a CDI spec (Container Device Interface). With it docker, podman, containerd and CRI-O make any unmodified
+ * image a client, by the name of a device. NVIDIA's own spec says which GPU and driver a container gets; this one
+ * adds the library, the segments and the limit.
  */
 #include <argp.h>
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "tools/common/nvml.h"
 
 #define KIND "gpuarb.dev/gpu"
-/* Where things are inside the container, whatever they are called outside. */
+/* Paths inside the container, whatever they are outside. */
 #define INSIDE_DIR     ARB_DIR_DEFAULT
 #define INSIDE_PRELOAD "/etc/ld.so.preload"
 
@@ -37,7 +37,7 @@ struct options {
 	bool file_preload;
 };
 
-/* With the name that it has on this machine for good. */
+/* Returns the library's real path on this machine, which lasts. */
 static const char *own_library(void)
 {
 	static char found[PATH_MAX];
@@ -48,7 +48,7 @@ static const char *own_library(void)
 	return found;
 }
 
-/* Every container is made with these paths: one that is not there would let none of them start. */
+/* Checks a path that every container is made with: if it were missing, no container would start. */
 static void must_exist(const char *path, const char *what)
 {
 	if (*path != '/')
@@ -86,7 +86,7 @@ static json_t *variable(const char *name, const char *value)
 	return must(json_sprintf("%s=%s", name, value));
 }
 
-/* A file for the container's dynamic linker, beside the library: programs that clean their environment obey
+/* A file for the container's dynamic linker, next to the library: programs that clean their environment still obey
  * it. */
 static const char *preload_file(const char *library)
 {
@@ -102,7 +102,7 @@ static const char *preload_file(const char *library)
 	return path;
 }
 
-/* What every one of the devices brings along. */
+/* What each device adds to a container. */
 static json_t *common(const struct options *o)
 {
 	json_t *env = must(json_array()), *mounts = must(json_array());
@@ -124,7 +124,7 @@ static json_t *common(const struct options *o)
 	return must(json_pack("{s: o, s: o}", "env", env, "mounts", mounts));
 }
 
-/* Writes one device; uuid NULL: whatever GPUs the container sees. */
+/* Writes one device; uuid NULL: for all GPUs that the container sees. */
 static void device(json_t *devices, const char *name, const char *uuid, int percent)
 {
 	json_t *env = must(json_array());
@@ -173,13 +173,13 @@ static json_t *spec(const struct options *o)
 			    edits, "additionalGids", must(json_pack("[I]", (json_int_t)group->gr_gid))) != 0)
 			die("out of memory");
 	}
-	/* 0.5.0 allows names that begin with a digit, 0.7.0 groups: no newer than needed, so that old engines
-	 * read it. */
+	/* Names that begin with a digit need 0.5.0, groups need 0.7.0. The version is not newer than needed, so that
+	 * old engines can read the file. */
 	return must(json_pack("{s: s, s: s, s: o, s: o}", "cdiVersion", o->group ? "0.7.0" : "0.5.0", "kind",
 		KIND, "devices", devices, "containerEdits", edits));
 }
 
-/* Written beside it and moved into place: an engine reads the old file or the new one. */
+/* Writes a temporary file and moves it into place, so that an engine reads either the old file or the new one. */
 static void write_spec(const struct options *o, json_t *json)
 {
 	char temporary[PATH_MAX];
@@ -187,7 +187,7 @@ static void write_spec(const struct options *o, json_t *json)
 	int failed;
 
 	if (o->output) {
-		/* Engines read *.json: not this one. */
+		/* Engines read *.json, and so not this file. */
 		snprintf(temporary, sizeof(temporary), "%s.new-%ld", o->output, (long)getpid());
 		file = fopen(temporary, "we");
 		if (!file)

@@ -1,7 +1,7 @@
 /*
- * Sets up a node: the directories and segments of its GPUs, made by an administrator before any client comes.
- * A segment that the first client makes belongs to that client's user, and goes when that user's last session
- * ends and the system removes what it left in shared memory.
+ * Sets up a node: an administrator makes the directories and segments of its GPUs before any client comes. A segment
+ * that the first client makes belongs to that client's user, and the system removes it with the user's other files in
+ * shared memory when the user's last session ends.
  */
 #include <argp.h>
 #include <errno.h>
@@ -31,7 +31,8 @@ struct options {
 	bool list, replace, check;
 };
 
-/* Every client holds a lock on a byte, and the kernel knows it. Read locks of those who may only look do not count. */
+/* Each client holds a lock on a byte, which the kernel shows here. Read locks, of users who may only look, do not
+ * count. */
 static bool is_locked(const char *path)
 {
 	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -46,7 +47,7 @@ static bool is_locked(const char *path)
 	return used;
 }
 
-/* The files of a GPU, in the order in which they go: nobody joins a segment that has no name any more. */
+/* The files of a GPU, in the order in which they are removed: no client joins a segment that has no name any more. */
 static const char *const places[] = {"%s/state/%s", "%s/state/.%s.locks", "%s/control/%s"};
 #define PLACES (sizeof(places) / sizeof(places[0]))
 
@@ -64,7 +65,7 @@ static bool in_use(const char *dir, const char *gpu)
 	return is_locked(place(0, dir, gpu, path)) || is_locked(place(1, dir, gpu, path));
 }
 
-/* Whatever it is; a directory that is not empty is put aside. */
+/* Removes what stands at `path`, whatever it is; a directory that is not empty is moved aside. */
 static void take_away(const char *dir, const char *path)
 {
 	char aside[PATH_MAX];
@@ -76,7 +77,8 @@ static void take_away(const char *dir, const char *path)
 		die("cannot remove %s: %s", path, strerror(errno));
 }
 
-/* What stands in a segment's place and is no file of its own, such as a FIFO or a link: before its rights are set. */
+/* Removes what stands in a segment's place and is no file of its own, such as a FIFO or a link, before rights are
+ * set. */
 static void remove_foreign(const char *dir, const char *gpu)
 {
 	char path[PATH_MAX];
@@ -91,13 +93,13 @@ static void remove_foreign(const char *dir, const char *gpu)
 	}
 }
 
-/* Nobody can use a segment that is cut short or damaged; those who had joined it go on alone. */
+/* Nobody can use a segment that is truncated or damaged; clients that had joined it go on alone. */
 static bool is_broken(int error)
 {
 	return error == -EBADMSG;
 }
 
-/* Segments of another version than ours go once the last of their clients has ended, broken ones at once. */
+/* Removes segments of another version once the last of their clients has ended, and broken ones at once. */
 static void make_way(const char *dir, const char *gpu, int error, const char *why)
 {
 	char path[PATH_MAX];
@@ -112,7 +114,7 @@ static void make_way(const char *dir, const char *gpu, int error, const char *wh
 		printf("%s: segments of another version removed, nobody used them\n", gpu);
 }
 
-/* Memory can then be promised before the first program asks the driver. */
+/* Notes the GPU's memory, so that memory can be promised before the first program asks the driver. */
 static void tell_memory(const char *dir, const struct nvml_gpu *gpu)
 {
 	struct gpuarb_promiser *promiser;
@@ -186,7 +188,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* All of them are found before anything is made for the first. NULL, or why there is none. */
+/* Finds all GPUs before anything is made for the first. Returns NULL, or why there is none. */
 static const char *find_gpus(struct options *o)
 {
 	const char *why = NULL;

@@ -1,4 +1,4 @@
-/* Reads what a program recorded with GPUARB_TRACE, says it in words, and has it decided again. */
+/* Reads what a program recorded with GPUARB_TRACE, prints it in words, and has each decision made again. */
 #include <argp.h>
 #include <errno.h>
 #include <jansson.h>
@@ -11,7 +11,7 @@
 #include "preload/book/codec.h"
 #include "preload/book/replay.h"
 
-/* No trace is longer: preload/track/trace.h. */
+/* No trace is longer than this: preload/track/trace.h. */
 #define FILE_MOST (65ull << 20)
 
 static struct {
@@ -115,7 +115,7 @@ static void print_event(const struct replay *p, const struct trace_record *r)
 			r->outcome & 8 ? ", open" : "");
 }
 
-/* The last line, and the exit code. */
+/* Prints the last line and returns the exit status. */
 static int verdict(const struct replay *p)
 {
 	char why[768];

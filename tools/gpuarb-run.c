@@ -1,4 +1,4 @@
-/* Starts a program under limits: sets up its environment and becomes it. */
+/* Starts a program with limits: sets up its environment and becomes the program. */
 #include <argp.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "tools/run_class.h"
 #include "tools/run_place.h"
 
-/* What would be set, where nothing is to be run. */
+/* The output of options that run nothing: what would be set. */
 static FILE *printed;
 static char *text;
 static size_t size;
@@ -48,13 +48,14 @@ void run_set(const struct run_options *o, const char *name, const char *value)
 		die("cannot set %s: %s", name, strerror(errno));
 }
 
-/* All of it, or nothing if something was wrong: half of the flags would make a container without limits. */
+/* Prints all of it, or nothing if something was wrong: half of the flags would make a container without limits. */
 static int print_all(void)
 {
 	return fclose(printed) == 0 && fputs(text, stdout) != EOF && fflush(stdout) == 0 ? 0 : 1;
 }
 
-/* Misspelt variables have been named: the processes of the program need not do that again, each of them. */
+/* Tells the program's processes which misspelt variables were named already, so that none of them names these again.
+ */
 static void pass_on_what_was_said(const struct run_options *o)
 {
 	char names[1024];
@@ -64,7 +65,7 @@ static void pass_on_what_was_said(const struct run_options *o)
 		run_set(o, "GPUARB_SAID", names);
 }
 
-/* In front of what is there already: the program's owner may preload things too. */
+/* Puts a library before those that are there already: the user may preload libraries too. */
 static void prepend(const struct run_options *o, const char *name, const char *value, char separator)
 {
 	const char *old = getenv(name);
@@ -80,7 +81,7 @@ static void prepend(const struct run_options *o, const char *name, const char *v
 	free(both);
 }
 
-/* A limit is checked here, where somebody reads what is wrong with it, and not only in the program. */
+/* Checks a limit here, where the user sees the message, and not only in the program. */
 static void limit(const struct run_options *o, enum arb_key key, const char *option, const char *value)
 {
 	struct gpuarb_error err;
@@ -93,7 +94,7 @@ static void limit(const struct run_options *o, enum arb_key key, const char *opt
 	run_set(o, gpuarb_keys[key].env, value);
 }
 
-/* Everything that this call starts is one account, unless it is told otherwise; so is a container. */
+/* Returns the account's name. All that this call starts is one account unless another is named; so is a container. */
 static const char *account(const struct run_options *o)
 {
 	const char *name = o->account           ? o->account
@@ -114,8 +115,8 @@ static const char *account(const struct run_options *o)
 	return name;
 }
 
-/* The program's own words, from where it has joined: nobody else knows when that is. In a file, if its log
- * goes there. */
+/* Lets the program itself say which limits hold, because only it knows when it has joined. If its log goes to a file,
+ * the message does too. */
 static void say_more(const struct run_options *o)
 {
 	const char *log = getenv("GPUARB_LOG");
@@ -124,7 +125,7 @@ static void say_more(const struct run_options *o)
 		run_set(o, "GPUARB_LOG", log && !strcmp(log, "debug") ? log : "info");
 }
 
-/* Where the simulated driver is: beside this program, as in a build directory, or where `make install` puts
+/* Returns where the simulated driver is: beside this program, as in a build directory, or where `make install` puts
  * it. */
 static const char *simulator(void)
 {
@@ -147,17 +148,18 @@ static void simulate(const struct run_options *o)
 	const char *path = simulator();
 	char driver[PATH_MAX + 32];
 
-	/* Questions about GPUs are to be answered by the simulated NVML, not by a real one. */
+	/* The simulated NVML, not a real one, must answer questions about GPUs. */
 	snprintf(driver, sizeof(driver), "%s/libnvidia-ml.so.1", path);
 	dlopen(driver, RTLD_NOW | RTLD_GLOBAL);
 	prepend(o, "LD_LIBRARY_PATH", path, ':');
 }
 
-/* Memory is promised before the program starts; with --gpu auto on the GPU that has most room. */
+/* Has memory promised before the program starts; with --gpu auto on the GPU that has the most room. */
 static void find_place(struct run_options *o, const char *name)
 {
 	static struct run_place place;
-	/* A promise lives as long as the program that it is for; a container's would end with us. */
+	/* A promise lives as long as the program that it is for; a container's promise would end with this process.
+	 */
 	place = (struct run_place){.gpu = o->gpu,
 		.libraries = o->sim ? simulator() : NULL,
 		.dir = o->dir,
@@ -263,7 +265,7 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 		o->dry_run = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		/* The program and everything behind it is not ours. */
+		/* The program, and all arguments after it, are not ours. */
 		o->program = &state->argv[state->next - 1];
 		state->next = state->argc;
 		return 0;
@@ -279,10 +281,8 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	}
 }
 
-/*
- * Whether a directory of PATH has it. execvp says "permission denied" of a program that is nowhere, if one of
- * the directories cannot be searched.
- */
+/* Whether a directory of PATH contains the program. If one of the directories cannot be searched, execvp reports
+ * "permission denied" even for a program that exists nowhere. */
 static bool is_on_path(const char *program)
 {
 	const char *path = getenv("PATH");

@@ -1,7 +1,7 @@
 /*
- * An OCI runtime that stands in front of the real one: containers that were granted a share of a GPU become
- * clients, whatever is in them, and without anything of the machine in what their author writes. No daemon:
- * engines start it as they start runc, it edits the bundle, and becomes the real one.
+ * An OCI runtime in front of the real one: containers that were granted a share of a GPU become clients, whatever is
+ * in them, and their authors write nothing about the machine. There is no daemon: engines start it as they start
+ * runc, it edits the bundle, and becomes the real runtime.
  */
 #include <argp.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "tools/runtime/runtime.h"
 
 static struct runtime_args args;
-static bool args_read; /* before, a failure is one of the command line */
+static bool args_read; /* false: a failure is a mistake on the command line */
 
 static const char *log_path;
 static bool log_json;
@@ -31,7 +31,7 @@ void runtime_log_to(const struct runtime_args *a)
 	log_json = a->log_json;
 }
 
-/* As runc writes it: engines show the last error in there. */
+/* Writes the sentence as runc does: engines show the last error in this log. */
 static void write_log(const char *sentence)
 {
 	FILE *file = log_path ? fopen(log_path, "ae") : NULL;
@@ -57,7 +57,7 @@ static void write_log(const char *sentence)
 	fclose(file);
 }
 
-/* A container was granted something by this, and has not begun. */
+/* The configuration while a container was granted something and has not begun. */
 static const struct runtime_conf *held;
 
 void runtime_fail(const char *format, ...)
@@ -94,7 +94,7 @@ static void hand_on(int signal)
 		kill(child, signal);
 }
 
-/* Sockets that are passed on (LISTEN_FDS) are those of the process that is named. */
+/* Sockets that are passed on (LISTEN_FDS) belong to the process whose pid is named. */
 static void pass_sockets(pid_t from)
 {
 	const char *named = getenv("LISTEN_PID");
@@ -116,14 +116,16 @@ static int wait_for_child(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Where something is left to do behind it. It does not outlive us: what would be free then must not start. */
+/* Runs the real runtime as a child and waits, because something is left to do afterwards. The child does not outlive
+ * us: what is given back then must not start. */
 static int wait_for(const struct runtime_conf *conf, char **argv)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 	pid_t self = getpid(), pid;
 	sigset_t handed, before;
 
-	/* None is lost, or ends us alone, between the child's beginning and the handlers. */
+	/* Signals are blocked until the child exists and the handlers are set, so that none is lost or ends only us.
+	 */
 	sigemptyset(&handed);
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		sigaddset(&handed, signals[i]);
@@ -147,7 +149,7 @@ static int wait_for(const struct runtime_conf *conf, char **argv)
 	return wait_for_child(pid);
 }
 
-/* Does the real runtime know a container of this name? */
+/* Whether the real runtime knows a container of this name. */
 static bool is_there(const struct runtime_conf *conf)
 {
 	const char *words[6] = {conf->runtime};
@@ -168,7 +170,7 @@ static bool is_there(const struct runtime_conf *conf)
 	_exit(127);
 }
 
-/* The container was granted nothing. */
+/* Handles a container that was granted nothing. */
 static void without_share(
 	const struct runtime_conf *conf, const struct runtime_wish *wish, const char *path, json_t *spec)
 {
@@ -198,7 +200,7 @@ static const char *kind_of(const json_t *spec, const char *name)
 	return json_is_object(part) || !part ? NULL : name;
 }
 
-/* A file that its label keeps it from reading is no library and no limit for it. */
+/* Refuses a container whose SELinux label may keep it from reading the library or its limits. */
 static void refuse_label(const struct runtime_conf *conf, const json_t *spec)
 {
 	const char *label =
@@ -211,7 +213,7 @@ static void refuse_label(const struct runtime_conf *conf, const json_t *spec)
 			label);
 }
 
-/* true: it was granted something, and goes by it. */
+/* Returns true if the container was granted something. */
 static bool make_client(const struct runtime_conf *conf, struct runtime_grant *grant)
 {
 	struct runtime_wish wish;
@@ -228,7 +230,7 @@ static bool make_client(const struct runtime_conf *conf, struct runtime_grant *g
 			"the bundle's %s: its annotations, or its part for Linux, are not an object", path);
 	runtime_wish_read(conf, &args, spec, &wish);
 	if (wish.sandbox) {
-		/* It holds the namespaces of a pod, and needs no GPU. */
+		/* This container only holds the namespaces of a pod and needs no GPU. */
 		runtime_gpus_hide(spec);
 		runtime_bundle_write(path, spec);
 		return false;
@@ -249,7 +251,7 @@ static bool make_client(const struct runtime_conf *conf, struct runtime_grant *g
 	return true;
 }
 
-/* kubectl exec, podman exec: engines make the process anew, of what they know of the container. */
+/* For kubectl exec and podman exec: engines make the process anew, from what they know of the container. */
 static void edit_exec(const struct runtime_conf *conf)
 {
 	struct runtime_grant grant;
@@ -294,7 +296,7 @@ static int as_runtime(int argc, char **argv)
 		break;
 	case RUNTIME_DELETE:
 		status = wait_for(&conf, argv);
-		/* It may have been gone before. */
+		/* The container may have been gone before. */
 		if (status == 0 || !is_there(&conf))
 			runtime_grant_drop(&conf, &args);
 		return status;
@@ -357,7 +359,7 @@ int main(int argc, char **argv)
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]) && !mine; i++)
 		mine = !strcmp(argv[1], own[i]);
-	/* Engines ask which runtime it is, and read what the real one says. */
+	/* Engines ask for the runtime's version, and read what the real runtime prints. */
 	if (argc == 2 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-v"))) {
 		static struct runtime_conf conf;
 

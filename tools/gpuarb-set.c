@@ -1,4 +1,4 @@
-/* Changes limits and settings while everything runs: all of the changes, or none. */
+/* Changes limits and settings while all programs run: either all of the changes or none. */
 #include <argp.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct options {
 	size_t count;
 };
 
-/* A mistake in what was typed is found before anything is looked at, made or changed. */
+/* Finds mistakes on the command line before anything is read, made or changed. */
 static void check(const struct options *o, const char *name, const char *value)
 {
 	enum arb_key key = gpuarb_config_find(name);
@@ -57,7 +57,7 @@ static void check(const struct options *o, const char *name, const char *value)
 		die_usage("%s", err.text);
 }
 
-/* What is to be done on one GPU, and what takes it back. */
+/* The changes to one GPU, and those that take them back. */
 struct work {
 	const char *gpu;
 	size_t naccounts; /* 0: settings of the GPU */
@@ -79,7 +79,7 @@ static void *must(void *made)
 	return made;
 }
 
-/* Each key for each account, or once for the GPU. */
+/* Plans each key for each account, or once for the GPU. */
 static void plan(const struct options *o, struct work *w)
 {
 	size_t most = o->count * (w->naccounts ? w->naccounts : 1);
@@ -101,7 +101,7 @@ static void plan(const struct options *o, struct work *w)
 		}
 }
 
-/* Whose limits on which GPUs; those on which none of them is have nothing to do. */
+/* Finds whose limits change on which GPUs. A GPU without such an account has no work. */
 static size_t find_work(const struct options *o, const struct set_gpus *gpus, struct work *list)
 {
 	struct set_who who = who_of(o);
@@ -126,7 +126,7 @@ static size_t find_work(const struct options *o, const struct set_gpus *gpus, st
 	die("process %ld is no client of %s", o->pid, gpus->count > 1 ? "any GPU" : gpus->names[0]);
 }
 
-/* What goes to arbiter.conf, where a limit is not one of a GPU: each of them once. */
+/* Prepares the changes for arbiter.conf, each once, because a limit there does not belong to a single GPU. */
 static struct conf_save *prepare_save(const struct work *list, size_t n)
 {
 	struct gpuarb_change *all;
@@ -154,7 +154,7 @@ static struct conf_save *prepare_save(const struct work *list, size_t n)
 	return save;
 }
 
-/* On all of the GPUs or on none: each is one change; if one of them fails, those before it are taken back. */
+/* Changes all GPUs or none: if a change fails, those before it are taken back. */
 static void change(const struct options *o, const struct set_gpus *gpus)
 {
 	struct work *list = must(calloc((size_t)gpus->count, sizeof(*list)));
@@ -165,7 +165,7 @@ static void change(const struct options *o, const struct set_gpus *gpus)
 	for (size_t i = 0; i < n; i++) {
 		if (gpuarb_control_change(o->dir, list[i].gpu, list[i].changes, list[i].count, &err) == 0)
 			continue;
-		/* Not if it was lowered, and somebody else has been promised that since. */
+		/* A limit that was lowered is not taken back if its memory was promised to another account since. */
 		while (i-- > 0)
 			gpuarb_control_change(o->dir, list[i].gpu, list[i].before, list[i].count, &stays);
 		if (save)
@@ -195,7 +195,7 @@ static void show(const struct options *o, const struct set_gpus *gpus)
 		if (!one)
 			set_class_show(o->dir, gpus->names[i]);
 	}
-	/* After a change there may be nothing left of it: that was the wish. */
+	/* After a change nothing may be left to show: that was the user's wish. */
 	if (any || o->count || !one)
 		return;
 	if (o->pid)

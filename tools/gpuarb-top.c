@@ -1,4 +1,4 @@
-/* Shows what happens on the GPUs: on a screen, as a table, or for programs. Looks only; never needs root. */
+/* Shows what happens on the GPUs: on a screen, as a table, or for programs. It only looks and never needs root. */
 #include <argp.h>
 #include <errno.h>
 #include <langinfo.h>
@@ -60,7 +60,7 @@ static int page_width(const struct options *o)
 	return from_env >= 40 && from_env <= 1000 ? from_env : 120;
 }
 
-/* An empty directory is an answer; a directory that the user may not read is an error. */
+/* Reads all GPUs. An empty directory is an answer; a directory that the user may not read is an error. */
 static void look(bool must)
 {
 	struct gpuarb_error err;
@@ -108,16 +108,14 @@ static void print(const struct options *o)
 		die("cannot write: %s", strerror(errno));
 }
 
-/* Again and again, or once after having watched for a moment; programs that did not ask get an answer at
- * once.
- */
+/* Prints again and again, or once after an interval; for programs that named no interval, at once. */
 static void print_all(const struct options *o)
 {
 	bool at_once = (o->json || o->prom) && !o->batch && !o->interval_ms;
 	long interval = o->interval_ms ? o->interval_ms : 1000;
 	long count = o->batch ? o->count : 1;
 
-	/* An outer scheduler asks before anybody uses a GPU: that is an answer too. */
+	/* A scheduler may ask before any program uses a GPU: an empty answer is an answer too. */
 	look(!o->json && !o->prom && !o->batch);
 	for (long i = 0; !count || i < count; i++) {
 		if (!at_once) {
@@ -128,7 +126,7 @@ static void print_all(const struct options *o)
 	}
 }
 
-/* Has this GPU ever heard of the account? */
+/* Whether this GPU has ever had the account. */
 static bool knows(unsigned i, const char *account)
 {
 	const struct top_gpu *g = source.gpus[i];
@@ -143,7 +141,7 @@ static bool knows(unsigned i, const char *account)
 	return false;
 }
 
-/* Limits may be set for one that was never there. */
+/* Whether the account is known. Limits may be set for an account that never ran. */
 static bool is_known(unsigned i, const char *account)
 {
 	struct top_origin origin;
@@ -157,7 +155,7 @@ __attribute__((noreturn)) static void die_unknown(const char *account)
 	die("no account '%s' is known on any GPU here; gpuarb-top --once lists them", account);
 }
 
-/* Of all GPUs; that there is nothing is said too. */
+/* Prints the history of all GPUs, and says so if there is none. */
 static void print_history(const struct options *o)
 {
 	char name[2 * ARB_NAME_BYTES];
@@ -375,7 +373,7 @@ int main(int argc, char **argv)
 	cli_dir_exists(o.dir);
 	source.dir = o.dir;
 	source.gpu = o.gpu && !cli_gpu_is_all(o.gpu) ? cli_gpu(o.dir, o.gpu) : NULL;
-	/* An answer that is asked for once, often by a program, does not wait long for a driver that hangs. */
+	/* A single answer, often for a program, does not wait long for a driver that hangs. */
 	source.nvml_ms = (o.json || o.prom || o.history || o.explain) && !o.batch ? 300 : 2000;
 	if (o.explain) {
 		explain(&o);

@@ -1,7 +1,5 @@
-/*
- * Cleans up behind clients that died, checks the invariants, and says what it did. Everything works without
- * it, only later: clients do the same for those they wait for or run beside.
- */
+/* Cleans up after clients that died, checks the invariants, and reports what it did. Everything works without it,
+ * only later: clients do the same for clients that they wait for or run with. */
 #include <argp.h>
 #include <errno.h>
 #include <signal.h>
@@ -31,7 +29,7 @@ struct options {
 	bool quiet;
 };
 
-/* What one round over all GPUs came to. */
+/* The results of one round over all GPUs. */
 struct round {
 	const char *gpu;
 	bool quiet;
@@ -74,7 +72,7 @@ static void say_repaired(void *argument, const char *sentence)
 	printf("%s: repaired: %s\n", cli_gpu_text(r->gpu, gpu), cli_safe(sentence, safe, sizeof(safe)));
 }
 
-/* Kept until the round is over: what was wrong a second ago and still is need not be said again. */
+/* Keeps a complaint until the round is over: what was wrong a second ago and still is need not be printed again. */
 static void complain(struct round *r, const char *what, const char *sentence)
 {
 	size_t used = strlen(r->text);
@@ -92,10 +90,8 @@ static void say_violation(void *argument, const char *sentence)
 	complain(r, "invariant violated: ", sentence);
 }
 
-/*
- * Those who take turns at a GPU's memory leave alone what programs have that are no clients. NVML stays in a
- * process of its own; a round does not wait for it if it hangs.
- */
+/* Clients that take turns at a GPU's memory leave room for programs that are no clients. NVML runs in a process of
+ * its own; a round does not wait for it if it hangs. */
 static void look_at_others(const struct options *o, const char *gpu, const struct nvml_answer *said)
 {
 	static struct gpuarb_picture picture;
@@ -121,20 +117,20 @@ static void look_after(const struct options *o, const char *gpu, struct round *r
 	int result;
 
 	r->gpu = gpu;
-	/* In garbage, slots that nobody has may look taken. */
+	/* If slots hold garbage, unused ones may look taken. */
 	result = gpuarb_control_repair(o->dir, gpu, say_repaired, r, &err);
 	if (result >= 0)
 		result = gpuarb_control_reap(o->dir, gpu, say_reclaimed, r, &err);
 	if (result >= 0)
 		result = gpuarb_control_check(o->dir, gpu, say_violation, r, &err);
-	/* A segment that never stands still is in good health. */
+	/* A segment that changes all the time is in use and healthy. */
 	if (result < 0 && result != -EBUSY) {
 		complain(r, "", err.text);
 		r->failed++;
 	}
 }
 
-/* GPUs come and go: they are looked for in every round. */
+/* GPUs come and go, so each round looks for them. */
 static void one_round(const struct options *o, const struct nvml_answer *said, struct round *r)
 {
 	static char gpus[GPUS_MOST][ARB_UUID_BYTES];
@@ -157,7 +153,7 @@ static void one_round(const struct options *o, const struct nvml_answer *said, s
 	fflush(stdout);
 }
 
-/* At most once a second, however short the rounds are. NULL: nothing new. */
+/* Asks NVML at most once a second, however short the rounds are. NULL: nothing new. */
 static const struct nvml_answer *ask(struct nvml_child *nvml)
 {
 	static struct timespec last;
@@ -222,11 +218,11 @@ int main(int argc, char **argv)
 	cli_dir_exists(o.dir);
 	if (o.gpu)
 		o.gpu = cli_gpu_is_all(o.gpu) ? NULL : cli_gpu(o.dir, o.gpu);
-	/* Before there are threads. */
+	/* The child is started before there are threads. */
 	nvml = o.once ? NULL : nvml_child_begin();
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	/* Admission goes by the GPU's utilisation; while we run, clients leave it to us to sample it. */
+	/* Admission depends on the GPU's utilisation. While the watchdog runs, clients leave the sampling to it. */
 	if (!o.once && gpuarb_control_sample(o.dir, o.gpu, &err) < 0)
 		fprintf(stderr, "%s: utilisation is not sampled: %s\n", program_invocation_short_name,
 			err.text);
@@ -244,6 +240,6 @@ int main(int argc, char **argv)
 			nanosleep(&pause, NULL);
 	} while (!o.once && !stop);
 	nvml_child_end(nvml);
-	/* In a loop a GPU may come and go; what counts is how the last round ended. */
+	/* In a loop GPUs may come and go; the result of the last round counts. */
 	return violations ? FOUND_WRONG : before->failed ? 1 : 0;
 }

@@ -1,7 +1,5 @@
-/*
- * gpuarb-node: what its files share. gpuarb-node.c makes the segments; node_rights.c sees to it that the machine's users
- * may use them; node_check.c looks whether everything is there.
- */
+/* What the files of gpuarb-node share. gpuarb-node.c makes the segments; node_rights.c gives the machine's users the
+ * right to use them; node_check.c checks whether everything is there. */
 #ifndef TOOLS_NODE_H
 #define TOOLS_NODE_H
 
@@ -18,25 +16,24 @@ struct node_group {
 };
 
 /*
- * The group whose members may use the GPUs: the one of arbiter.conf, else "gpuarb" where there is one, else, for the
- * directory of the machine, "gpuarb" made now. Only for root; who is not root makes segments of his own. Ends with a
- * sentence if it cannot be made.
+ * Finds the group whose members may use the GPUs: the one in arbiter.conf; otherwise "gpuarb" if it exists;
+ * otherwise, for the machine's own directory, "gpuarb" is made. Only root does this; other users make segments of
+ * their own. Ends with a sentence if the group cannot be made.
  */
 struct node_group node_group_find(const char *dir, const struct gpuarb_config *config);
 
-/*
- * Makes the directories, and takes over what a user made before: root's and the group's. What root has set up stays;
- * *group is then the group that it was set up for.
- */
+/* Makes the directories, and gives what a user made before to root and the group. What root has set up stays; then
+ * *group becomes the group that it was set up for. */
 void node_rights_directories(const char *dir, struct node_group *group, const struct gpuarb_config *config);
-/* replace: rights that a segment lacks, and another group, are put right; without it what root has made of them stays. */
+/* Sets the rights of a segment. With `replace`, missing rights and another group are corrected; without it, what root
+ * has set stays. */
 void node_rights_segments(const char *dir, const char *gpu, const struct node_group *group,
 	const struct gpuarb_config *config, bool replace);
 
-/* The one next command, for whoever has run this by sudo, or while nobody is in the group. */
+/* Prints the next command, for a user who runs this by sudo, or while the group has no members. */
 void node_say_next(const struct node_group *group);
 
-/* 0: everything is there; 1: something is missing, and was said with the command that mends it. */
+/* Returns 0 if everything is there, or 1 if something is missing, after printing the command that helps. */
 int node_check(const char *dir, const struct nvml_gpu *gpus, int ngpus, const char *why_none);
 
 #endif

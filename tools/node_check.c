@@ -1,4 +1,5 @@
-/* gpuarb-node --check: what programs need here, one line each, and the command that mends what is missing. */
+/* gpuarb-node --check: prints what programs need here, one line each, and the command that helps where something is
+ * missing. */
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -24,14 +25,14 @@
 #include "tools/common/cli_gpu.h"
 #include "tools/node.h"
 
-/* Of what is only a note programs run without. */
+/* OK: it is there; NOTE: programs run without it; MISSING: they do not. */
 enum verdict { OK, NOTE, MISSING };
 
 static int missing;
-/* What mends most of it, for this directory. */
+/* The command that helps in most cases, for this directory. */
 static char set_up[PATH_MAX + 32];
 
-/* mend: the command, or NULL where there is none. */
+/* Prints a line. `mend` is the command that helps, or NULL if there is none. */
 __attribute__((format(printf, 4, 5))) static void say(
 	enum verdict verdict, const char *what, const char *mend, const char *format, ...)
 {
@@ -107,8 +108,8 @@ static bool in_database(const struct passwd *user, gid_t group)
 	return false;
 }
 
-/* The group of the directory, if it is one for several users; else the one that gpuarb-node would take. Who may join
- * without it needs none. */
+/* Checks the group of the directory, if that is set up for several users; otherwise the group that gpuarb-node would
+ * take. A user who may join without a group needs none. */
 static void check_group(const char *dir, const struct gpuarb_config *config, bool may_join)
 {
 	const struct passwd *user;
@@ -185,7 +186,7 @@ static void check_directory(const char *dir, const struct gpuarb_config *config)
 			cli_bytes(room, left, sizeof(left)), dir, cli_bytes(bytes, needed, sizeof(needed)));
 }
 
-/* True: we may join. */
+/* Returns whether the user may join. */
 static bool check_segment(const char *dir, const char *gpu)
 {
 	struct gpuarb_error err = {0};
@@ -212,8 +213,8 @@ static bool check_segment(const char *dir, const char *gpu)
 	return true;
 }
 
-/* Looks at the segments of the GPUs that the driver knows; where it knows none, at all segments that there are. True: we
- * may join all of them. */
+/* Looks at the segments of the GPUs that the driver knows; if it knows none, at all segments. Returns whether the
+ * user may join all of them. */
 static bool check_segments(const char *dir, const struct nvml_gpu *gpus, int ngpus)
 {
 	static char names[CLI_GPUS_MOST][ARB_UUID_BYTES];
@@ -228,7 +229,7 @@ static bool check_segments(const char *dir, const struct nvml_gpu *gpus, int ngp
 	return joined > 0 && joined == (ngpus ? ngpus : n);
 }
 
-/* Whether somebody runs a program of this name. */
+/* Whether a program of this name runs. */
 static bool is_running(const char *name)
 {
 	char path[PATH_MAX], comm[32];
@@ -259,7 +260,7 @@ static void check_services(void)
 {
 	bool systemd = access("/run/systemd/system", F_OK) == 0;
 
-	/* The kernel keeps 15 characters of a name: these are all. */
+	/* The kernel keeps 15 characters of a name: this name has exactly 15. */
 	if (is_running("gpuarb-watchdog"))
 		say(OK, "watchdog", NULL, "it runs");
 	else

@@ -21,7 +21,7 @@
 
 #define NOBODYS ((gid_t)-1)
 
-/* Quietly: where one is missing the next is tried. */
+/* Runs a command without its output; if the program is missing, the caller tries another. */
 static bool run(char *const *words)
 {
 	int status = 1, null;
@@ -33,7 +33,7 @@ static bool run(char *const *words)
 		null = open("/dev/null", O_RDWR);
 		dup2(null, STDOUT_FILENO);
 		dup2(null, STDERR_FILENO);
-		/* sudo and cron may know neither. */
+		/* Under sudo or cron PATH may lack both directories. */
 		setenv("PATH", "/usr/sbin:/sbin:/usr/bin:/bin", 1);
 		execvp(words[0], words);
 		_exit(127);
@@ -43,7 +43,7 @@ static bool run(char *const *words)
 	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* As every distribution has it: shadow, Debian's adduser, busybox. */
+/* Makes the group with the tool of the distribution: shadow's groupadd, Debian's addgroup, or busybox. */
 static bool make_group(void)
 {
 	static char *const ways[][4] = {
@@ -100,10 +100,8 @@ static bool is_all(const struct stat *st, gid_t gid, mode_t mode)
 	return st->st_uid == 0 && st->st_gid == gid && (st->st_mode & 07777) == mode;
 }
 
-/*
- * The owner, the group and the mode of what is there, where `fine` does not say that it is as somebody wanted it (NULL: where
- * they are others). By a descriptor: what a user may still replace by another file is looked at and changed as one thing.
- */
+/* Sets owner, group and mode of a file, unless `fine` says that an administrator has chosen them (NULL: whenever they
+ * differ). It works on a descriptor, so that a user cannot replace the file between the check and the change. */
 static void own(const char *path, mode_t kind, gid_t gid, mode_t mode,
 	bool (*fine)(const struct stat *, gid_t, mode_t))
 {
@@ -119,7 +117,7 @@ static void own(const char *path, mode_t kind, gid_t gid, mode_t mode,
 		die("%s is %s; remove it", path,
 			kind == S_IFDIR ? "no directory" : "no file, or has another name as well");
 	snprintf(by_descriptor, sizeof(by_descriptor), "/proc/self/fd/%d", fd);
-	/* The mode last: a change of the owner takes bits away. */
+	/* The mode is set last, because a change of the owner clears bits. */
 	if (!(fine ? fine(&st, gid, mode) : is_all(&st, gid, mode)) &&
 		(fchownat(fd, "", 0, gid, AT_EMPTY_PATH) != 0 || chmod(by_descriptor, mode) != 0))
 		die("cannot give %s to its group: %s", path, strerror(errno));
@@ -132,21 +130,21 @@ static bool is_roots(const struct stat *st, gid_t gid, mode_t mode)
 	return st->st_uid == 0;
 }
 
-/* New segments belong to the group of such a directory, whichever it is: it was set up. */
+/* The directory was set up already: new segments get its group, whichever that is. */
 static bool is_set_up(const struct stat *st, gid_t gid, mode_t mode)
 {
 	(void)gid, (void)mode;
 	return st->st_uid == 0 && (st->st_mode & S_ISGID);
 }
 
-/* Somebody beside root may use it. */
+/* Another user than root may use it. */
 static bool is_shared(const struct stat *st, gid_t gid, mode_t mode)
 {
 	(void)gid, (void)mode;
 	return st->st_uid == 0 && (st->st_gid != 0 || (st->st_mode & 0006));
 }
 
-/* Nobody who should join is kept out. Root may have let in more. */
+/* All users who should join may do so. Root may have allowed more. */
 static bool has_rights(const struct stat *st, gid_t gid, mode_t mode)
 {
 	return st->st_uid == 0 && st->st_gid == gid && !(mode & ~st->st_mode & 07777);
@@ -165,7 +163,7 @@ void node_rights_directories(const char *dir, struct node_group *group, const st
 		die("%s", err.text);
 	own(dir, S_IFDIR, 0, 0755, is_roots);
 	snprintf(path, sizeof(path), "%s/state", dir);
-	/* As tools/deploy/systemd/gpuarb.tmpfiles. */
+	/* The rights are those in tools/deploy/systemd/gpuarb.tmpfiles. */
 	own(path, S_IFDIR, group->id, 03775 | (state & 0002), is_set_up);
 	if (!config->given[ARB_KEY_GROUP] && stat(path, &st) == 0)
 		*group = st.st_gid ? named(st.st_gid) : (struct node_group){NOBODYS, ""};
@@ -185,7 +183,7 @@ void node_rights_segments(const char *dir, const char *gpu, const struct node_gr
 	snprintf(path, sizeof(path), "%s/state/%s", dir, gpu);
 	own(path, S_IFREG, group->id, (mode_t)config->value[ARB_KEY_SEGMENT_MODE],
 		replace ? has_rights : is_shared);
-	/* Whatever root has made of the segment: who may write it may lock. */
+	/* A user who may write the segment may also lock, whatever rights root has given it. */
 	if (lstat(path, &st) == 0) {
 		snprintf(path, sizeof(path), "%s/state/.%s.locks", dir, gpu);
 		own(path, S_IFREG, st.st_gid, gpuarb_control_lock_mode(st.st_mode), NULL);

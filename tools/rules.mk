@@ -1,35 +1,35 @@
-# The command-line tools: one source each, cli.c for all.
+# The command-line tools: one source each, and cli.c for all.
 TOOLS := $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/gpuarb-*.c))
 ALL   += $(TOOLS)
 
-# arbiter.conf(5): the words are those of the example.
+# arbiter.conf(5) is made of the words of the example.
 ALL += $(BUILD)/arbiter.conf.5
 $(BUILD)/arbiter.conf.5: arbiter.conf.example tools/arbiter.conf.5.in tools/conf-page.sh
 	@mkdir -p $(@D)
 	@echo "  GEN   $@"
 	$(Q)tools/conf-page.sh arbiter.conf.example tools/arbiter.conf.5.in >$@.new && mv $@.new $@
 
-# gpuarb-top: the parts that need no terminal are tested by themselves.
+# gpuarb-top: its parts that need no terminal are tested alone.
 TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top/top_%.o,text grid model ui words past since explain table pages draw json prom)
 $(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/top_names top/top_screen common/proc common/nonclients)
 $(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a -lncursesw -ltinfo
 PACKAGES += libncurses-dev libjansson-dev
 HEADERS  += ncurses.h jansson.h
 
-# All are told which GPU, but for one that asks no driver.
+# All tools that are told a GPU; not gpuarb-runtime and gpuarb-replay.
 $(filter-out $(BUILD)/gpuarb-runtime $(BUILD)/gpuarb-replay,$(TOOLS)): $(patsubst %,$(BUILD)/obj/tools/common/%.o,cli_gpu nvml nvml_child)
 $(BUILD)/gpuarb-node: $(BUILD)/obj/tools/node_rights.o $(BUILD)/obj/tools/node_check.o
-# Those that count what programs have which are no clients.
+# The tools that count what programs use that are no clients.
 $(BUILD)/gpuarb-run $(BUILD)/gpuarb-watchdog: $(patsubst %,$(BUILD)/obj/tools/common/%.o,nonclients proc)
 $(BUILD)/gpuarb-run: $(BUILD)/obj/tools/run_place.o $(BUILD)/obj/tools/common/gpus.o
 $(BUILD)/gpuarb-cdi: LDLIBS += -l:libjansson.a
-# The tracking core itself decides again.
+# gpuarb-replay runs the tracking core itself.
 $(BUILD)/gpuarb-replay: $(BOOK_OBJ)
 $(BUILD)/gpuarb-replay: LDLIBS += -l:libjansson.a
 RUNTIME_PARTS := args conf wish pod grant room node bundle json gpus
 $(BUILD)/gpuarb-runtime: $(patsubst %,$(BUILD)/obj/tools/runtime/runtime_%.o,$(RUNTIME_PARTS))
 $(BUILD)/gpuarb-runtime: LDLIBS += -l:libjansson.a
-# Nodes of a cluster have C libraries of all ages: it needs none, where a static one is there to be linked.
+# Nodes of a cluster have C libraries of all ages: gpuarb-runtime needs none, if a static one can be linked here.
 $(BUILD)/gpuarb-runtime: LDFLAGS += $(if $(findstring -fsanitize,$(OPT) $(CFLAGS)),,$(STATIC))
 STATIC = $(shell echo 'int main(void) { return 0; }' | $(CC) -static-pie -x c - -o /dev/null 2>/dev/null && echo -static-pie)
 $(BUILD)/gpuarb-run: $(patsubst %,$(BUILD)/obj/tools/%.o,run_check run_class run_container run_directory run_record)

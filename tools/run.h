@@ -1,7 +1,5 @@
-/*
- * gpuarb-run: what its files share. gpuarb-run.c reads the options and becomes the program; each thing that
- * is looked at, or arranged, before that has a file of its own.
- */
+/* What the files of gpuarb-run share. gpuarb-run.c reads the options and becomes the program. Each thing that is
+ * checked or arranged before that has a file of its own. */
 #ifndef TOOLS_RUN_H
 #define TOOLS_RUN_H
 
@@ -10,39 +8,42 @@
 
 struct run_options {
 	const char *core, *mem, *priority, *request, *weight, *policy, *account, *gpu, *dir, *record;
-	double wait_s; /* for memory; < 0: do not */
+	double wait_s; /* how long to wait for a promise of memory; < 0: not at all */
 	bool sim, dry_run, container_flags, verbose;
 	char **program; /* NULL: none was given */
 };
 
-/* A variable of the program's: set, or printed where nothing is to be run. */
+/* Sets a variable of the program, or prints it where nothing is to be run. */
 void run_set(const struct run_options *o, const char *name, const char *value);
 
-/* Printed when everything has turned out to be right. */
+/* Adds to what is printed once everything has turned out to be right. */
 __attribute__((format(printf, 1, 2))) void run_print(const char *format, ...);
-/* What a shell, which puts printed flags on a command line, takes for its own. */
+/* Characters that a shell interprets when it puts printed flags on a command line. */
 #define RUN_SPECIAL " \t\n*?[\\'\"$`"
 
-/* run_check.c: what would go wrong later, said now. All but one end the program with a sentence. */
-/* There is such a GPU. Its UUID where the driver can be asked, else as it was given; "auto" is yet to be
- * chosen. */
+/* run_check.c: reports now what would go wrong later. All but the last end the program with a sentence. */
+/* Checks that there is such a GPU. Returns its UUID if the driver can be asked, otherwise the name as it was given;
+ * "auto" is chosen later. */
 const char *run_check_gpu(const struct run_options *o);
-/* A GPU whose settings were made already has its policy. */
+/* Checks the policy: a GPU whose settings were made already has one. */
 void run_check_policy(const struct run_options *o);
-/* Programs of this account that run already may have asked for other limits: says which count. */
+/* Compares with programs of this account that run already and may have asked for other limits: says which limits
+ * count. */
 void run_check_account(const struct run_options *o, const char *account);
 
-/* run_directory.c: a directory of segments that is full, read-only or forbidden. on_error = closed: nothing is
- * started, with a sentence. */
+/* run_directory.c: checks a directory of segments that may be full, read-only or forbidden. With on_error = closed it
+ * ends the program with a sentence. */
 void run_check_directory(const struct run_options *o);
-/* Later, where one of them came up: under on_error = open says that, and `then`. False: it is another error. */
+/* Handles such an error that occurs later. With on_error = open prints it and `then`. Returns false if it is another
+ * error. */
 struct gpuarb_error;
 bool run_without_segment(const struct gpuarb_error *err, const char *then);
 
-/* run_record.c: --record. An earlier trace of this name is removed; anything else ends the program with a sentence. */
+/* run_record.c: handles --record. An earlier trace of this name is removed; any other file ends the program with a
+ * sentence. */
 void run_record(const struct run_options *o);
 
-/* run_container.c: the mounts, as flags of docker and podman. */
+/* run_container.c: prints the mounts, as flags of docker and podman. */
 void run_container(const struct run_options *o, const char *library);
 
 #endif

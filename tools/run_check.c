@@ -22,7 +22,7 @@ const char *run_check_gpu(const struct run_options *o)
 	uuid = cli_gpu_known(o->gpu, &count);
 	if (!uuid && count >= 0)
 		die("there is no GPU %.70s; the driver knows %d, see gpuarb-node --list", o->gpu, count);
-	/* Without a driver to ask, the program's own will say what it thinks of it. */
+	/* Without a driver to ask, the program's own driver will report a wrong name. */
 	return uuid ? uuid : o->gpu;
 }
 
@@ -45,7 +45,7 @@ void run_check_policy(const struct run_options *o)
 	int64_t value;
 	int n;
 
-	/* As it is shown, however it was written. */
+	/* The policy is compared in the form in which it is shown, however it was written. */
 	if (gpuarb_config_parse(ARB_KEY_POLICY, o->policy, "", &value, &err) < 0)
 		die("%s", err.text);
 	gpuarb_config_format(ARB_KEY_POLICY, value, wanted, sizeof(wanted));
@@ -58,8 +58,8 @@ void run_check_policy(const struct run_options *o)
 		compare(o->dir, names[i], wanted);
 }
 
-/* Of two programs of an account that ask differently the stricter one counts: who asks for other limits than
- * those who run is told. */
+/* Of two programs of an account with different limits the stricter one counts: a user who asks for another limit than
+ * the running programs have is told. */
 static void compare_limit(const char *account, const char *option, const char *unit, enum arb_key key,
 	const char *text, int64_t there)
 {
@@ -93,7 +93,7 @@ static void compare_account(const struct run_options *o, const char *gpu, const 
 
 			if (!a->clients || strcmp(a->name, account) != 0)
 				continue;
-			/* What an administrator set stands above both. */
+			/* What an administrator set counts before both. */
 			if (gpuarb_control_get(o->dir, gpu, account, "core", text, sizeof(text), &err) < 0)
 				compare_limit(account, "--core", " percent", ARB_KEY_CORE, o->core,
 					a->limit_ppm < 1000000 ? a->limit_ppm / 10000 : 0);

@@ -13,7 +13,7 @@
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
 
-/* Out of the way of scripts, which count from 3 on. */
+/* Scripts that open descriptors themselves count from 3; this one is far above. */
 #define DESCRIPTOR 200
 
 static struct {
@@ -21,7 +21,7 @@ static struct {
 	int64_t max_wait_ms;
 	bool skip;
 	const char *fallback;
-	char **environment; /* as it was: the fallback is not to be limited */
+	char **environment; /* the environment as it was, because the fallback has no limits */
 } wanted;
 
 static const struct argp_option option_table[] = {
@@ -45,14 +45,14 @@ static int64_t milliseconds(const char *text)
 			value *= 1000;
 		else if (*end && strcmp(end, "ms") != 0)
 			value = -1;
-		/* Of the library's request, 0 is the class's own time. */
+		/* In the library's request, 0 means the time of the class. */
 		if (value >= 0)
 			return value ? value : GPUARB_NO_WAIT;
 	}
 	die_usage("--max-wait: '%.40s' is not a time; allowed: 0 to 3600000 ms, such as 200ms or 5s", text);
 }
 
-/* The strings stay where they are whatever is set later; the list of them does not. */
+/* Copies the list of variables, which changes when a variable is set; the strings themselves do not. */
 static char **copy_environment(void)
 {
 	size_t n = 0;
@@ -105,14 +105,14 @@ static const char *which_gpu(const struct run_options *o)
 
 	if (o->gpu)
 		return cli_gpu(o->dir, o->gpu);
-	/* The first program on a machine with one GPU need not name it. */
+	/* The first program on a machine with one GPU need not name the GPU. */
 	if (gpuarb_control_list(o->dir, names, 1, NULL) == 0 && (uuid = cli_gpu_known("0", &count)) &&
 		count == 1)
 		return uuid;
 	return cli_gpu(o->dir, NULL);
 }
 
-/* Without a lease. */
+/* Ends, or runs the fallback, because there is no lease. */
 static void do_without(int result, const struct gpuarb_lease *lease)
 {
 	static const struct {
@@ -136,12 +136,12 @@ static void do_without(int result, const struct gpuarb_lease *lease)
 	exit(result == GPUARB_SKIP ? RUN_NOT_ADMITTED : why[reason].status);
 }
 
-/* From this descriptor on the place is held by everybody who has it open. */
+/* Moves the descriptor of the lease, so that all processes that inherit it hold the place. */
 static void bequeath(int fd)
 {
 	int high = fcntl(fd, F_DUPFD, DESCRIPTOR);
 
-	/* Fewer descriptors are allowed than that: then where it is. */
+	/* If fewer descriptors are allowed than that, it stays where it is. */
 	if (high >= 0)
 		close(fd);
 	else if (fcntl(fd, F_SETFD, 0) != 0)
@@ -164,8 +164,8 @@ void run_class(const struct run_options *o)
 	run_set(o, "GPUARB_GPU", options.gpu);
 	if (o->dry_run)
 		return;
-	/* Those who died with a lease, where nobody has looked since. It is no error if there is no segment
-	 * yet. */
+	/* Frees leases of processes that died and that nobody has looked for since. It is no error if there is no
+	 * segment yet. */
 	gpuarb_control_reap(o->dir, options.gpu, NULL, NULL, NULL);
 	if (gpuarb_client_open(&options, &c, &err) < 0) {
 		if (!run_without_segment(&err, "the program runs without a lease"))

@@ -1,4 +1,4 @@
-/* gpuarb-run --class: the program starts with a lease on the GPU, or something else happens. */
+/* gpuarb-run --class: the program starts with a lease on the GPU, or what --or says happens. */
 #ifndef TOOLS_RUN_CLASS_H
 #define TOOLS_RUN_CLASS_H
 
@@ -6,7 +6,7 @@
 
 #include "tools/run.h"
 
-/* Its options, for the parser of gpuarb-run. */
+/* The options of --class, for the parser of gpuarb-run. */
 extern const struct argp run_class_options;
 
 /* Exit statuses of a program that was not started because it did not get its lease. */
@@ -18,8 +18,8 @@ enum run_class_exit {
 	RUN_QUOTA = 84,        /* waited; its account has used up its share */
 };
 
-/* Right before the program: waits for the lease, which the program and everything it starts inherit. Returns
- * if there is nothing to wait for, or it was given. */
+/* Waits for the lease, right before the program starts; the program and all its children inherit it. Returns if no
+ * lease is asked for, or if it was given. */
 void run_class(const struct run_options *o);
 
 #endif

@@ -12,7 +12,7 @@
 #include "tools/common/cli.h"
 #include "tools/run.h"
 
-/* The flags are made to be put on a command line by the shell, which divides them at spaces. */
+/* Prints a mount as a flag. The shell puts it on a command line and divides it at spaces. */
 static void mount(const char *path, const char *inside, const char *mode)
 {
 	char whole[PATH_MAX];

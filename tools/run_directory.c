@@ -1,4 +1,4 @@
-/* Can the segments be had where they are, or would be made? If not, on_error says what follows. */
+/* Checks whether the segments exist where they should be, or can be made. If not, on_error says what follows. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 #include "tools/common/cli.h"
 #include "tools/run.h"
 
-/* The state segment that the program will use, where that can be told and it is there. */
+/* Whether the state segment that the program will use exists, where that can be told. */
 static bool there_is(
 	const struct run_options *o, const char *dir, char path[PATH_MAX], struct gpuarb_error *err)
 {
@@ -26,7 +26,7 @@ static bool there_is(
 	return n > 0 && (named || n == 1) && access(path, F_OK) == 0;
 }
 
-/* The part of a path that is there. */
+/* Shortens a path to the part that exists. */
 static void nearest(char *path)
 {
 	char *slash;
@@ -63,7 +63,7 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 	return err->code;
 }
 
-/* 0, or what is in the way. */
+/* Returns 0, or an error that says what prevents it. */
 static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error *err)
 {
 	const char *dir = gpuarb_control_dir(o->dir);
@@ -100,7 +100,8 @@ void run_check_directory(const struct run_options *o)
 	struct gpuarb_error err;
 	uint32_t slots;
 
-	/* The program itself says it when it goes on without, when it comes to a GPU. */
+	/* With on_error = open the program itself reports that it goes on without a segment, when it first uses a
+	 * GPU. */
 	if (is_closed(&slots) && !o->container_flags && look(o, slots, &err) < 0)
 		die("%s; nothing is started (on_error = closed)", err.text);
 }

@@ -19,7 +19,7 @@
 #include "tools/run.h"
 
 #define POLL_MS 100
-/* How often NVML is asked while somebody waits, in seconds; how long it may take. */
+/* How often NVML is asked while the program waits, in seconds, and how long it may take. */
 #define LOOK_S  1.0
 #define NVML_MS 2000
 
@@ -28,7 +28,7 @@ struct candidate {
 	struct gpuarb_promiser *promiser;
 	struct gpuarb_room room;
 	char name[CLI_GPU_TEXT];  /* with the driver's number */
-	struct nonclients others; /* what programs have of it that are no clients */
+	struct nonclients others; /* what programs that are no clients use of it */
 	bool moves;               /* memory that does not fit is moved to the host */
 	int fd;
 	struct gpuarb_error err;
@@ -60,7 +60,7 @@ static void look_at(const struct run_place *p, struct candidate *c, const struct
 			   p->dir, c->gpu.uuid, NULL, "oversubscribe", value, sizeof(value), &err) == 0 &&
 		   !strcmp(value, "on");
 	memset(&c->others, 0, sizeof(c->others));
-	/* Without the clients they would all be taken for others. */
+	/* If the clients were not known, their processes would all be taken for others. */
 	if (gpuarb_view_open(p->dir, c->gpu.uuid, &view, &err) < 0)
 		return;
 	r = gpuarb_view_read(view, &picture);
@@ -72,7 +72,7 @@ static void look_at(const struct run_place *p, struct candidate *c, const struct
 		nonclients_tell(p->dir, c->gpu.uuid, &c->others);
 }
 
-/* What NVML says of each, now. It has time when it is asked first. */
+/* Reads from NVML what is in use on each GPU. The first answer may take longer. */
 static void look_at_all(const struct run_place *p)
 {
 	const struct nvml_answer *said;
@@ -158,14 +158,14 @@ static uint64_t really_free(const struct candidate *c)
 	return minus(minus(c->room.free, c->room.loose), c->others.bytes);
 }
 
-/* What is promised must be there as well: programs that are no clients do not go by promises. */
+/* Whether what is promised is really free: programs that are no clients keep no promises. */
 static bool has_room(const struct candidate *c)
 {
 	return c->room.fits && (!c->room.physical || !c->room.bytes || c->moves || !c->others.bytes ||
 				       c->room.bytes <= minus(c->room.free, c->others.bytes));
 }
 
-/* "14Gi of its 16Gi are taken by processes that are no clients (4711 simload)" */
+/* Writes "14Gi of its 16Gi are taken by processes that are no clients (4711 simload)". */
 static const char *taken(const struct candidate *c, char *text, size_t size)
 {
 	const struct nonclients *o = &c->others;
@@ -183,7 +183,7 @@ static const char *taken(const struct candidate *c, char *text, size_t size)
 	return text;
 }
 
-/* More room, by memory and then by the share of its time that is left. */
+/* Whether `a` has more room: by memory, and then by the share of its time that is left. */
 static bool better(const struct candidate *a, const struct candidate *b)
 {
 	if (has_room(a) != has_room(b))
@@ -193,7 +193,7 @@ static bool better(const struct candidate *a, const struct candidate *b)
 	return a->room.core_used < b->room.core_used;
 }
 
-/* All are locked. */
+/* Chooses a GPU; all are locked. */
 static struct candidate *choose(const struct gpuarb_promise *promise)
 {
 	struct candidate *best = NULL, *queued = NULL;
@@ -208,7 +208,7 @@ static struct candidate *choose(const struct gpuarb_promise *promise)
 		if (!best || better(c, best))
 			best = c;
 	}
-	/* A place in a queue is given up for room that is there, and for nothing else. */
+	/* A place in a queue is given up only for a GPU that has room now. */
 	return queued && best && !has_room(best) ? queued : best;
 }
 
@@ -223,7 +223,7 @@ static int no_room(const struct candidate *c, const struct gpuarb_promise *promi
 	return -ENOSPC;
 }
 
-/* A user that names a GPU gets it, and is told if the memory that it promises may not be there. */
+/* Warns a user who names a GPU if the memory that is promised there may not be free. */
 static void warn(const struct gpuarb_promise *promise)
 {
 	char text[256];
@@ -236,7 +236,7 @@ static void warn(const struct gpuarb_promise *promise)
 				taken(&all[i], text, sizeof(text)));
 }
 
-/* 0, or why it does not fit now. */
+/* Returns 0, or why it does not fit now. */
 static int try_auto(struct run_place *p, const struct gpuarb_promise *promise, struct gpuarb_error *err)
 {
 	struct candidate *best;
@@ -260,7 +260,7 @@ static int try_auto(struct run_place *p, const struct gpuarb_promise *promise, s
 	return r;
 }
 
-/* On every GPU that the program will see: it may use up to its quota of each. */
+/* Promises memory on each GPU that the program will see, because it may use its whole quota on each. */
 static int try_given(
 	const struct run_place *p, const struct gpuarb_promise *promise, struct gpuarb_error *err)
 {
@@ -270,7 +270,7 @@ static int try_given(
 	warn(promise);
 	for (int i = 0; i < nall && r == 0; i++)
 		r = gpuarb_promiser_take(all[i].promiser, promise, p->wait_s >= 0, &all[i].fd, err);
-	/* A place in the queue is kept, but not in two: others may have theirs the other way round. */
+	/* A place in one queue is kept, but not places in two: another program may have them in the other order. */
 	for (int i = 0; i < nall && r < 0; i++)
 		if (p->wait_s < 0 || nall > 1)
 			gpuarb_promiser_drop(all[i].promiser, &all[i].fd);
@@ -278,7 +278,7 @@ static int try_given(
 	return r;
 }
 
-/* What is asked for: the command line, else the environment, else arbiter.conf. */
+/* Reads what is asked for: from the command line, otherwise from the environment, otherwise from arbiter.conf. */
 static struct gpuarb_promise wanted(const struct run_place *p)
 {
 	struct gpuarb_error err;
@@ -315,7 +315,7 @@ void run_place(struct run_place *p)
 	if (!automatic && ((!promise.bytes && !promise.request_pct) || p->only_look))
 		return;
 	find_all(p, automatic);
-	/* Nobody's promises can be read: the first one is as good as any. */
+	/* No GPU's promises can be read: the first GPU is as good as any. */
 	if (!nall && automatic && *p->unpromised)
 		snprintf(p->chosen, sizeof(p->chosen), "%s", p->unpromised);
 	else if (!nall && automatic)

@@ -1,4 +1,4 @@
-/* Where a program goes, and the memory that it is promised there before it starts. */
+/* Chooses the GPU of a program, and has memory promised there before the program starts. */
 #ifndef TOOLS_RUN_PLACE_H
 #define TOOLS_RUN_PLACE_H
 
@@ -12,14 +12,14 @@ struct run_place {
 	const char *mem; /* as on the command line, or NULL: as the environment or arbiter.conf says */
 	const char *core;
 	const char *request;
-	double wait_s;       /* < 0: do not */
+	double wait_s;       /* < 0: do not wait */
 	bool only_look;      /* promise nothing */
-	char chosen[64];     /* out: the UUID, if it was to be chosen */
-	char name[104];      /* and with the driver's number behind it, where that is known */
-	char unpromised[64]; /* a GPU whose segment cannot be had */
+	char chosen[64];     /* out: the UUID of a GPU that was chosen */
+	char name[104];      /* out: that UUID with the driver's number, if it is known */
+	char unpromised[64]; /* out: a GPU whose segment cannot be opened */
 };
 
-/* Promises, or says why not and ends. Descriptors that hold promises are left open for the program. */
+/* Makes the promises, or ends with a sentence. Descriptors that hold promises are left open for the program. */
 void run_place(struct run_place *place);
 
 #endif

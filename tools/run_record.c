@@ -1,4 +1,4 @@
-/* gpuarb-run --record: the trace's file, looked at before the program starts. */
+/* gpuarb-run --record: checks the trace's file before the program starts. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "tools/run.h"
 #include "preload/book/codec.h"
 
-/* An earlier trace gives way; nothing else does. */
+/* Removes an earlier trace; any other file is an error. */
 static void remove_earlier(const char *path, bool only_look)
 {
 	char begin[sizeof(TRACE_MAGIC)] = "";

@@ -32,7 +32,7 @@ void set_class_check(const char *name, char *const *keys, char *const *values, s
 	}
 }
 
-/* A class as it was on one GPU: all of its settings, or that there was none. */
+/* A class as it was on one GPU: all of its settings, or that it did not exist. */
 struct before {
 	char values[FIELDS_MOST][64];
 	struct gpuarb_class_change changes[FIELDS_MOST];
@@ -90,7 +90,7 @@ void set_class_show(const char *dir, const char *gpu)
 	struct gpuarb_config config;
 	char value[64];
 
-	/* Where nothing has been set there is the default class. */
+	/* If nothing has been set, there is the default class. */
 	gpuarb_control_read(dir, gpu, &config, NULL);
 	for (uint32_t i = 0; i < config.nclasses; i++) {
 		const struct gpuarb_class_rules *rules = &config.classes[i];

@@ -43,7 +43,8 @@ static unsigned show_set(const struct gpuarb_config *config, const char *account
 	return shown;
 }
 
-/* Also limits that nobody set: a program's own, from its environment or its limits file. */
+/* Prints the limits in force, also those that nobody set with this tool: a program's own, from its environment or its
+ * limits file. */
 static unsigned show_in_force(const char *dir, const char *gpu, const char *account)
 {
 	static struct gpuarb_picture picture;

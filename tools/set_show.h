@@ -5,12 +5,12 @@
 #include <stdbool.h>
 
 /*
- * The settings of a GPU, the limits that were set, and those in force for the accounts that are there. With a
- * name, what there is of that account alone, below the GPU's name if it is one of `several`; false: nothing
- * is.
+ * Prints the settings of a GPU, the limits that were set, and the limits in force for the accounts that are there.
+ * With a name, prints only what there is of that account, below the GPU's name if it is one of `several`, and returns
+ * false if there is nothing.
  */
 bool set_show(const char *dir, const char *gpu, const char *account, bool several);
-/* Every key with what it may be and what it means; `names_only` for shells. */
+/* Prints every key with its allowed values and its meaning; `names_only` is for shells. */
 void set_show_keys(int names_only);
 
 #endif

@@ -24,7 +24,7 @@ static void look(const char *dir, const char *gpu, struct gpuarb_picture *pictur
 		die("the segment of %s cannot be read: %s", gpu, strerror(-r));
 }
 
-/* The number that a process has in its own PID namespace, and how many namespaces deep that is. */
+/* Returns the number that a process has in its own PID namespace, and how many namespaces deep that is. */
 static long inner_pid(long pid, int *depth)
 {
 	char path[64], line[256];
@@ -45,7 +45,8 @@ static long inner_pid(long pid, int *depth)
 	return inner;
 }
 
-/* A client knows its number in its own namespace, where it may be 1 like many others; we are told ours. */
+/* Whether it is this client's process. A client knows its number in its own namespace, where many are 1; the user
+ * gives the number in ours. */
 static bool is_process(const struct gpuarb_view_client *client, long pid)
 {
 	char path[64];
@@ -55,7 +56,7 @@ static bool is_process(const struct gpuarb_view_client *client, long pid)
 	if (inner_pid(pid, &depth) != (long)client->pid)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%ld/ns/pid", pid);
-	/* Of other people's processes it is not told; but where there is one number only, it is our own. */
+	/* The namespace of another user's process is hidden; but if it has only one number, the namespace is ours. */
 	if (stat(path, &st) != 0 && (depth != 1 || stat("/proc/self/ns/pid", &st) != 0))
 		return false;
 	return st.st_ino == client->pid_ns;
@@ -82,7 +83,7 @@ size_t set_where_accounts(const char *dir, const char *gpu, const struct set_who
 	return count;
 }
 
-/* Is one of its processes there, or about to be? */
+/* Whether a process of the account is there, or is about to be. */
 static bool is_on(const char *dir, const char *gpu, const char *account)
 {
 	static struct gpuarb_picture picture;
@@ -110,7 +111,7 @@ static bool has_limits(const char *dir, const char *gpu, const char *account)
 	return has;
 }
 
-/* "GPU-a... (GPU 0), GPU-b... (GPU 1)" */
+/* Writes "GPU-a... (GPU 0), GPU-b... (GPU 1)". */
 static const char *list(const struct set_gpus *gpus, char *text, size_t size)
 {
 	char name[CLI_GPU_TEXT];
@@ -133,7 +134,7 @@ static void keep(struct set_gpus *gpus, const bool wanted[CLI_GPUS_MOST])
 	gpus->count = kept;
 }
 
-/* The GPUs on which the account is; if it is on none now, those on which limits wait for it. */
+/* Keeps the GPUs that the account is on; if it is on none now, those on which limits wait for it. */
 static void keep_account(const char *dir, const char *account, struct set_gpus *gpus)
 {
 	bool wanted[CLI_GPUS_MOST];
@@ -156,7 +157,7 @@ static void keep_process(const char *dir, const struct set_who *who, struct set_
 	keep(gpus, wanted);
 }
 
-/* Several have a segment, and none was named. */
+/* Chooses a GPU if several have a segment and none was named. */
 static void choose(const char *dir, const struct set_who *who, bool looks, struct set_gpus *gpus)
 {
 	struct set_gpus every = *gpus;

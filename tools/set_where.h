@@ -7,7 +7,7 @@
 
 #include "tools/common/cli_gpu.h"
 
-/* Whose: at most one of the three. */
+/* Whose limits: at most one of the three. */
 struct set_who {
 	const char *account;
 	long pid;
@@ -20,14 +20,14 @@ struct set_gpus {
 };
 
 /*
- * `gpu` as on the command line: one of them, "all" that have a segment, or NULL: the only one that has a
- * segment, else the one on which the account or process is. `looks`: nothing is to be changed, so that
- * several do as well. Ends with a sentence where it is not clear which one is meant.
+ * Finds the GPUs. `gpu` is what the command line says: one of them; "all" that have a segment; or NULL: the only one
+ * that has a segment, otherwise the one that the account or process is on. `looks`: nothing is to be changed, so
+ * several may be meant. Ends with a sentence if it is not clear which GPU is meant.
  */
 void set_where(
 	const char *dir, const char *gpu, const struct set_who *who, bool looks, struct set_gpus *gpus);
 
-/* The names of the accounts that are meant on this GPU; how many, 0: none is there. */
+/* Lists the names of the accounts that are meant on this GPU; returns how many, 0: none is there. */
 #define SET_TARGETS_MOST ARB_SLOTS_MAX
 size_t set_where_accounts(const char *dir, const char *gpu, const struct set_who *who,
 	char names[SET_TARGETS_MOST][ARB_NAME_BYTES]);

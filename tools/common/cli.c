@@ -64,7 +64,7 @@ static void say_variable(void *argument, const char *sentence)
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, sentence);
 }
 
-/* A directory in the place of arbiter.conf, which some commands would not even read. */
+/* Ends the program if GPUARB_CONF names a directory. Some commands would not read it, and so not notice. */
 static void check_conf(void)
 {
 	const char *conf = getenv("GPUARB_CONF");

@@ -11,7 +11,7 @@
 #include "tools/common/cli.h"
 #include "tools/common/nvml_child.h"
 
-/* For a number beside a name, nobody waits longer than this. */
+/* The longest wait for the driver when only a number beside a name depends on it. */
 #define NUMBER_MS 2000
 
 static struct nvml_gpu known[NVML_GPUS_MOST];
@@ -21,7 +21,7 @@ static bool is_uuid(const char *text)
 	return strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0;
 }
 
-/* Limits may have been set before anybody used it. */
+/* Limits may have been set before any client used the GPU. */
 static bool has_settings(const char *dir, const char *gpu)
 {
 	return gpuarb_gpu_name_ok(gpu) && gpuarb_control_try_settings(dir, gpu, NULL) == 0;
@@ -115,7 +115,7 @@ static const struct nvml_gpu *find(const char *wanted, int *count)
 	const char *why;
 
 	*count = nvml_list(known, &why);
-	/* The driver takes the beginning of a UUID as well. */
+	/* The driver accepts the beginning of a UUID as well. */
 	for (int i = 0; i < *count && i < NVML_GPUS_MOST; i++)
 		if (strcmp(known[i].index, wanted) == 0 ||
 			(is_uuid(wanted) && strncmp(known[i].uuid, wanted, strlen(wanted)) == 0))

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the line ends: behind its newline, or at the end of the text. */
+/* Returns the end of a line: after its newline, or the end of the text. */
 static const char *line_end(const char *line)
 {
 	const char *newline = strchr(line, '\n');
@@ -13,7 +13,7 @@ static const char *line_end(const char *line)
 	return newline ? newline + 1 : line + strlen(line);
 }
 
-/* Is this line "[section]"? */
+/* Whether this line is "[section]". */
 static bool is_section(const char *line, const char *section)
 {
 	size_t n = strlen(section);
@@ -21,7 +21,7 @@ static bool is_section(const char *line, const char *section)
 	return line[0] == '[' && strncmp(line + 1, section, n) == 0 && line[n + 1] == ']';
 }
 
-/* Is this line "key = ..."? */
+/* Whether this line is "key = ...". */
 static bool is_key(const char *line, const char *key)
 {
 	size_t n = strlen(key);
@@ -50,7 +50,7 @@ char *conf_edit(const char *text, const char *section, const char *key, const ch
 	char entry[512] = "", header[128] = "", *result;
 	size_t size;
 
-	/* The line itself, or else the place behind the last line of the section that is not blank. */
+	/* Finds the line itself, or otherwise the place after the last line of the section that is not blank. */
 	for (const char *line = text; *line; line = line_end(line)) {
 		if (line[0] == '[') {
 			inside = is_section(line, section);
@@ -70,7 +70,7 @@ char *conf_edit(const char *text, const char *section, const char *key, const ch
 		if (!found && value)
 			snprintf(header, sizeof(header), "%s[%s]\n", *text ? "\n" : "", section);
 	}
-	/* A last line without a newline must not grow together with what follows. */
+	/* A last line without a newline must not be joined with what follows. */
 	size = strlen(text) + strlen(entry) + strlen(header) + 2;
 	result = malloc(size);
 	if (result)

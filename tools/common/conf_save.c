@@ -65,7 +65,7 @@ static char *edited(char *text, const struct gpuarb_change *changes, size_t coun
 	return text;
 }
 
-/* What is set to its default is written down as well: a class without a line would be none. */
+/* Values that equal the default are written as well: a class without a line would not exist. */
 static char *edited_classes(char *text, const struct gpuarb_class_change *changes, size_t count)
 {
 	char section[ARB_CLASS_BYTES + 16], value[64];
@@ -83,7 +83,7 @@ static char *edited_classes(char *text, const struct gpuarb_class_change *change
 	return text;
 }
 
-/* With the rights of the file that it replaces. */
+/* Writes the new file with the rights of the file that it replaces. */
 static int write_conf(const struct conf_save *s, const char *text)
 {
 	size_t length = strlen(text);
@@ -94,7 +94,7 @@ static int write_conf(const struct conf_save *s, const char *text)
 	if (fd < 0)
 		return -errno;
 	if (stat(s->path, &st) == 0) {
-		/* A user that may not give the file away keeps it; then it is writable by its owner alone. */
+		/* A user who may not give the file to its former owner keeps it; then only the user can write it. */
 		if (fchown(fd, st.st_uid, st.st_gid) != 0)
 			st.st_mode &= ~(mode_t)0022;
 		fchmod(fd, st.st_mode & 07777);
@@ -139,7 +139,7 @@ static void read_again(struct conf_save *s, struct gpuarb_config *config)
 	}
 }
 
-/* A name may hold what means something else in such a file. */
+/* A name may contain characters with another meaning in this file. */
 static void check(struct conf_save *s, const struct gpuarb_change *changes, size_t count)
 {
 	struct gpuarb_config config;
@@ -164,7 +164,7 @@ static struct conf_save *begin(void)
 	if (!realpath(conf_path(), s->path))
 		snprintf(s->path, sizeof(s->path), "%s", conf_path());
 	snprintf(s->temporary, sizeof(s->temporary), "%s.new-%ld", s->path, (long)getpid());
-	/* The first save on a machine makes the directory too; what is above that is not ours to make. */
+	/* The first save on a machine makes the directory too, but none above it. */
 	slash = strrchr(s->path, '/');
 	if (slash && slash != s->path) {
 		*slash = '\0';
@@ -194,7 +194,7 @@ struct conf_save *conf_save_prepare(const struct gpuarb_change *changes, size_t 
 	return s;
 }
 
-/* The name of a class can be written to such a file as it is. */
+/* A class's name needs no check: it can always be written as it is. */
 struct conf_save *conf_save_prepare_classes(const struct gpuarb_class_change *changes, size_t count)
 {
 	struct conf_save *s = begin();

@@ -63,10 +63,10 @@ static int ask_driver(const char *libraries, struct gpu *list)
 		if (get(&device, i) || plain(whole, device))
 			return 0;
 		memcpy(id, whole, sizeof(id));
-		/* An instance has a UUID of its own, which the older call does not know. */
+		/* An instance has a UUID of its own, which the older call does not return. */
 		if (newer && newer(id, device))
 			memcpy(id, whole, sizeof(id));
-		/* Since CUDA 13 the older one may know it as well; then the name of the model says what it is. */
+		/* Since CUDA 13 the older call may return it as well; then the name of the model tells what it is. */
 		if (called && called(model, sizeof(model), device))
 			model[0] = '\0';
 		name(list[i].uuid, sizeof(list[i].uuid),
@@ -76,7 +76,7 @@ static int ask_driver(const char *libraries, struct gpu *list)
 	return n;
 }
 
-/* It knows nothing of CUDA_VISIBLE_DEVICES: good enough where the driver cannot be loaded. */
+/* NVML knows nothing of CUDA_VISIBLE_DEVICES, but must do where the driver cannot be loaded. */
 static int ask_nvml(struct gpu *list)
 {
 	static struct nvml_gpu gpus[NVML_GPUS_MOST];
@@ -100,7 +100,7 @@ static void child(int out, const char *libraries, const char *visible)
 	size_t left;
 	int n;
 
-	/* We may have been started under limits ourselves, and want the truth. */
+	/* This tool may itself run under limits; it wants the driver's own answers. */
 	setenv("GPUARB_DISABLE", "1", 1);
 	if (visible)
 		setenv("CUDA_VISIBLE_DEVICES", visible, 1);
@@ -126,7 +126,7 @@ static long now_ms(void)
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Whole entries only. */
+/* Reads whole entries only. */
 static int collect(int in, struct gpu *list)
 {
 	struct pollfd wait = {.fd = in, .events = POLLIN};

@@ -1,4 +1,4 @@
-/* The GPUs that a program started now would see, as the driver (else NVML) says. */
+/* The GPUs that a program started now would see, as the driver says, or NVML if there is no driver. */
 #ifndef TOOLS_GPUS_H
 #define TOOLS_GPUS_H
 
@@ -12,9 +12,9 @@ struct gpu {
 };
 
 /*
- * Asks in a process of its own: a driver that hangs, or leaves threads and descriptors behind, does it there.
- * `libraries` is where the driver is looked for first, or NULL; `visible` is CUDA_VISIBLE_DEVICES for this,
- * or NULL: as it is. How many there are; 0: none, or no driver.
+ * Asks in a process of its own, because a driver may hang or leave threads and descriptors behind. `libraries` is
+ * where the driver is looked for first, or NULL. `visible` replaces CUDA_VISIBLE_DEVICES; NULL leaves it. Returns how
+ * many GPUs there are; 0: none, or no driver.
  */
 int gpus_visible(const char *libraries, const char *visible, struct gpu list[GPUS_MOST]);
 

@@ -7,7 +7,7 @@
 
 #include "tools/common/proc.h"
 
-/* The inode of the first PID namespace, which the kernel never changes: there our pids are the host's. */
+/* The inode of the first PID namespace, a constant of the kernel. In this namespace our pids are the host's. */
 #define FIRST_PID_NAMESPACE 0xeffffffcu
 
 static bool in_first_namespace(void)
@@ -47,7 +47,7 @@ static void add(struct nonclients *to, const struct nvml_process *process, bool 
 		proc_command(process->pid, to->list[at].command, sizeof(to->list[at].command));
 }
 
-/* NVML's processes without the clients. False: they cannot be told apart. */
+/* Finds NVML's processes that are no clients. Returns false if they cannot be told apart. */
 static bool by_process(const struct gpuarb_picture *p, const struct nvml_use *use, struct nonclients *to)
 {
 	bool client[NVML_PROCESSES_MOST] = {false}, hidden = false, holds = false;
@@ -68,8 +68,8 @@ static bool by_process(const struct gpuarb_picture *p, const struct nvml_use *us
 			client[i] = is_client(p, &proc);
 		matched += client[i];
 	}
-	/* One that we do not see may be a client. If no client is found at all though one has memory, NVML's
-	 * pids are those of another namespace. Without clients none of them is one. */
+	/* A process that is hidden from us may be a client. If a client has memory and yet no client is found among
+	 * NVML's processes, NVML's pids belong to another namespace. Without clients no process can be one. */
 	if (living && (hidden || (holds && !matched)))
 		return false;
 	for (unsigned i = 0; i < use->nprocesses; i++)
@@ -79,7 +79,7 @@ static bool by_process(const struct gpuarb_picture *p, const struct nvml_use *us
 	return true;
 }
 
-/* Where NVML does not say what one of them has, it is in the difference. */
+/* Where NVML does not say how much a process has, the difference includes it. */
 static void by_difference(const struct gpuarb_picture *p, const struct nvml_use *use, struct nonclients *to)
 {
 	uint64_t context = p ? (uint64_t)p->setting[ARB_KEY_RESERVE_PER_CLIENT_MB] << 20 : 0, clients = 0;
@@ -117,7 +117,7 @@ void nonclients_tell(const char *dir, const char *gpu, const struct nonclients *
 {
 	struct gpuarb_error err;
 
-	/* Fails for a user that may not write there; the watchdog or a client will tell then. */
+	/* This fails for a user who may not write there; then the watchdog or a client will write it. */
 	if (found->by)
 		gpuarb_control_foreign(dir, gpu, found->used,
 			found->by == NONCLIENTS_BY_PROCESS ? &found->bytes : NULL, &err);

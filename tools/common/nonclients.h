@@ -1,7 +1,5 @@
-/*
- * What is on a GPU beside gpuarb's clients: programs that were started without it. NVML knows all processes,
- * by the host's pids; the segment knows the clients, each by the pid of its own namespace.
- */
+/* What is on a GPU besides gpuarb's clients: programs that were started without it. NVML knows all processes by the
+ * host's pids; the segment knows each client by the pid in its own namespace. */
 #ifndef TOOLS_NONCLIENTS_H
 #define TOOLS_NONCLIENTS_H
 
@@ -17,8 +15,8 @@
 enum nonclients_by {
 	NONCLIENTS_UNKNOWN,
 	NONCLIENTS_BY_PROCESS,
-	/* Pids cannot be compared here: what the device has in use without the clients' memory and contexts.
-	 * Where memory moves to the host (oversubscribe) it is the least that they have. */
+	/* Pids cannot be compared here. What is given is the device's memory in use without the clients' memory and
+	 * contexts. Where memory moves to the host (oversubscribe), the programs have at least this much. */
 	NONCLIENTS_BY_DIFFERENCE,
 };
 
@@ -39,11 +37,12 @@ struct nonclients {
 	} list[NONCLIENTS_LISTED];
 };
 
-/* `use` NULL: NVML says nothing of this GPU. `picture` NULL: it has no clients. */
+/* Finds the programs that are no clients. `use` NULL: NVML says nothing about this GPU. `picture` NULL: it has no
+ * clients. */
 void nonclients_find(
 	const struct gpuarb_picture *picture, const struct nvml_use *use, struct nonclients *found);
 
-/* For those who take turns at the memory of this GPU: writes it down in its segment. */
+/* Writes their memory into the segment of this GPU, for clients that take turns at its memory. */
 void nonclients_tell(const char *dir, const char *gpu, const struct nonclients *found);
 
 #endif

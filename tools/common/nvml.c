@@ -13,7 +13,7 @@ struct memory {
 	unsigned long long total, free, used;
 };
 
-/* The second version tells what the driver keeps for itself from what programs use. */
+/* The second version tells what the driver keeps for itself apart from what programs use. */
 struct memory_v2 {
 	unsigned version;
 	unsigned long long total, reserved, free, used;
@@ -36,7 +36,7 @@ static struct {
 	int (*uuid)(handle, char *, unsigned);
 	int (*name)(handle, char *, unsigned);
 	int (*memory)(handle, struct memory *);
-	/* Not in every version. */
+	/* These functions are missing in some versions. */
 	int (*memory_v2)(handle, struct memory_v2 *);
 	int (*utilisation)(handle, struct gpuarb_nvml_rates *);
 	int (*processes[KINDS])(handle, unsigned *, struct process *);
@@ -104,7 +104,8 @@ static void add_process(struct nvml_use *use, const struct process *p)
 	use->nprocesses++;
 }
 
-/* What a driver does not know of graphics or MPS is not there; without compute nothing is known. */
+/* If a driver cannot list graphics or MPS processes, it has none; if it cannot list compute processes, nothing is
+ * known. */
 static void read_processes(handle device, struct nvml_use *use)
 {
 	static struct process list[4 * NVML_PROCESSES_MOST];
@@ -138,7 +139,7 @@ static void read_use(handle device, struct nvml_use *use)
 	use->utilisation_pct = rates.gpu;
 }
 
-/* False: it is not there any more, or has no UUID by which a segment could be named. */
+/* Describes a device. Returns false if it is not there any more, or has no UUID by which a segment could be named. */
 static bool describe(handle device, struct nvml_gpu *gpu)
 {
 	struct memory memory = {0};

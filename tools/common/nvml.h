@@ -1,4 +1,4 @@
-/* The GPUs of this machine, as NVML names and sees them. The only place where a tool meets NVML. */
+/* The GPUs of this machine, as NVML names and sees them. Only here a tool calls NVML. */
 #ifndef TOOLS_NVML_H
 #define TOOLS_NVML_H
 
@@ -22,7 +22,7 @@ struct nvml_process {
 	uint64_t bytes;
 };
 
-/* What is on a GPU, clients or not. */
+/* What is on a GPU, by clients and by others. */
 struct nvml_use {
 	bool memory_known, utilisation_known, processes_known;
 	uint64_t total, used; /* bytes; without what the driver keeps for itself, where it tells that apart */
@@ -31,17 +31,15 @@ struct nvml_use {
 	struct nvml_process processes[NVML_PROCESSES_MOST];
 };
 
-/* Loads and starts NVML. NULL, or what is missing. */
+/* Loads and starts NVML. Returns NULL, or a sentence about what is missing. */
 const char *nvml_start(void);
 void nvml_stop(void);
 
-/*
- * Fills `gpus`, and `uses` if it is not NULL, up to NVML_GPUS_MOST, and returns how many there are: an
- * instance of a divided GPU counts, the GPU that it is a part of does not. Negative: NVML does not say.
- */
+/* Fills `gpus`, and `uses` if it is not NULL, with up to NVML_GPUS_MOST entries, and returns how many there are. An
+ * instance of a divided GPU counts, the divided GPU itself does not. Negative: NVML does not say. */
 int nvml_read(struct nvml_gpu *gpus, struct nvml_use *uses);
 
-/* All three at once. Negative: *why says what is missing. */
+/* Starts NVML, reads the GPUs and ends it. Negative: *why says what is missing. */
 int nvml_list(struct nvml_gpu *gpus, const char **why);
 
 #endif

@@ -14,7 +14,7 @@
 
 struct nvml_child {
 	pid_t pid;
-	int fd; /* a socket: questions of one byte go there, answers come back; -1: it has ended */
+	int fd; /* a socket for questions of one byte and their answers; -1: the child has ended */
 	bool asked;
 	size_t got; /* of the answer that is under way */
 	struct nvml_answer coming, answer;
@@ -39,8 +39,8 @@ __attribute__((noreturn)) static void serve(int fd)
 	bool there;
 	char question;
 
-	/* Drivers print what they like. And we may have been started under limits ourselves, and want the
-	 * truth. */
+	/* Drivers print messages of their own. And this tool may itself run under limits, but wants the driver's own
+	 * answers. */
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	dup2(null, STDERR_FILENO);

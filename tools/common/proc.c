@@ -43,7 +43,7 @@ static void read_pids(unsigned pid, struct proc *to)
 	to->nested = depth > 1;
 }
 
-/* Field 22 of its stat file; the command, field 2, may hold blanks and parentheses. */
+/* Reads field 22 of the stat file. The command, field 2, may contain blanks and parentheses. */
 bool proc_read(unsigned pid, struct proc *to)
 {
 	char stat[1024];

@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 struct proc {
-	unsigned inner_pid;  /* in its innermost namespace: what it knows itself by */
+	unsigned inner_pid;  /* its pid in its innermost namespace */
 	uint64_t start_time; /* clock ticks since boot */
 	bool nested;         /* that namespace is not ours */
 };
 
-/* False: there is no such process, or it is hidden from us. */
+/* Returns false if there is no such process, or if it is hidden from us. */
 bool proc_read(unsigned pid, struct proc *to);
-/* Its name, as the kernel has it; empty: not known. Returns `to`. */
+/* Gives the process's name, as the kernel has it; empty if it is not known. Returns `to`. */
 char *proc_command(unsigned pid, char *to, size_t size);
 
 #endif

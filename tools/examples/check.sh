@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs every example on the simulated GPU. usage: check.sh BUILD
+# Builds and runs every example on the simulated GPU. Usage: check.sh BUILD
 set -u
 build=$(readlink -f "$1")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -36,7 +36,7 @@ for run in "$work/lease" "python3 $here/lease.py"; do
 	$run nonsense >"$work/out" 2>&1
 	{ [ $? = 1 ] && grep -q "nonsense" "$work/out"; } || say "$run nonsense: $(cat "$work/out")"
 done
-# While a task of a higher class has the GPU, one that skips does not wait.
+# While a task of a higher class has the GPU, a task of a class that skips does not wait.
 gpuarb-run --class asr -- sh -c 'echo; exec sleep 20' >"$work/held" &
 holder=$!
 for _ in $(seq 200); do

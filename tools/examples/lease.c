@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 
 	if (argc > 2)
 		request.max_wait_ms = strtol(argv[2], NULL, 10);
-	/* A hint, where the length of the task is known: this one works on 3 s of sound. */
+	/* If the length of the task is known, a hint says so: this task works on 3 s of sound. */
 	request.hint.input_ms = 3000;
 	result = gpuarb_acquire(NULL, &request, &lease);
 	switch (result) {

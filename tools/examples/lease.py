@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same in Python: a task that skips the GPU while somebody else has it.
+"""A task in Python that skips the GPU while another task has it.
 
 usage: lease.py CLASS
 """

@@ -28,7 +28,7 @@ STATES = ("NORMAL", "HIGH_PRESSURE")
 
 
 class Error(OSError):
-    """The segment could not be used, or what was asked for makes no sense."""
+    """The segment could not be used, or an argument makes no sense."""
 
 
 class NotAdmitted(Exception):
@@ -41,11 +41,11 @@ class NotAdmitted(Exception):
 
 
 class Timeout(NotAdmitted):
-    """It waited as long as it may."""
+    """The task waited as long as it may."""
 
 
 class Skip(NotAdmitted):
-    """Its class does not wait."""
+    """The task's class does not wait."""
 
 
 class _Hint(ctypes.Structure):
@@ -76,7 +76,7 @@ _library = None
 
 
 def _lib():
-    """The library, loaded at the first call: importing this module must not fail where there is none."""
+    """Loads the library at the first call, so that this module can be imported where there is none."""
     global _library
     if _library is None:
         path = os.environ.get("GPUARB_LIBRARY", "libgpuarb.so.1")
@@ -99,7 +99,7 @@ def _lib():
 
 
 def version():
-    """The release of the loaded library."""
+    """Returns the release of the loaded library."""
     return _lib().gpuarb_version().decode()
 
 
@@ -125,12 +125,12 @@ class Lease:
         return self._lease.birth != 0
 
     def _ask(self, request):
-        """The result, and the exception that belongs to it: the sentence is this thread's."""
+        """Asks, and returns the result with the exception that belongs to it; the library keeps its sentence for each thread."""
         result = _lib().gpuarb_acquire(self._gpu, request, self._lease)
         return result, _error(result) if result < 0 else None
 
     def _wait(self):
-        """In a thread of its own, so that what a signal handler raises (Ctrl-C) ends the wait of the main one."""
+        """Waits in a thread of its own, so that what a signal handler raises (Ctrl-C) ends the wait of the main thread."""
         answer = []
         thread = threading.Thread(target=lambda: answer.append(self._ask(self._request)), daemon=True)
         try:
@@ -151,7 +151,7 @@ class Lease:
         if threading.current_thread() is not threading.main_thread():
             result, error = self._ask(self._request)
         else:
-            # Most leases are given at once, or not at all: those need no thread.
+            # Most leases are given or refused at once and need no thread.
             at_once = _Request(self._name, NO_WAIT, self._request.hint)
             result, error = self._ask(at_once)
             if result == TIMEOUT and self._request.max_wait_ms != NO_WAIT:
@@ -164,12 +164,12 @@ class Lease:
         return self
 
     def release(self):
-        """What is not held is left alone."""
+        """Releases the lease, if it is held."""
         if self.held:
             _lib().gpuarb_release(self._lease)
 
     def cancel(self):
-        """From another thread: an acquire() that waits raises Error (ECANCELED). It cannot be used again."""
+        """Makes an acquire() that waits in another thread raise Error (ECANCELED). The lease cannot be used again."""
         _lib().gpuarb_cancel(self._lease)
 
     @property
@@ -184,18 +184,18 @@ class Lease:
         return False
 
     def __del__(self):
-        # One that was never made, because its arguments made no sense, has nothing.
+        # A lease that was never made, because its arguments made no sense, has no _lease.
         if hasattr(self, "_lease"):
             self.release()
 
 
 def lease(task_class=None, max_wait_ms=0, gpu=None, input_ms=0, hold_ms=0):
-    """A Lease for `with`. max_wait_ms: 0 as the class says, NO_WAIT not at all."""
+    """Returns a Lease for `with`. max_wait_ms: 0 waits as long as the class says, NO_WAIT not at all."""
     return Lease(task_class, max_wait_ms, gpu, input_ms, hold_ms)
 
 
 def hint(input_ms=0, hold_ms=0, gpu=None):
-    """Says how long a task will be; True if the water lines are raised by it."""
+    """Tells how long a task will be. Returns True if that raises the water lines."""
     result = _lib().gpuarb_hint(_text(gpu), _Hint(input_ms, hold_ms))
     if result < 0:
         raise _error(result)
@@ -203,7 +203,7 @@ def hint(input_ms=0, hold_ms=0, gpu=None):
 
 
 def status(gpu=None):
-    """The GPU's admission state as a dictionary; usage None: not known."""
+    """Returns the GPU's admission state as a dictionary; if a value is None, it is not known."""
     s = _Status()
     result = _lib().gpuarb_status(_text(gpu), s)
     if result < 0:

@@ -1,19 +1,19 @@
 /*
- * The command line of an OCI runtime. runc, crun and their relatives have the same commands, and nearly the
- * same options; what is not known is refused, because a command that is taken for another would let a
- * container start without limits.
+ * The command line of an OCI runtime. runc, crun and similar runtimes have the same commands and nearly the same
+ * options. An unknown word is refused, because a command that is taken for another would let a container start
+ * without limits.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/runtime/runtime.h"
 
-/* Options before the command that have a value of their own word. */
+/* Options before the command that take a value as a word of its own. */
 static const char *const global_values[] = {
 	"--root", "--log", "--log-format", "--log-level", "--criu", "--rootless", "--cgroup-manager"};
 static const char *const global_flags[] = {
 	"--debug", "--systemd-cgroup", "--systemd-cgroup=true", "--systemd-cgroup=false"};
-/* Options of create, run, restore, exec and delete that have one. */
+/* Options of create, run, restore, exec and delete that take a value. */
 static const char *const values[] = {"-b", "--bundle", "-f", "--config", "--console-socket", "--pid-file",
 	"--preserve-fds", "-p", "--process", "--cwd", "-e", "--env", "-u", "--user", "-g",
 	"--additional-gids", "--process-label", "--apparmor", "-c", "--cap", "--cgroup", "--image-path",
@@ -29,7 +29,7 @@ static const struct {
 } commands[] = {
 	{"create", RUNTIME_CREATE},
 	{"run", RUNTIME_RUN},
-	/* A container that goes on where it was frozen is made of a bundle, too. */
+	/* A container that continues from a checkpoint is made from a bundle, too. */
 	{"restore", RUNTIME_CREATE},
 	{"exec", RUNTIME_EXEC},
 	{"delete", RUNTIME_DELETE},
@@ -59,7 +59,7 @@ static bool among(const char *word, const char *const *list, size_t count)
 	return false;
 }
 
-/* --name=value, --name value: its value, and how many words it took. */
+/* Returns the value of --name=value or --name value, and how many words that took. */
 static const char *value_of(const char *name, char **argv, int left, int *words)
 {
 	size_t n = strlen(name);
@@ -108,7 +108,7 @@ static void own_option(struct runtime_args *a, const char *name, const char *val
 		a->process = value;
 }
 
-/* The words behind the command: options, then the container's name, then what is executed in it. */
+/* Reads the words after the command: options, then the container's name, then what is executed in it. */
 static void command_words(struct runtime_args *a, int argc, char **argv, int at)
 {
 	while (at < argc && argv[at][0] == '-') {
@@ -119,7 +119,7 @@ static void command_words(struct runtime_args *a, int argc, char **argv, int at)
 			at++;
 			break;
 		}
-		/* delete -f forces, and has no value. */
+		/* With delete, -f means to force and takes no value. */
 		for (size_t i = 0; i < COUNT(values) && !value && a->command != RUNTIME_DELETE; i++) {
 			value = value_of(values[i], argv + at, argc - at, &words);
 			if (value)
@@ -127,7 +127,7 @@ static void command_words(struct runtime_args *a, int argc, char **argv, int at)
 		}
 		if (!value && (!strcmp(argv[at], "--detach") || !strcmp(argv[at], "-d")))
 			a->detach = true;
-		/* The next word might be its value, and not the container. */
+		/* The next word might be the option's value and not the container. */
 		if (!value && (a->command == RUNTIME_CREATE || a->command == RUNTIME_RUN) &&
 			!among(argv[at], flags, COUNT(flags)))
 			runtime_fail(

@@ -1,7 +1,5 @@
-/*
- * The bundle's config.json. What we add replaces what an earlier start has added, and what the container's
- * author has mounted in the same places.
- */
+/* Edits the bundle's config.json. What we add replaces what an earlier start added, and what the container's author
+ * mounted in the same places. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -21,7 +19,7 @@
 #define INSIDE_DIR     ARB_DIR_DEFAULT
 #define INSIDE_LIB     "/usr/lib/gpuarb"
 #define INSIDE_PRELOAD "/etc/ld.so.preload"
-/* An image that has one names a few libraries. */
+/* A longer file is refused; the files of real images name a few libraries. */
 #define PRELOAD_BYTES_MOST 4096
 
 void runtime_bundle_path(const struct runtime_args *args, char path[PATH_MAX])
@@ -50,7 +48,8 @@ json_t *runtime_bundle_array(json_t *object, const char *name)
 
 	if (json_is_array(array))
 		return array;
-	/* The real runtime would refuse it, and not start a container without what was in it. */
+	/* The real runtime would refuse something that is no list, and must not start a container without what was in
+	 * it. */
 	if (array && !json_is_null(array))
 		runtime_fail("the bundle's \"%s\" is not a list", name);
 	array = must(json_array());
@@ -73,7 +72,7 @@ const char *runtime_bundle_env(const json_t *process, const char *name)
 	const char *found = NULL;
 	size_t i;
 
-	/* The last one counts. */
+	/* The last of several entries counts. */
 	json_array_foreach(env, i, entry) if (is_variable(entry, name)) found =
 		json_string_value(entry) + strlen(name) + 1;
 	return found;
@@ -93,7 +92,7 @@ void runtime_bundle_set(json_t *env, const char *name, const char *value)
 		runtime_fail("out of memory");
 }
 
-/* Variables of settings would be ignored inside; whoever looks should not be misled by them. */
+/* Removes variables of settings: they would be ignored inside, and mislead a user who looks. */
 static void unset_limits(json_t *env)
 {
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
@@ -130,7 +129,7 @@ void runtime_bundle_edit_process(const struct runtime_grant *grant, json_t *proc
 		runtime_fail("out of memory");
 }
 
-/* Ours alone, in the order in which they are mounted. */
+/* Adds mounts that only we know of, in the order in which they are mounted. */
 static void add_mount(json_t *mounts, const char *from, const char *to, const char *mode, bool exec)
 {
 	json_t *mount = must(json_pack("{s:s, s:s, s:s, s:[s, s, s, s, s]}", "destination", to, "type",
@@ -151,7 +150,7 @@ static bool below(const char *path, const char *directory)
 
 static const char *const places[] = {INSIDE_DIR, INSIDE_LIB, INSIDE_PRELOAD};
 
-/* "usr//lib/./gpuarb/" is /usr/lib/gpuarb. */
+/* Gives the plain form of a path: "usr//lib/./gpuarb/" is /usr/lib/gpuarb. */
 static const char *clean(const char *path, char to[PATH_MAX])
 {
 	size_t n = 0;
@@ -175,7 +174,7 @@ static const char *clean(const char *path, char to[PATH_MAX])
 	return to;
 }
 
-/* What the engine was told to mount where ours go. */
+/* Removes mounts that the engine was told to make where ours go. */
 static void remove_mounts(json_t *mounts)
 {
 	char path[PATH_MAX];
@@ -191,7 +190,7 @@ static void remove_mounts(json_t *mounts)
 	}
 }
 
-/* The real runtime covers these behind all mounts; a library that is covered is not preloaded. */
+/* Refuses masks: the real runtime covers such paths after all mounts, and a covered library is not preloaded. */
 static void refuse_masks(const json_t *spec)
 {
 	const json_t *masked = json_object_get(json_object_get(spec, "linux"), "maskedPaths"), *entry;
@@ -221,7 +220,7 @@ static void write_text(const char *path, const char *text)
 		runtime_fail("cannot write %s: %s", path, strerror(errno));
 }
 
-/* What the image itself preloads stays, behind ours. Its paths lead nowhere but into its own root. */
+/* Keeps what the image itself preloads, after our library. Its paths are looked up only inside its own root. */
 static void image_preload(const struct runtime_grant *grant, const json_t *spec, char *text, size_t size)
 {
 	const char *root = json_string_value(json_object_get(json_object_get(spec, "root"), "path"));
@@ -262,8 +261,11 @@ static void write_preload(const char *path, const struct runtime_grant *grant, c
 	write_text(path, text);
 }
 
-/* What programs inside go by, whatever their environment says (gpuarb/places.h). A program that cannot join, because
- * it has dropped its groups, say, would keep the whole limit for itself alone: it is refused the GPU. */
+/*
+ * Writes the limits that programs inside follow, whatever their environment says (gpuarb/places.h). A program that
+ * cannot join, for example because it has dropped its groups, would have the whole limit for itself: it is refused
+ * the GPU.
+ */
 static void write_granted(
 	const char *path, const struct runtime_grant *grant, const struct runtime_wish *wish)
 {

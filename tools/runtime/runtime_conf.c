@@ -1,4 +1,4 @@
-/* /etc/gpuarb/runtime.conf: lines "name = value". A mistake in it keeps containers from starting, with a
+/* Reads /etc/gpuarb/runtime.conf: lines "name = value". A mistake in it keeps containers from starting, with a
  * sentence. */
 #include <ctype.h>
 #include <errno.h>
@@ -14,10 +14,10 @@
 
 #define CONF_DEFAULT "/etc/gpuarb/runtime.conf"
 #define RUN_DEFAULT  "/run/gpuarb"
-/* Engines may start us with an empty environment. */
+/* Engines may start this program with an empty environment. */
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* Where a container is to start, a mistake ends it; else the line is as good as not there. */
+/* True where a container is to start: there a mistake ends the program. Otherwise the wrong line is ignored. */
 static bool strict;
 #define wrong(...) (strict ? runtime_fail(__VA_ARGS__) : (void)0)
 
@@ -104,7 +104,8 @@ static void read_file(struct runtime_conf *conf, const char *path, bool must_exi
 		fclose(file);
 }
 
-/* An executable of that name in the directories of PATH that is not this program; whether there is one. */
+/* Finds an executable of that name in the directories of PATH that is not this program; returns whether there is one.
+ */
 static bool find(const char *name, char found[PATH_MAX])
 {
 	const char *path = getenv("PATH");
@@ -128,7 +129,7 @@ static bool find(const char *name, char found[PATH_MAX])
 
 static bool real_runtime(struct runtime_conf *conf)
 {
-	/* NVIDIA's stands in front of runc itself, and gives the container the GPU that we choose. */
+	/* NVIDIA's runtime itself calls runc, and gives the container the GPU that we choose. */
 	static const char *const known[] = {"nvidia-container-runtime", "runc", "crun"};
 	char found[PATH_MAX];
 	bool there = false;
@@ -148,7 +149,7 @@ static void read_settings(struct runtime_conf *conf)
 	char beside[PATH_MAX];
 
 	*conf = (struct runtime_conf){.dir = ARB_DIR_DEFAULT, .run = RUN_DEFAULT, .memory_by_share = true};
-	/* Where a node was set up by a pod of the cluster, everything lies in one directory. */
+	/* If a pod of the cluster has set the node up, all files are in one directory. */
 	cli_own_directory(beside, sizeof(beside) - 16);
 	strcat(beside, "/runtime.conf");
 	if (named)

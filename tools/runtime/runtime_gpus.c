@@ -1,11 +1,11 @@
-/* Which GPUs a container sees: those that the engine has given it, those that it was granted, or none. */
+/* Which GPUs a container sees: those that the engine gave it, those that it was granted, or none. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/runtime/runtime.h"
 
-/* Where NVIDIA's device plugin mounts one empty file for each GPU, if it was told to pass GPUs on as volumes. */
+/* Where NVIDIA's device plugin mounts an empty file for each GPU, if it passes GPUs on as volumes. */
 #define VOLUMES "/var/run/nvidia-container-devices/"
 
 static bool is_uuid(const char *text)
@@ -13,7 +13,8 @@ static bool is_uuid(const char *text)
 	return !strncmp(text, "GPU-", 4) || !strncmp(text, "MIG-", 4);
 }
 
-/* /dev/nvidia0, and those that belong to all: /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-caps/... */
+/* Whether it is a node of a GPU, /dev/nvidia0, or of all GPUs: /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-caps/...
+ */
 static bool is_node(const json_t *device, bool gpus_alone)
 {
 	const char *path = json_string_value(json_object_get(device, "path"));
@@ -21,7 +22,7 @@ static bool is_node(const json_t *device, bool gpus_alone)
 	return path && !strncmp(path, "/dev/nvidia", 11) && (!gpus_alone || isdigit((unsigned char)path[11]));
 }
 
-/* The GPUs that are given as volumes, with commas; NULL: none are. */
+/* Lists the GPUs that are given as volumes, with commas; NULL: none are. */
 static const char *by_volumes(const json_t *spec, char *list, size_t size)
 {
 	const json_t *mount;
@@ -98,7 +99,7 @@ static bool is_granted(const char *uuid, const struct runtime_grant *grant)
 	return false;
 }
 
-/* Of the GPUs that are given as volumes those stay that were granted; whether one does. */
+/* Removes the volumes of GPUs that were not granted; returns whether a volume is left. */
 static bool volumes_stay(json_t *mounts, const struct runtime_grant *grant)
 {
 	bool stays = false;
@@ -116,8 +117,8 @@ static bool volumes_stay(json_t *mounts, const struct runtime_grant *grant)
 	return stays;
 }
 
-/* A container that says "void" and has no GPU by another way would get one from NVIDIA's runtime that was not
- * granted, by a volume "all" for example. */
+/* NVIDIA's runtime would give a GPU that was not granted to a container that says "void" and gets no GPU by another
+ * way, for example by a volume "all". */
 void runtime_gpus_show(json_t *spec, const struct runtime_grant *grant)
 {
 	bool other_way = volumes_stay(json_object_get(spec, "mounts"), grant);
@@ -129,7 +130,7 @@ void runtime_gpus_show(json_t *spec, const struct runtime_grant *grant)
 	show(runtime_bundle_array(process, "env"), grant, !other_way);
 }
 
-/* Whether a rule of the control group allows this device, and it alone. */
+/* Whether a rule of the control group allows this device and no other. */
 static bool is_rule_of(const json_t *rule, const json_t *device)
 {
 	const json_t *major = json_object_get(rule, "major"), *minor = json_object_get(rule, "minor");
@@ -161,7 +162,7 @@ void runtime_gpus_hide(json_t *spec)
 			remove_rules(rules, json_array_get(devices, i));
 			json_array_remove(devices, i);
 		}
-	/* Nodes may be bind-mounted as well, and GPUs asked for by volumes. */
+	/* Nodes may be bind-mounted as well, and volumes may ask for GPUs. */
 	for (size_t i = json_array_size(mounts); i-- > 0;) {
 		const char *to = json_string_value(json_object_get(json_array_get(mounts, i), "destination"));
 

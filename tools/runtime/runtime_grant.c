@@ -1,9 +1,9 @@
 /*
- * What is kept of a container while it is there: a directory with what it was granted. Whoever starts a
- * container holds a lock from looking to writing, so that of two that start at once the second sees the
- * first. A directory whose bundle is gone is a container's that nobody has deleted: it goes. So does one whose
- * container was never made: until the real runtime has made it, the starter holds a lock on a file in there, which
- * the kernel takes back when the starter dies.
+ * Keeps a note about each container while the container exists: a directory with what it was granted. A process that
+ * starts a container holds a lock from reading the notes to writing its own, so that of two that start at once the
+ * second sees the first. A note whose bundle is gone belongs to a container that nobody deleted, and is removed. So
+ * is a note whose container was never made: until the real runtime has made the container, the starter holds a lock
+ * on a file in the note's directory, which the kernel releases when the starter dies.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,13 +22,13 @@
 #define PLACE  "containers"
 #define NOTE   "grant.json"
 #define STARTS "starts"
-/* Whoever holds the lock reads some files and segments; longer than this it is stopped. */
+/* The holder of the lock only reads some files and segments. If it takes longer than this, it was stopped. */
 #define LOCK_SECONDS 20
 
-/* Of the container that this process starts. */
+/* The file of the container that this process starts. */
 static int starts_fd = -1;
 
-/* Names of containers are those of OCI: they become names of directories. false: this cannot be one. */
+/* Makes a directory's name of a container's name, as OCI allows it. Returns false if it cannot be one. */
 static bool make_key(const struct runtime_args *args, char *key, size_t size)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-.";
@@ -36,7 +36,7 @@ static bool make_key(const struct runtime_args *args, char *key, size_t size)
 
 	if (!*args->id || args->id[0] == '.' || args->id[strspn(args->id, allowed)] || strlen(args->id) > 200)
 		return false;
-	/* Two engines, or two namespaces of one, have a root directory each. */
+	/* Two engines, or two namespaces of an engine, have different root directories. */
 	for (const char *c = args->root ? args->root : ""; *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 16777619u;
 	snprintf(key, size, "%s@%08x", args->id, hash);
@@ -58,7 +58,7 @@ static void make_directory(const char *path, mode_t mode)
 		runtime_fail("cannot make %s: %s", path, strerror(errno));
 }
 
-/* The lock of all that is kept; -1 after a while, with the sentence in `why`. */
+/* Takes the lock of all notes; returns -1 after a while, with a sentence in `why`. */
 static int try_lock(const struct runtime_conf *conf, char why[PATH_MAX + 64])
 {
 	char path[PATH_MAX];
@@ -66,7 +66,7 @@ static int try_lock(const struct runtime_conf *conf, char why[PATH_MAX + 64])
 
 	make_directory(conf->run, 0755);
 	runtime_grant_path(conf, &(struct runtime_grant){.key = ""}, "", path);
-	/* A container with a user namespace reaches its own files in there, and can list none. */
+	/* A container with a user namespace must reach its own files in here, but may not list others. */
 	make_directory(path, 0711);
 	runtime_grant_path(conf, &(struct runtime_grant){.key = ".lock"}, "", path);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -113,7 +113,7 @@ static const char *text_of(const json_t *note, const char *name)
 	return text ? text : "";
 }
 
-/* false: there is none that could be read. */
+/* Reads a note. Returns false if there is none that could be read. */
 static bool read_note(const struct runtime_conf *conf, struct runtime_grant *grant)
 {
 	char path[PATH_MAX];
@@ -162,8 +162,8 @@ static void write_note(const struct runtime_conf *conf, const struct runtime_gra
 	json_decref(note);
 }
 
-/* The process that was to make the container has died before it did. A start that ends well removes the file before it lets go
- * of the lock: it may have done so since the file was opened here. */
+/* Whether the process that was to make the container died before it did. A start that ends well removes the file
+ * before it releases the lock, perhaps after the file was opened here. */
 static bool given_up(const struct runtime_conf *conf, const struct runtime_grant *grant)
 {
 	char path[PATH_MAX];
@@ -176,7 +176,7 @@ static bool given_up(const struct runtime_conf *conf, const struct runtime_grant
 	return up;
 }
 
-/* Is there a bundle still? */
+/* Whether the bundle still exists. */
 static bool stands(const struct runtime_conf *conf, const struct runtime_grant *grant)
 {
 	return *grant->bundle && access(grant->bundle, F_OK) == 0 && !given_up(conf, grant);
@@ -258,7 +258,7 @@ void runtime_grant_drop(const struct runtime_conf *conf, const struct runtime_ar
 
 	if (!runtime_grant_find(conf, args, &grant))
 		return;
-	/* Without the lock it stays until somebody starts a container and finds the bundle gone. */
+	/* Without the lock the note stays until a later start finds the bundle gone. */
 	fd = try_lock(conf, why);
 	if (fd < 0)
 		return;

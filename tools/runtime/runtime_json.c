@@ -1,7 +1,7 @@
 /*
- * config.json and process.json, read and written. Engines write them with 64-bit numbers without a sign (an
- * unlimited ulimit is 18446744073709551615), which the JSON library refuses: such a number is a string while
- * it is in memory, and what is written has it as it was.
+ * Reads and writes config.json and process.json. Engines write 64-bit numbers without a sign (an unlimited ulimit is
+ * 18446744073709551615), which the JSON library refuses. Such a number is a string while it is in memory, and is
+ * written as it was read.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -14,12 +14,12 @@
 
 #include "tools/runtime/runtime.h"
 
-/* An engine's file has some tens of kilobytes; pods with thousands of variables have a few megabytes. */
+/* An engine's file has tens of kilobytes; for pods with thousands of variables it has a few megabytes. */
 #define FILE_BYTES_MOST (64u << 20)
-/* As many digits as any number may have that the library reads for sure. */
+/* The library can read any number of this many digits. */
 #define DIGITS_SAFE 18
 
-/* What stands before the digits of such a number; no file that was read contains it. */
+/* What is put before the digits of such a number; no file that was read contains it. */
 static char mark[32];
 
 static char *read_whole(const char *path, const char *what, size_t *length)
@@ -60,7 +60,7 @@ static void choose_mark(const char *text)
 	while (strstr(text, mark));
 }
 
-/* How many bytes of a number begin here, and whether it is an integer that may be too large. */
+/* Returns how many bytes of a number begin here, and whether it is an integer that may be too large. */
 static size_t number(const char *at, bool *large)
 {
 	size_t n = strspn(at, "+-.0123456789eE");
@@ -69,10 +69,10 @@ static size_t number(const char *at, bool *large)
 	return n;
 }
 
-/* A copy in which large numbers are strings that begin with the mark. */
+/* Makes a copy in which large numbers are strings that begin with the mark. */
 static char *quoted(const char *text, size_t length, size_t *to_length)
 {
-	/* A number that is marked has at least DIGITS_SAFE bytes, and grows by less than three times that. */
+	/* A number that is marked has at least DIGITS_SAFE bytes, and becomes less than three times as long. */
 	char *copy = malloc(length * 3 + sizeof(mark)), *to = copy;
 	bool inside = false, large;
 
@@ -101,7 +101,7 @@ static char *quoted(const char *text, size_t length, size_t *to_length)
 	return copy;
 }
 
-/* The other way round, in place. */
+/* Reverses quoted(), in place. */
 static void unquote(char *text)
 {
 	size_t n = strlen(mark);
@@ -158,7 +158,8 @@ static bool write_all(int fd, const char *text)
 	return true;
 }
 
-/* Written beside it and moved into place, with its owner and mode: nobody reads half of it. */
+/* Writes a temporary file with the owner and mode of the old one, and moves it into place, so that nobody reads half
+ * of it. */
 void runtime_bundle_write(const char *path, json_t *json)
 {
 	char fresh[PATH_MAX + 16], *text = json_dumps(json, JSON_COMPACT);

@@ -1,4 +1,4 @@
-/* What this machine must have before a container can be held to its limits. */
+/* Checks what this machine needs before a container can be held to its limits. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,8 @@ static void directory(const char *path, bool writable, struct stat *st)
 		runtime_fail("%s is on a file system that is mounted read-only: no client could join", path);
 }
 
-/* Where a library may not be executed the dynamic linker ignores it, and the program runs without limits. */
+/* Checks the library: if it may not be executed, the dynamic linker ignores it and the program runs without limits.
+ */
 static void library(const char *path)
 {
 	struct statvfs fs;
@@ -67,7 +68,7 @@ gid_t runtime_node_check(const struct runtime_conf *conf, bool user_namespace, b
 		snprintf(file, sizeof(file), "%s/%.*s", path, ARB_UUID_BYTES - 1, names[i]);
 		if (stat(file, &st) != 0)
 			continue;
-		/* A container with a user namespace has no ids that mean anything out here. */
+		/* The ids of a container with a user namespace mean nothing outside. */
 		if (user_namespace && !(st.st_mode & S_IWOTH))
 			runtime_fail("%s: a container with a user namespace of its own cannot join; "
 				     "segment_mode = 0666 "
@@ -76,7 +77,7 @@ gid_t runtime_node_check(const struct runtime_conf *conf, bool user_namespace, b
 		if (st.st_mode & S_IWOTH)
 			continue;
 		gid = st.st_gid;
-		/* The group root is not given to anybody. */
+		/* No container is given the group root. */
 		if (!gid && !is_root)
 			runtime_fail("%s belongs to the group root: a container that is not root cannot "
 				     "join; gpuarb-node gives "

@@ -1,7 +1,5 @@
-/*
- * The pod as the API server knows it. Extended resources are counted by the scheduler and reach neither the
- * container's bundle nor its environment; who asks for them cannot forge them.
- */
+/* The pod as the API server knows it. The scheduler counts extended resources, and they are neither in the
+ * container's bundle nor in its environment, so a pod's author cannot forge them. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +14,7 @@
 
 /* An object of the API server has at most 1.5 MiB (etcd's limit for a request). */
 #define POD_BYTES_MOST (4u << 20)
-/* The kubelet itself waits for two minutes until a container is made. */
+/* The kubelet waits two minutes for a container to be made; this is less. */
 #define POD_SECONDS 30
 
 static double now_s(void)
@@ -38,7 +36,7 @@ static pid_t begin(const char *command, const char *namespace, const char *name,
 	if (pid < 0)
 		runtime_fail("fork: %s", strerror(errno));
 	if (pid == 0) {
-		/* What it complains about is the engine's log's. */
+		/* Its error messages go to the engine's log. */
 		if (dup2(ends[1], 1) == 1 && close(ends[0]) == 0 && close(ends[1]) == 0)
 			execl(command, command, namespace, name, uid, (char *)NULL);
 		fprintf(stderr, "%s: %s\n", command, strerror(errno));
@@ -49,7 +47,7 @@ static pid_t begin(const char *command, const char *namespace, const char *name,
 	return pid;
 }
 
-/* All that it prints, until its end or the deadline. */
+/* Reads all that it prints, until its end or the deadline. */
 static size_t read_all(int fd, char *text, size_t most, double until)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -64,7 +62,8 @@ static size_t read_all(int fd, char *text, size_t most, double until)
 	return n == 0 ? length : 0;
 }
 
-/* A quantity of an extended resource is a whole number, written as "30"; Kubernetes shortens 1000 to "1k". */
+/* Reads a quantity of an extended resource, which is a whole number, such as "30"; Kubernetes shortens 1000 to "1k".
+ */
 static unsigned quantity(const json_t *container, const char *resource)
 {
 	const json_t *limits = json_object_get(json_object_get(container, "resources"), "limits"),
@@ -84,7 +83,7 @@ static unsigned quantity(const json_t *container, const char *resource)
 	return runtime_number(resource, text, 0, 1u << 20);
 }
 
-/* As the scheduler counts: all containers together, or one that runs before them if that has more. */
+/* Adds up as the scheduler does: all containers together, or an init container if that has more. */
 static unsigned granted(const json_t *pod, const char *resource)
 {
 	const json_t *spec = json_object_get(pod, "spec"), *container;
@@ -132,7 +131,7 @@ void runtime_pod_ask(const struct runtime_conf *conf, const char *namespace, con
 	its = json_string_value(json_object_get(json_object_get(pod, "metadata"), "uid"));
 	if (!its)
 		runtime_fail("pod %s/%s: what %s prints is not a pod", namespace, name, conf->pod_command);
-	/* Another pod of this name may have taken its place. */
+	/* Another pod may have taken its name. */
 	if (*uid && strcmp(uid, its) != 0)
 		runtime_fail("pod %s/%s: it has the uid %.60s now, this container belongs to %s", namespace,
 			name, its, uid);

@@ -1,4 +1,4 @@
-/* Where a container goes: to the GPUs that have the most room, by what was granted there and by who else is
+/* Chooses the GPUs of a container: those that have the most room, by what was granted there and by the other accounts
  * there. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,15 @@
 
 struct room {
 	char uuid[ARB_UUID_BYTES];
-	unsigned shares; /* granted */
-	unsigned limits; /* of containers and others that have no share but a limit, 100 each without one */
+	unsigned shares;        /* shares that were granted */
+	unsigned limits;        /* limits of accounts that have no share, 100 each without a limit */
 	uint64_t mem, mem_most; /* promised, and what that may be; most 0: not known */
 	uint64_t mem_physical;
-	char trouble[256]; /* it cannot be looked at */
-	bool taken;        /* it is one of the chosen */
+	char trouble[256]; /* why it cannot be looked at; empty: it can */
+	bool taken;        /* it was chosen already */
 };
 
-/* Several containers of a pod are one account, and have their share once. */
+/* Whether the share of this pod was counted: several containers of a pod are one account. */
 static bool counted_before(const struct runtime_grant *all, int n, const char *uuid)
 {
 	for (int i = 0; i < n; i++)
@@ -37,7 +37,7 @@ static bool is_granted(const struct runtime_grant *all, int n, const char *accou
 	return false;
 }
 
-/* Accounts that no container of this runtime has brought: programs of users, jobs, pods of the component. */
+/* Adds the accounts that no container of this runtime brought: programs of users, jobs, pods of the component. */
 static void add_others(struct room *room, const struct gpuarb_picture *p, const struct runtime_grant *all,
 	int n, const char *account)
 {
@@ -62,8 +62,8 @@ static void look(const struct runtime_conf *conf, struct room *room, const struc
 	struct gpuarb_error err;
 	int r;
 
-	/* Programs of a container that was killed count until somebody has cleaned up, and if nobody else is on this
-	 * GPU nobody would. Where that fails, opening it says why. */
+	/* Programs of a killed container count until their slots are cleaned, which nobody does if this GPU is used
+	 * by no other client. If cleaning fails, opening the segment says why. */
 	gpuarb_control_reap(conf->dir, room->uuid, NULL, NULL, &err);
 	r = gpuarb_view_open(conf->dir, room->uuid, &view, &err);
 	if (r == 0) {
@@ -88,7 +88,8 @@ static void look(const struct runtime_conf *conf, struct room *room, const struc
 		}
 }
 
-/* No memory was granted: as much of it as of the time. An annotation lowers that, and does not raise it. */
+/* Returns the memory on each GPU. If none was granted, it is the same part as of the time; an annotation can lower
+ * that, but not raise it. */
 static uint64_t mem_on(
 	const struct runtime_conf *conf, const struct room *room, const struct runtime_wish *wish)
 {
@@ -106,7 +107,7 @@ static bool fits(const struct runtime_conf *conf, const struct room *room, const
 	return !room->mem_most || room->mem + mem_on(conf, room, wish) <= room->mem_most;
 }
 
-/* By time, then by memory, then by name, so that it is always the same one. */
+/* Whether `a` has more room: by time, then by memory, then by name, so that the choice is always the same. */
 static bool better(const struct room *a, const struct room *b)
 {
 	unsigned time_a = a->shares + a->limits, time_b = b->shares + b->limits;
@@ -130,7 +131,7 @@ static bool listed(const char *list, const char *uuid)
 	return !list;
 }
 
-/* "GPU-1 has 70 of 100 shares and 12Gi of 16Gi granted" */
+/* Writes "GPU-1 has 70 of 100 shares and 12Gi of 16Gi granted". */
 static void describe(const struct room *room, char *text, size_t size)
 {
 	char used[32], most[32];
@@ -161,7 +162,7 @@ static void no_room(const struct room *rooms, int n, const struct runtime_wish *
 		wish->mem_bytes ? " and their memory" : "", text);
 }
 
-/* The other containers of this pod are somewhere already. */
+/* Finds the GPUs of the other containers of this pod. */
 static bool as_before(const struct runtime_grant *all, int n, struct runtime_grant *grant)
 {
 	for (int i = 0; i < n; i++)

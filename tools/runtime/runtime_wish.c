@@ -1,7 +1,7 @@
 /*
- * Whose container it is, and what it may use. In a pod that is the pod's business: its shares, as the API
- * server or an annotation says, and never its own environment. Elsewhere whoever starts the container says it
- * with annotations or, where the engine knows none, with variables.
+ * Whose container it is, and what it may use. For a container of a pod, the pod says so by its shares, from the API
+ * server or an annotation, and never by its own environment. Otherwise the user who starts the container says so with
+ * annotations or, where the engine knows none, with variables.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #define PREFIX "gpuarb.dev/"
 
-/* Ours; those of others are their own business. */
+/* Our annotations; those of others are ignored. */
 static const char *const known[] = {PREFIX "share", PREFIX "memory-gib", PREFIX "core-limit",
 	PREFIX "memory-limit", PREFIX "core-request", PREFIX "core-weight"};
 
@@ -36,7 +36,7 @@ unsigned runtime_number(const char *what, const char *text, unsigned least, unsi
 	return (unsigned)value;
 }
 
-/* An annotation of ours that nobody knows is a limit that somebody believes in. */
+/* Refuses unknown annotations of ours: somebody believes that each sets a limit. */
 static void refuse_misspelt(const json_t *spec)
 {
 	const char *name;
@@ -63,7 +63,8 @@ static void refuse_misspelt(const json_t *spec)
 	}
 }
 
-/* kubepods-burstable-pod1234_5678.slice:cri-containerd:ID, or /kubepods/burstable/pod1234-5678/ID */
+/* Finds the pod's uid in kubepods-burstable-pod1234_5678.slice:cri-containerd:ID, or
+ * /kubepods/burstable/pod1234-5678/ID. */
 static void uid_of_path(const char *path, char uid[64])
 {
 	const char *at = path ? strstr(path, "kubepods") : NULL;
@@ -84,8 +85,8 @@ struct identity {
 	char uid[64];
 };
 
-/* What containerd and CRI-O write. CRI-O passes on what a pod's author has written, too: both at once is a
- * fraud. */
+/* Reads what containerd and CRI-O write. CRI-O also passes on what the pod's author wrote: if there are annotations
+ * of both, one is forged. */
 static struct identity identify(const json_t *spec)
 {
 	const char *containerd = annotation(spec, "io.kubernetes.cri.container-type"),
@@ -107,7 +108,7 @@ static struct identity identify(const json_t *spec)
 	return who;
 }
 
-/* Annotations of a limit, or 0: ours, or the one that another tool has for it. */
+/* Returns the limit that an annotation sets, ours or that of another tool, or 0. */
 static unsigned core_annotated(const json_t *spec)
 {
 	const char *ours = annotation(spec, PREFIX "core-limit"),
@@ -137,7 +138,7 @@ static uint64_t mem_annotated(const json_t *spec)
 			      annotation(spec, "nvshare.com/gpu-memory-limit"));
 }
 
-/* A share of more than one GPU is as much of each of them. */
+/* A share of more than one GPU is divided equally among them. */
 static void divide(struct runtime_wish *w, unsigned memory_gib)
 {
 	w->gpus = w->share > 100 ? (w->share + 99) / 100 : 1;
@@ -161,7 +162,7 @@ static void limits(const json_t *spec, struct runtime_wish *w)
 
 	w->core = (unsigned)lesser(w->share, core_annotated(spec));
 	w->mem_bytes = lesser(w->mem_bytes, mem_annotated(spec));
-	/* A guarantee is not more than what was granted. */
+	/* A request cannot be more than what was granted. */
 	if (request)
 		w->request = runtime_number(PREFIX "core-request", request, 1, w->core ? w->core : 100);
 	if (weight)
@@ -192,8 +193,8 @@ static void of_pod(
 	limits(spec, w);
 }
 
-/* Engines show the first twelve digits of an id, and a container by CDI is called so. A name that somebody chose
- * counts as a whole: train-job-0001 is not train-job-0002. */
+/* Engines show the first twelve digits of an id, and containers by CDI are named so. A name that a user chose counts
+ * as a whole: train-job-0001 is not train-job-0002. */
 static void name_account(const char *id, char account[ARB_NAME_BYTES])
 {
 	size_t n = strlen(id);

@@ -10,12 +10,12 @@
 
 #define LEAST_WIDTH  40
 #define LEAST_HEIGHT 8
-/* From this height on there is room for more than the clients. */
+/* A terminal of at least this height has room for more than the clients. */
 #define ROOMY 16
-/* In bytes; see has_others. */
+/* In bytes: has_others() says why. */
 #define LEAST_DIFFERENCE (64ull << 20)
 
-/* A line of parts with a separator; a part that does not fit is left out, those behind it as well. */
+/* A line of parts with a separator. If a part does not fit, it and all parts behind it are left out. */
 struct line {
 	struct top_grid *grid;
 	int y, x;
@@ -158,7 +158,7 @@ static void memory_bar(struct top_grid *g, int y, int x, int room, const struct 
 			top_text_bytes(p->mem_promised, quotas, sizeof(quotas)));
 }
 
-/* The whole device, as NVML sees it: beside the clients' numbers. */
+/* The whole device, as NVML sees it, beside the clients' numbers. */
 static void device_line(struct top_grid *g, int y, const struct nonclients *o)
 {
 	struct line l = {g, y, 0, false};
@@ -173,7 +173,7 @@ static void device_line(struct top_grid *g, int y, const struct nonclients *o)
 	part(&l, TOP_DIM, "by NVML, clients or not");
 }
 
-/* "The GPU is busier than the bills": what gpuarb does not see, or who is no client. */
+/* The GPU is busier than the bills: because of programs that are no clients, or work that gpuarb does not see. */
 static void unbilled_line(struct top_grid *g, int y, const struct top_gpu *gpu)
 {
 	struct line l = {g, y, 0, false};
@@ -205,7 +205,7 @@ static void others_line(struct top_grid *g, int y, const struct nonclients *o)
 				: top_text_bytes(o->list[i].bytes, bytes, sizeof(bytes)));
 }
 
-/* By difference, contexts and what the driver keeps for itself are in it: a few megabytes are nobody's. */
+/* The difference includes contexts and what the driver keeps for itself, so a few megabytes do not show a program. */
 static bool has_others(const struct nonclients *o)
 {
 	return o->by == NONCLIENTS_BY_PROCESS
@@ -213,7 +213,7 @@ static bool has_others(const struct nonclients *o)
 		       : o->by == NONCLIENTS_BY_DIFFERENCE && o->bytes >= LEAST_DIFFERENCE;
 }
 
-/* Returns the next line. */
+/* Draws the head of a GPU; returns the next line. */
 static int head(struct top_grid *g, int y, const struct top_gpu *gpu, const char *left, bool roomy)
 {
 	title_line(g, y++, gpu, left);
@@ -273,7 +273,7 @@ void top_draw_page(struct top_grid *g, const struct top_gpu *gpu, const struct t
 	top_table_rows(g, y, g->height - y, 0, gpu, ui, rows, n);
 }
 
-/* The first row to show, so that the selected one is among them. */
+/* Finds the first row to show, so that the selected row is visible. */
 static void follow(struct top_ui *ui, const struct top_row *rows, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -289,7 +289,7 @@ static void follow(struct top_ui *ui, const struct top_row *rows, int count)
 		ui->scroll = 0;
 }
 
-/* The last events, the newest at the bottom. Returns how many lines they took. */
+/* Draws the last events, the newest at the bottom. Returns how many lines they took. */
 static int event_lines(struct top_grid *g, int bottom, int most, const struct top_gpu *gpu)
 {
 	int shown = 0;
@@ -298,7 +298,7 @@ static int event_lines(struct top_grid *g, int bottom, int most, const struct to
 		const struct top_event *e = &gpu->events[(k - 1) % TOP_EVENTS];
 		char words[256], clock[32], name[2 * ARB_NAME_BYTES];
 
-		/* Throttled and resumed come with every window of every limited account. */
+		/* Limited accounts are throttled and resumed in every window, so these events are left out. */
 		if (e->e.kind == ARB_EVENT_THROTTLED || e->e.kind == ARB_EVENT_RESUMED)
 			continue;
 		shown++;
@@ -324,7 +324,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
 	int spare = bottom - y - 1 - (int)n;
 
-	/* What the table does not need goes to the plot first, then to the events. */
+	/* Lines that the table does not need go to the plot first, then to the events. */
 	if (spare >= 4 || bottom - y > 16) {
 		int lines = spare > 24 ? 10 : spare > 8 ? 5 : 3;
 
@@ -373,7 +373,7 @@ static void last_line(struct top_grid *g, const struct top_ui *ui, bool any)
 			ui->paused ? "PAUSED (z)  " : "", top_sort_name(ui->sort));
 }
 
-/* The GPUs that are not on the screen, a line each. */
+/* Draws the GPUs that are not shown in full, a line each. */
 static int other_gpus(
 	struct top_grid *g, int y, struct top_gpu *const *gpus, unsigned ngpus, const struct top_ui *ui)
 {

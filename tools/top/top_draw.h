@@ -1,4 +1,4 @@
-/* The model as a screen. Pure: no terminal, no clock. */
+/* Draws the model as a screen. Pure: no terminal, no clock. */
 #ifndef TOOLS_TOP_DRAW_H
 #define TOOLS_TOP_DRAW_H
 
@@ -6,19 +6,19 @@
 #include "tools/top/top_model.h"
 #include "tools/top/top_ui.h"
 
-/* One screen; makes the selection visible, which moves ui->scroll. */
+/* Draws one screen; moves ui->scroll so that the selection is visible. */
 void top_draw_screen(struct top_grid *grid, struct top_gpu *const *gpus, unsigned ngpus, struct top_ui *ui);
 
-/* How many lines a GPU takes where nothing is left out, and those lines: for --once and --batch. */
+/* Return how many lines a GPU takes if nothing is left out, and draw those lines: for --once and --batch. */
 int top_draw_lines(const struct top_gpu *gpu, const struct top_ui *ui);
 void top_draw_page(struct top_grid *grid, const struct top_gpu *gpu, const struct top_ui *ui);
 
-/* top_table.c: the line of titles, and rows from `first` on in `lines` lines. */
+/* top_table.c: draw the line of titles, and rows from `first` on in `lines` lines. */
 void top_table_titles(struct top_grid *grid, int y, const struct top_ui *ui);
 void top_table_rows(struct top_grid *grid, int y, int lines, int first, const struct top_gpu *gpu,
 	const struct top_ui *ui, const struct top_row *rows, unsigned count);
 
-/* top_pages.c: a text from line `y` on, as far as ui->text_scroll says. */
+/* top_pages.c: draws a text from line `y` on, scrolled by ui->text_scroll. */
 void top_draw_text(struct top_grid *grid, int y, int bottom, struct top_ui *ui, const char *text);
 extern const char top_help[];
 

@@ -1,4 +1,4 @@
-/* Why an account does not get more, just now and lately. */
+/* Says why an account does not get more, now and lately. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -31,13 +31,13 @@ static bool is_of(const struct story *s, const struct top_event *e)
 	return strcmp(top_text_safe(e->account, name, sizeof(name)), s->name) == 0;
 }
 
-/* Times of others may be ahead of ours. */
+/* Clocks of other processes may be ahead of ours. */
 static uint64_t ago(const struct story *s, uint64_t time_ns)
 {
 	return s->picture->now_ns > time_ns ? s->picture->now_ns - time_ns : 0;
 }
 
-/* The event k places back from the newest, or NULL. */
+/* Returns the event k places back from the newest, or NULL. */
 static const struct top_event *event_back(const struct top_gpu *g, uint64_t k)
 {
 	return k < g->nevents && k < TOP_EVENTS ? &g->events[(g->nevents - 1 - k) % TOP_EVENTS] : NULL;
@@ -97,7 +97,7 @@ static void say_request(const struct story *s)
 			a->weight, ARB_SHARE_WEIGHT);
 }
 
-/* By requests and weights: whose are they? False: nobody active has any. */
+/* Explains a quota that follows from requests and weights. Returns false if no active account has any. */
 static bool say_share(const struct story *s)
 {
 	const struct gpuarb_view_account *a = &s->account->now;
@@ -151,7 +151,7 @@ static void say_limit(const struct story *s)
 	if (say_share(s) || a->quota_ppm >= a->limit_ppm)
 		return;
 	fprintf(s->to, "  Effective quota: %s percent. ", top_text_ppm(a->quota_ppm, text, sizeof(text)));
-	/* Accounts are scaled when they next do something; this one is behind. */
+	/* An account is scaled when it next does something; this one has not done so. */
 	if (sum <= ARB_PPM) {
 		fputs("It is what it was when the account was last active.\n", s->to);
 		return;
@@ -173,7 +173,7 @@ static void say_limit(const struct story *s)
 	fputs(". Each gets its part of that while one that has not had its own wants the GPU.\n", s->to);
 }
 
-/* How long until it may run again, by the books as they are now. */
+/* Returns how long it will be until it may run again, by its record now. */
 static uint64_t until_allowed_ns(const struct story *s)
 {
 	const struct gpuarb_picture *p = s->picture;
@@ -291,7 +291,7 @@ static void say_shares(const struct story *s)
 			"  %s percent of its bill was measured by the GPU's events; the rest is estimated.\n",
 			top_text_share(top_measured_percent(a->in_set_ns, a->estimated_ns) / 100, text,
 				sizeof(text)));
-	/* It could have more, and nobody holds it back. */
+	/* It could get more, and nothing holds it back. */
 	if (a->share[0].known && a->processes && a->state != TOP_THROTTLED && !a->waiting &&
 		!a->admission_waiting && !held_back_lately(s) && a->now.left_ns && !a->now.debt_ns &&
 		a->share[0].value * 1e6 < 0.9 * a->now.quota_ppm)
@@ -302,7 +302,7 @@ static void say_shares(const struct story *s)
 			s->to);
 }
 
-/* Tasks that asked before they began. */
+/* Tells about tasks that asked for a lease before they began. */
 static void say_admission(const struct story *s, const struct gpuarb_view_client *c)
 {
 	char since[32], class[64];
@@ -378,7 +378,7 @@ static void say_pressure(const struct story *s)
 		fputs("  Admission: HIGH_PRESSURE, because the utilisation is not known.\n", s->to);
 }
 
-/* "The limit does not work" begins here: what was seen of the program, and what may have gone past. */
+/* Helps with "the limit does not work": what was seen of the program, and what may have gone past gpuarb. */
 static void say_coverage(const struct story *s, const struct gpuarb_view_client *c)
 {
 	char names[2 * ARB_UNKNOWN_BYTES];
@@ -434,7 +434,7 @@ static void say_processes(const struct story *s)
 		fprintf(s->to, "  and %u more processes\n", told - PROCESSES);
 }
 
-/* It has not begun: its program waits for somebody else's memory. */
+/* The program has not begun: it waits for memory that another account holds. */
 static void say_starts(const struct story *s)
 {
 	const struct gpuarb_picture *p = s->picture;

@@ -37,12 +37,13 @@ static void put(struct top_grid *g, int y, int x, unsigned style, uint32_t code)
 		*cell = (struct top_cell){code, (uint8_t)style};
 }
 
-/* What stands for it here: a terminal without UTF-8 gets ASCII. */
+/* Returns the character that is shown for `code`: a terminal without UTF-8 gets ASCII. */
 static uint32_t shown(const struct top_grid *g, uint32_t code)
 {
 	if (code == 0xfffd || top_text_hides(code))
 		return '?';
-	/* One that takes no column of its own, or that this C library does not know, would move the rest. */
+	/* A character that takes no column of its own, or that this C library does not know, would move the rest of
+	 * the line. */
 	if (g->utf8 && code >= 0x80)
 		return wcwidth((wchar_t)code) > 0 ? code : '?';
 	if (code < 0x80)
@@ -140,7 +141,7 @@ void top_grid_bar(struct top_grid *g, int y, int x, int room, unsigned style, do
 	}
 }
 
-/* A level of 0 to 8 of one cell. */
+/* Returns the character for a level of 0 to 8 in one cell. */
 static uint32_t level(const struct top_grid *g, int eighths)
 {
 	static const char ascii[] = " .,:-=+*#";
@@ -157,7 +158,7 @@ void top_grid_spark(
 	for (int i = 0; i < room; i++) {
 		int k = (int)count - room + i;
 
-		/* What was little is not nothing. */
+		/* A small value must not look like none. */
 		if (k >= 0)
 			put(g, y, x + i, style, level(g, values[k] ? (values[k] * 8 + 999) / 1000 : 0));
 	}

@@ -1,4 +1,4 @@
-/* Everything as JSON. The schema is in gpuarb-top.1. */
+/* Writes all data as JSON. The schema is in gpuarb-top.1. */
 #include <jansson.h>
 #include <string.h>
 #include <time.h>
@@ -22,7 +22,7 @@ static json_t *text_or_null(const char *from)
 	return from && *from ? text(from) : json_null();
 }
 
-/* JSON's integers are signed here; a count that large is garbage. */
+/* The library's integers are signed; a count that does not fit is garbage. */
 static json_t *number(uint64_t value)
 {
 	return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
@@ -33,7 +33,7 @@ static json_t *number_or_null(uint64_t value)
 	return value ? number(value) : json_null();
 }
 
-/* A thousandth of a percent is enough: the shortest text that says so. */
+/* Rounds to a thousandth of a percent, which is enough and keeps the text short. */
 static json_t *percent(double value)
 {
 	return json_real((double)(long long)(value * 1000 + 0.5) / 1000);
@@ -225,7 +225,7 @@ static json_t *window_of(const struct gpuarb_picture *p)
 	return o;
 }
 
-/* The first four are what an outer scheduler asks for; their names are older than this program. */
+/* The first four fields are what a scheduler asks for; their names are older than this program. */
 static void admission(json_t *o, const struct gpuarb_view_admission *a)
 {
 	static const char *const sources[] = {
@@ -345,7 +345,7 @@ bool top_out_json(
 		if (gpus[i]->picture)
 			json_array_append_new(list, gpu(gpus[i], past));
 	set(root, "gpus", list);
-	/* ASCII alone: whatever a name holds, nothing in it acts on a terminal. */
+	/* The output is ASCII only, so no name can act on a terminal. */
 	r = json_dumpf(root, to,
 		JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9) | (compact ? JSON_COMPACT : JSON_INDENT(2)));
 	json_decref(root);

@@ -8,9 +8,10 @@
 
 #include "tools/top/top_text.h"
 
-/* An account that comes back within this time goes on where it was. */
+/* An account that comes back within this time keeps its history. */
 #define REMEMBER_NS (120 * SECOND)
-/* The bill of one who leaves may be a little less than it looked; more than this is another bill. */
+/* When a client leaves, a bill may shrink a little. If it shrinks by more than this, it is the bill of another
+ * account. */
 #define STEP_BACK_NS (2 * SECOND)
 
 const unsigned top_span_s[TOP_SPANS] = {1, 10, 60};
@@ -33,7 +34,8 @@ char *top_gpu_text(const struct top_gpu *g, char *to, size_t size)
 	return to;
 }
 
-/* The number of the last sample that is not younger than `age`; 0 if there is none. Samples count from 1. */
+/* Returns the number of the last sample that is at least as old as `at_ns`; 0 if there is none. Samples count from 1.
+ */
 static uint64_t sample_at(const struct top_gpu *g, uint64_t at_ns)
 {
 	uint64_t oldest = g->samples > TOP_SAMPLES ? g->samples - TOP_SAMPLES + 1 : 1;
@@ -52,7 +54,7 @@ static uint64_t sample_at(const struct top_gpu *g, uint64_t at_ns)
 	return low;
 }
 
-/* What the counter was at a moment between two samples; *known is false where nobody looked. */
+/* Returns the counter at a moment between two samples; *known is false if there was no sample. */
 static double value_at(
 	const struct top_gpu *g, const uint64_t *values, uint64_t since, uint64_t at_ns, bool *known)
 {
@@ -61,7 +63,7 @@ static double value_at(
 	*known = k != 0;
 	if (!k)
 		return 0;
-	/* We looked, and it was not there: it had used nothing of what it has used since. */
+	/* There was a sample without the account, so it had used nothing yet. */
 	if (k < since)
 		return (double)values[since % TOP_SAMPLES];
 	t0 = g->at_ns[k % TOP_SAMPLES];
@@ -83,7 +85,7 @@ static void share_out(
 		uint64_t span = top_span_s[i] * SECOND, from = now > span ? now - span : 0, first;
 		double then;
 
-		/* Sleeps are not exact: who has looked for nearly as long has looked for as long. */
+		/* Sleeps are not exact: a span that was watched for nearly as long counts as watched. */
 		first = g->at_ns[oldest % TOP_SAMPLES];
 		if (first > from && now - first >= span - span / 20)
 			from = first;
@@ -113,7 +115,7 @@ static void push(uint16_t *list, unsigned *count, unsigned most, uint16_t value)
 	list[*count - 1] = value;
 }
 
-/* A second of history is over. */
+/* Ends a second of the history. */
 static void close_bucket(struct top_gpu *g, const struct gpuarb_picture *p)
 {
 	uint64_t elapsed = p->now_ns - g->bucket_ns;
@@ -197,7 +199,7 @@ static bool take_accounts(struct top_gpu *g, const struct gpuarb_picture *p)
 
 		if (!a || strcmp(a->now.name, now->name) != 0)
 			a = top_gpu_account(g, now->name);
-		/* Less than before: a new account of that name, or another clock. */
+		/* It has used less than before: this is a new account of that name, or another clock. */
 		if (a && now->used_now_ns + STEP_BACK_NS < a->now.used_now_ns) {
 			a->since = g->samples;
 			a->bucket_used = now->used_now_ns;
@@ -224,7 +226,7 @@ struct top_account *top_gpu_owner(const struct top_gpu *g, const struct gpuarb_v
 		       : NULL;
 }
 
-/* Since when it is refused for quota, by the events; 0: it is not, or they are too old. */
+/* Returns since when it has been refused for quota, by the events; 0: it is not, or the events are too old. */
 static uint64_t throttled_since(const struct top_gpu *g, const struct gpuarb_view_client *c)
 {
 	return c->reason == ARB_REASON_QUOTA && !c->running && g->slot[c->slot].generation == c->generation
@@ -236,7 +238,7 @@ double top_measured_percent(uint64_t in_set_ns, uint64_t estimated_ns)
 {
 	if (!in_set_ns)
 		return -1;
-	/* Both are read while they grow. */
+	/* The two values were read while both grew. */
 	return estimated_ns < in_set_ns ? 100 - 100 * (double)estimated_ns / (double)in_set_ns : 0;
 }
 
@@ -252,7 +254,7 @@ uint64_t top_client_wait_since_ns(const struct gpuarb_view_client *c)
 	return c->waiting && c->wait_since_ns ? c->wait_since_ns : c->adm_since_ns;
 }
 
-/* A reason stays behind when a wait was given up: it counts while the client is still at its gate. */
+/* The reason stays in the slot after a wait was given up: it counts only while the client is at its gate. */
 static enum top_state client_state(const struct top_gpu *g, const struct gpuarb_view_client *c)
 {
 	bool queued = c->waiting || c->adm_waiting;
@@ -273,7 +275,7 @@ static enum top_state client_state(const struct top_gpu *g, const struct gpuarb_
 	return queued ? TOP_WAITING : TOP_IDLE;
 }
 
-/* An account shows the liveliest of its processes. */
+/* An account shows the state of its liveliest process. */
 static int liveliness(enum top_state state)
 {
 	static const int order[TOP_STATES] = {[TOP_GONE] = 0,
@@ -369,7 +371,8 @@ void top_gpu_event(struct top_gpu *g, const struct gpuarb_event *e, const char *
 		g->slot[e->slot].throttled_since_ns = 0;
 }
 
-/* Engines that no launch goes through, calls that are in no table, and programs that are no clients show here. */
+/* Compares the bills with the device: work that no launch causes, calls that are in no table, and programs that are
+ * no clients show here. */
 static void compare_with_device(struct top_gpu *g, uint64_t before_ns, uint64_t before)
 {
 	uint64_t now = g->at_ns[g->samples % TOP_SAMPLES];
@@ -391,8 +394,8 @@ bool top_gpu_update(struct top_gpu *g, const struct gpuarb_picture *p)
 {
 	uint64_t before_ns = g->at_ns[g->samples % TOP_SAMPLES], before = g->device[g->samples % TOP_SAMPLES];
 
-	/* The newest one is replaced until it is a tenth of a second after the one before: then a minute
-	 * always has room. */
+	/* The newest sample is replaced until it is a tenth of a second later than the one before, so there is always
+	 * room for a minute. */
 	if (g->samples < 2 || g->at_ns[g->samples % TOP_SAMPLES] - g->at_ns[(g->samples - 1) % TOP_SAMPLES] >=
 				      SECOND / 10 - SECOND / 200)
 		g->samples++;

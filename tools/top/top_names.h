@@ -1,13 +1,11 @@
-/* What only the machine knows: its own pids of processes in containers. */
+/* Finds our pids of processes in containers, which only this machine knows. */
 #ifndef TOOLS_TOP_NAMES_H
 #define TOOLS_TOP_NAMES_H
 
 #include "tools/top/top_model.h"
 
-/*
- * Finds the pids, in this PID namespace, of those clients of the picture that have not got one yet. Looks
- * through /proc, but seldom: only when there are new ones.
- */
+/* Finds the pids, in our PID namespace, of clients of the picture that have none yet. It looks through /proc only
+ * when there are new clients. */
 void top_names_pids(struct top_gpu *gpu);
 
 #endif

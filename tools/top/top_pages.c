@@ -1,4 +1,4 @@
-/* The help, and text that is longer than the screen is wide or high. */
+/* The help, and text that is wider or longer than the screen. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ const char top_help[] = "Up Down j k PgUp PgDn Home End   select an account\n"
 			"THROTTLED   time that its processes were held back, added up\n"
 			"BORROWED    used beyond its quota while nobody else wanted the GPU\n";
 
-/* How many bytes of the text go into a line of so many columns: up to a blank, if there is one. */
+/* Returns how many bytes of the text fit into a line of `room` columns, up to a blank if there is one. */
 static size_t fits(const char *text, size_t length, int room)
 {
 	size_t blank = 0;
@@ -45,7 +45,8 @@ static size_t fits(const char *text, size_t length, int room)
 	return length;
 }
 
-/* Text of several lines, broken between words, without the first `skip`. Returns how many lines it has. */
+/* Draws text of several lines, broken between words, without the first `skip` lines. Returns how many lines it has.
+ */
 static int paragraph(struct top_grid *g, int y, int bottom, int skip, const char *text)
 {
 	int line = 0;
@@ -54,7 +55,7 @@ static int paragraph(struct top_grid *g, int y, int bottom, int skip, const char
 		size_t length = strcspn(text, "\n"), indent = strspn(text, " "), from = 0;
 
 		do {
-			/* The rest of a line goes under its beginning. */
+			/* Continued lines are indented. */
 			int x = from ? (int)indent + 4 : 0;
 			size_t n = fits(text + from, length - from, g->width - x);
 			char part[1024];

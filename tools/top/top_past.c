@@ -9,25 +9,25 @@
 #include "tools/top/top_text.h"
 #include "tools/top/top_words.h"
 
-/* Repeats that are further apart than this are two stories; what --explain calls lately. */
+/* Repeats that are further apart than this are on separate lines. --explain calls this time "lately". */
 #define APART_NS (10 * SECOND)
-/* Lines that may still grow at the same time; more accounts than that are not read by anybody. */
+/* Lines that can still grow at the same time; nobody reads the history of more accounts at once. */
 #define GROWING 256
 
-/* What belongs on one line. */
+/* Kinds of events that belong on one line. */
 enum family {
-	ALONE, /* never put together, and ends what its account has on other lines */
+	ALONE, /* never combined, and ends the other lines of its account */
 	THROTTLED,
 	TURNS,
-	SAME /* the same kind for the same reason */
+	SAME /* combined with events of the same kind and reason */
 };
 
 struct line {
 	const struct top_event *first, *last;
-	uint64_t times; /* of what begins: throttled, a turn */
-	uint64_t ns;    /* what it lasted in all, of those that ended */
+	uint64_t times; /* how often it began: throttled, a turn */
+	uint64_t ns;    /* how long it lasted in all, if it ended */
 	uint64_t waited_ns;
-	unsigned ended; /* events that say so */
+	unsigned ended; /* how many ended */
 };
 
 struct lines {
@@ -65,7 +65,7 @@ static enum family family_of(const struct gpuarb_event *e)
 	}
 }
 
-/* Going there and back is one story too. */
+/* A change there and back counts as one reason too. */
 static bool same_reason(const struct gpuarb_event *a, const struct gpuarb_event *b)
 {
 	if (a->kind == ARB_EVENT_PRESSURE || a->kind == ARB_EVENT_AUTO)
@@ -142,7 +142,7 @@ static void take_in(struct lines *all, const struct top_event *e)
 	all->growing[all->ngrowing++] = line;
 }
 
-/* In what time; "at once" where the clock did not move. */
+/* Writes in what time the events came; "at once" if the clock did not move. */
 static const char *span(const struct line *line, char *to, size_t size)
 {
 	uint64_t from = line->first->e.time_ns, until = line->last->e.time_ns;
@@ -237,7 +237,7 @@ bool top_past_wants(const struct top_gpu *g, const struct top_past *past, const 
 	       (!past->filter || strcasestr(e->account, past->filter));
 }
 
-/* False: out of memory. To be freed: all->list. */
+/* Collects the lines into all->list, which the caller frees. Returns false if memory is short. */
 static bool gather(const struct top_gpu *g, const struct top_past *past, bool each, struct lines *all)
 {
 	*all = (struct lines){.list = calloc(TOP_EVENTS, sizeof(*all->list))};

@@ -1,4 +1,4 @@
-/* Everything in the Prometheus text format: each family once, with its help, type and all its samples. */
+/* Writes all data in the Prometheus text format: each family once, with its help, type and all its samples. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct out {
 	unsigned ngpus;
 };
 
-/* The text of a label: what is bad in it is '?' already, backslash and quote get a backslash. */
+/* Writes the text of a label. Bad bytes are '?' already; backslash and quote get a backslash. */
 static void label(FILE *to, const char *name, const char *value, bool first)
 {
 	char safe[512];
@@ -39,7 +39,7 @@ static void family(FILE *to, const char *name, const char *type, const char *hel
 	fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Values of one GPU. */
+/* The values of a GPU. */
 
 enum unit { COUNT, SECONDS, PPM, FLAG };
 
@@ -198,7 +198,7 @@ static void gpu_metrics(const struct out *o)
 	}
 }
 
-/* Values of one account. */
+/* The values of an account. */
 
 typedef bool account_value(const struct top_account *a, uint64_t *value);
 
@@ -281,8 +281,8 @@ static void account_metrics(const struct out *o)
 	}
 }
 
-/* Values of one process. Its slot and the slot's generation tell it from all that were there before, so that
- * no counter ever starts anew. */
+/* The values of a process. The slot and the slot's generation tell it from all earlier processes, so that no counter
+ * ever begins anew. */
 static void process_labels(FILE *to, const struct top_gpu *g, const struct gpuarb_view_client *c)
 {
 	const struct top_account *a = top_gpu_owner(g, c);

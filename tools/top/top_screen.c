@@ -12,7 +12,7 @@
 #include "tools/top/top_draw.h"
 #include "tools/top/top_words.h"
 
-/* Last: it makes macros of words such as lines. */
+/* This header comes last: it makes macros of words such as "lines". */
 #include <term.h>
 
 static attr_t looks[TOP_STYLES];
@@ -45,7 +45,7 @@ static void set_looks(bool colour)
 	looks[TOP_WARN] = 0;
 }
 
-/* ncurses finds out what has changed. */
+/* Shows the grid; ncurses finds out what has changed. */
 static void show(const struct top_grid *g)
 {
 	for (int y = 0; y < g->height; y++)
@@ -66,7 +66,7 @@ static void show(const struct top_grid *g)
 		}
 }
 
-/* The words about the selected account; to be freed. */
+/* Returns the words about the selected account, which the caller frees. */
 static char *explain(const struct top_source *s, const struct top_ui *ui)
 {
 	struct top_origin origin;
@@ -147,11 +147,11 @@ static int translate(int key)
 	case KEY_MOUSE:
 		return getmouse(&event) == OK && event.y >= 0 ? TOP_KEY_CLICK + event.y : TOP_KEY_RESIZE;
 	default:
-		return TOP_KEY_RESIZE; /* one that means nothing here */
+		return TOP_KEY_RESIZE; /* a key that means nothing here */
 	}
 }
 
-/* A key, or -1 when the time is over. */
+/* Returns a key, or -1 when the time is over. */
 static int next_key(long long until_ms)
 {
 	long long left = until_ms - now_ms();
@@ -186,7 +186,7 @@ static void run(struct top_source *s, struct top_ui *ui, const struct top_screen
 	long long next = now_ms();
 	int nothing = 0;
 
-	/* A terminal that is gone answers at once, with nothing, for ever. */
+	/* A terminal that is gone answers at once, without a key, for ever. */
 	while (nothing < 100) {
 		int key;
 

@@ -1,4 +1,4 @@
-/* The live screen: ncurses, and nothing but input and output. */
+/* The live screen: ncurses, and only input and output. */
 #ifndef TOOLS_TOP_SCREEN_H
 #define TOOLS_TOP_SCREEN_H
 
@@ -12,9 +12,9 @@ struct top_screen {
 	bool utf8, colour, mouse;
 };
 
-/* Is there a terminal that can only print line after line, as TERM=dumb? */
+/* Returns whether there is a terminal that can only print line after line, such as TERM=dumb. */
 bool top_screen_is_plain(void);
-/* Until the user quits. NULL; or a sentence: why there is no screen. */
+/* Runs until the user quits. Returns NULL, or a sentence that says why there is no screen. */
 const char *top_screen_run(struct top_source *source, struct top_ui *ui, const struct top_screen *how);
 
 #endif

@@ -1,4 +1,4 @@
-/* --since: a moment as people say it. */
+/* --since: a moment as people write it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool duration(const char *text, uint64_t now_ns, uint64_t *since_ns)
 	for (unsigned i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		if (strcmp(end, units[i].unit) != 0)
 			continue;
-		/* Longer ago than there is a date for is as long as there is anything. */
+		/* If it is longer ago than a date can say, all events are wanted. */
 		if (__builtin_mul_overflow((uint64_t)number, units[i].ns, &ns) || ns >= now_ns)
 			ns = now_ns - 1;
 		*since_ns = now_ns - ns;
@@ -36,7 +36,7 @@ static bool duration(const char *text, uint64_t now_ns, uint64_t *since_ns)
 	return false;
 }
 
-/* The whole text is of that form. */
+/* Reads text that has exactly this form. */
 static bool reads(const char *text, const char *form, struct tm *tm)
 {
 	const char *end = strptime(text, form, tm);
@@ -44,7 +44,7 @@ static bool reads(const char *text, const char *form, struct tm *tm)
 	return end && !*end;
 }
 
-/* mktime makes the 31st of June the 1st of July. */
+/* mktime changes 31 June to 1 July; such a date is refused. */
 static bool moment(struct tm *tm, time_t *when)
 {
 	struct tm same = *tm;

@@ -12,7 +12,7 @@
 
 #define LIST_EVERY_NS 2000000000ull
 #define BATCH         256
-/* Once it has answered NVML is quick; what it said is not shown for longer than a few looks. */
+/* Once NVML has answered, it is quick. What it said is shown only for a few looks. */
 #define NVML_AGAIN_MS 200
 #define NVML_OLD_NS   5000000000ull
 
@@ -79,7 +79,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* All GPUs, or the one that was asked for: by its UUID, or by the beginning of it. */
+/* Lists all GPUs, or the GPU that was asked for by its UUID or the beginning of it. */
 static void list(struct top_source *s, struct gpuarb_error *err)
 {
 	static char names[TOP_GPUS][ARB_UUID_BYTES];
@@ -136,12 +136,12 @@ static void ask_nvml(struct top_source *s, uint64_t now_ns)
 		s->said = said;
 		s->said_ns = now_ns;
 	}
-	/* There is none. */
+	/* There is no NVML. */
 	if (said && !said->count)
 		s->nvml_ms = 0;
 }
 
-/* What the machine knows of this GPU: names stay, what is on it gets old. */
+/* Fills in what the machine knows of this GPU: its name stays, what is in use gets old. */
 static void describe(const struct top_source *s, unsigned i, uint64_t now_ns)
 {
 	const struct nvml_use *use = NULL;
@@ -156,14 +156,14 @@ static void describe(const struct top_source *s, unsigned i, uint64_t now_ns)
 	nonclients_find(s->gpus[i]->picture, use, &s->gpus[i]->others);
 }
 
-/* 0; or negative: this GPU cannot be read now. */
+/* Reads a GPU. Returns 0, or a negative error if it cannot be read now. */
 static int look_at(struct top_source *s, unsigned i, struct gpuarb_error *err)
 {
 	struct gpuarb_picture *next = &s->pictures[i][s->gpus[i]->picture == s->pictures[i] ? 1 : 0];
 	int r = 0;
 
 	read_events(s, i);
-	/* A segment that never stood still is looked at again: torn numbers help nobody. */
+	/* A segment that changed while it was read is read again, because mixed numbers help nobody. */
 	for (int tries = 0; tries < 10; tries++) {
 		r = gpuarb_view_read(s->views[i], next);
 		if (r < 0 || next->consistent)
@@ -209,7 +209,7 @@ unsigned top_source_look(struct top_source *s, struct gpuarb_error *err)
 			i++;
 			continue;
 		}
-		/* Another one may be there under the same name. */
+		/* Another GPU's segment may be there under the same name. */
 		drop(s, i);
 		s->listed_ns = 0;
 	}

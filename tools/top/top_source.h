@@ -1,4 +1,5 @@
-/* Where gpuarb-top looks: the views of all GPUs, opened, read into the model, and opened again. */
+/* Where gpuarb-top gets its data: opens the views of all GPUs, reads them into the model, and opens them again when
+ * they are gone. */
 #ifndef TOOLS_TOP_SOURCE_H
 #define TOOLS_TOP_SOURCE_H
 
@@ -13,7 +14,7 @@ struct top_source {
 	struct gpuarb_view *views[TOP_GPUS];
 	struct gpuarb_picture *pictures[TOP_GPUS]; /* two each: the model keeps the last one */
 	char uuids[TOP_GPUS][ARB_UUID_BYTES];
-	uint64_t positions[TOP_GPUS]; /* in the ring of events */
+	uint64_t positions[TOP_GPUS]; /* how far the event ring was read */
 	uint64_t listed_ns;
 	int nvml_ms; /* how long NVML may take to answer for the first time; 0: it is not asked */
 	struct nvml_child *nvml;
@@ -21,14 +22,12 @@ struct top_source {
 	uint64_t said_ns;
 };
 
-/*
- * Looks at everything once. Returns how many GPUs could be read. The sentence is about one that could not, or
- * about there being none; empty if all is well.
- */
+/* Looks at all GPUs once. Returns how many could be read. The sentence is about a GPU that could not be read, or says
+ * that there is none; it is empty if all is well. */
 unsigned top_source_look(struct top_source *source, struct gpuarb_error *err);
 void top_source_close(struct top_source *source);
 
-/* Where the account's limits come from, for the words. */
+/* Says where the account's limits come from, for the explanation. */
 struct top_origin;
 void top_source_origin(
 	const struct top_source *source, const char *uuid, const char *account, struct top_origin *origin);

@@ -1,4 +1,4 @@
-/* The table of accounts: as many columns as there is room for, the most important ones first. */
+/* The table of accounts: as many columns as there is room for, the most important first. */
 #include <stdio.h>
 #include <string.h>
 
@@ -236,7 +236,7 @@ static void command_cell(const struct place *p)
 static const struct column {
 	const char *title;
 	int least, most; /* columns of the terminal */
-	int rank;        /* the lower, the later it is left out */
+	int rank;        /* columns of high rank are left out first */
 	bool right;
 	void (*cell)(const struct place *p);
 	enum top_sort sort; /* TOP_SORTS: none */
@@ -264,7 +264,7 @@ static const struct column {
 };
 #define COLUMNS ((int)(sizeof(columns) / sizeof(columns[0])))
 
-/* How wide each column is, 0 for one that is left out. */
+/* Decides how wide each column is, 0 for a column that is left out. */
 static void plan(int width, int widths[COLUMNS])
 {
 	int used = -1;
@@ -288,7 +288,7 @@ static void plan(int width, int widths[COLUMNS])
 	} while (grew);
 }
 
-/* Limit, quota and window belong to an account: a process's name may have their room. */
+/* Limit, quota and window belong to an account, so the name of a process may use their room. */
 static int blank_behind(const int widths[COLUMNS])
 {
 	int blank = 0;

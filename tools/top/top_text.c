@@ -27,7 +27,7 @@ uint32_t top_text_decode(const char **text)
 		else
 			code = code << 6 | (s[i] & 0x3f);
 	}
-	/* Byte by byte over what is no character, so that the next good one is found. */
+	/* Bytes that are no character are skipped one at a time, so that the next good character is found. */
 	if (!length || code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
 		*text += 1;
 		return BAD;

@@ -30,7 +30,7 @@ static double weigh(const struct top_account *a, enum top_sort sort)
 	default:
 		break;
 	}
-	/* The longest span that is known moves the least: rows that jump cannot be read. */
+	/* The longest span that is known changes least, so rows do not jump. */
 	for (int i = TOP_SPANS - 2; i >= 0; i--)
 		if (a->share[i].known)
 			return a->share[i].value;
@@ -92,7 +92,8 @@ unsigned top_ui_rows(const struct top_ui *ui, const struct top_gpu *g, struct to
 			rows[accounts++] = (struct top_row){g->accounts[i], -1};
 	qsort_r(rows, accounts, sizeof(*rows), compare, (void *)ui);
 	n = accounts;
-	/* Each account's processes go behind it: from the last one on, so that nothing is overwritten. */
+	/* The processes of each account go behind it. This is done from the last account on, so that no row is
+	 * overwritten. */
 	for (unsigned i = accounts; i-- > 0;) {
 		const struct top_account *a = rows[i].account;
 		unsigned more = 0;
@@ -118,7 +119,7 @@ const char *top_ui_setting(enum top_mode mode)
 					  : NULL;
 }
 
-/* Moves the selection over the accounts; the scrolling follows when it is drawn. */
+/* Moves the selection over the accounts; scrolling follows when the screen is drawn. */
 static void move(struct top_ui *ui, const struct top_gpu *g, int by)
 {
 	static struct top_row rows[TOP_ROWS];
@@ -247,7 +248,7 @@ static bool on_move(struct top_ui *ui, const struct top_gpu *g, int key)
 	return true;
 }
 
-/* Text that is longer than the screen. */
+/* Handles a key while text is shown that is longer than the screen. */
 static bool on_text(struct top_ui *ui, int key)
 {
 	if (key == TOP_KEY_PAGE_DOWN || key == ' ')
@@ -349,7 +350,7 @@ enum top_request top_ui_key(struct top_ui *ui, struct top_gpu *const *gpus, unsi
 	switch (ui->mode) {
 	case TOP_HELP:
 	case TOP_EXPLAIN:
-		/* The words follow the selection. */
+		/* The explanation follows the selection. */
 		if (!on_text(ui, key) && (ui->mode == TOP_HELP || !on_move(ui, g, key)))
 			ui->mode = TOP_TABLE;
 		return TOP_NOTHING;

@@ -52,7 +52,7 @@ static const char *reason_words(uint64_t reason)
 	}
 }
 
-/* A class by the number that events carry; it may be gone by now. */
+/* Returns the name of a class by the number that events carry; the class may be gone. */
 static const char *class_name(const struct top_gpu *g, uint64_t index, char *to, size_t size)
 {
 	const struct gpuarb_view_admission *a = g->picture ? &g->picture->admission : NULL;

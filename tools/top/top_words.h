@@ -7,25 +7,25 @@
 
 #include "tools/top/top_model.h"
 
-/* What happened, as the end of a sentence that begins with the account's name. */
+/* Writes what happened, as the end of a sentence that begins with top_words_subject(). */
 char *top_words_event(const struct top_gpu *gpu, const struct top_event *event, char *to, size_t size);
 
-/* And the beginning: the account, or the GPU. */
+/* Writes the beginning of that sentence: the account, or the GPU. */
 const char *top_words_subject(const struct top_event *event, char *to, size_t size);
 
 /* Where an account's limits come from. */
 struct top_origin {
 	bool core_set, mem_set,
-		request_set; /* by an administrator; else the program asked for it, or nobody did */
+		request_set; /* set by an administrator; otherwise the program asked for it, or nobody did */
 };
 
-/* An account of which there may be nothing but its past. */
+/* Explains an account, of which there may be only its past. */
 void top_words_explain(
 	const struct top_gpu *gpu, const char *account, const struct top_origin *origin, FILE *to);
 
-/* The settings as they are named in arbiter.conf. */
+/* Writes a setting as it is named in arbiter.conf. */
 const char *top_words_choice(const struct gpuarb_picture *picture, int key, char *to, size_t size);
-/* Numbers of enum arb_counter: the name for programs, and the text for people. */
+/* Names of the counters of enum arb_counter: the key for programs, and the text for people. */
 const char *top_words_counter_key(int counter);
 const char *top_words_counter_text(int counter);
 
