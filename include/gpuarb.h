@@ -12,8 +12,8 @@
  * Works in any program, with the preloaded library (whose client it shares) and without it (then the time
  * from acquire to release is what the program is billed for). All functions may be called by several threads
  * at once; none is for signal handlers. They print nothing and leave errno alone. A forked child has no
- * leases: its copies of the parent's are released by nobody, and its own first call makes it a client of its
- * own. The lease of a process that dies is free within milliseconds for those who wait for it.
+ * leases: its copies of the parent's leases cannot be released, and its own first call makes it a client of
+ * its own. The lease of a process that dies is free within milliseconds for tasks that wait for it.
  */
 #ifndef GPUARB_H
 #define GPUARB_H
@@ -42,11 +42,11 @@ enum gpuarb_why {
 	GPUARB_WHY_NONE = 0,
 	GPUARB_GPU_USAGE_HIGH = 1, /* the GPU is under pressure, or its usage is not known */
 	GPUARB_QUEUE = 2,          /* others go first, or the queue of its class is full */
-	GPUARB_MEMORY = 3,         /* its memory does not fit beside those that run */
+	GPUARB_MEMORY = 3,         /* its memory does not fit together with the memory of those that run */
 	GPUARB_QUOTA = 4,          /* its account has used up its share of this window */
 };
 
-/* What is known of a task beforehand; 0: nothing. One that is long raises the water lines for a while. */
+/* What the program knows of a task beforehand; 0: nothing. A long task raises the water lines for a while. */
 struct gpuarb_hint {
 	uint32_t input_ms; /* length of what is to be worked on, such as an audio */
 	uint32_t hold_ms;  /* how long it is expected to use the GPU */
@@ -90,8 +90,8 @@ GPUARB_PUBLIC int gpuarb_acquire(
 /* Once for each GPUARB_OK. 0 also for a lease that is not held (a failed acquire, a forked child). */
 GPUARB_PUBLIC int gpuarb_release(struct gpuarb_lease *lease);
 
-/* By another thread: an acquire that waits with this lease returns -ECANCELED, also one that is about to
- * begin. The lease has to be set to zeros before it is used again. */
+/* Called by another thread: an acquire that waits with this lease, or is about to begin, returns -ECANCELED. The
+ * lease has to be set to zeros before it is used again. */
 GPUARB_PUBLIC void gpuarb_cancel(struct gpuarb_lease *lease);
 
 /* A hint by itself, when it is known before or after the lease is asked for. 1: the water lines are raised.
@@ -105,7 +105,7 @@ struct gpuarb_status {
 	int32_t usage;          /* hundredths of a percent; -1: not known, which counts as pressure */
 	int64_t usage_age_ms;   /* of the sample; -1: there is none, the usage was counted just now */
 	uint32_t high_water;    /* percent, in force now */
-	uint32_t low_water;     /* the same */
+	uint32_t low_water;     /* percent at which the pressure is over, in force now */
 	uint32_t boost_left_ms; /* for how long they stay raised; 0: they are not */
 	uint32_t queue_len;     /* processes that wait */
 	uint32_t leases;        /* processes that hold a lease */

@@ -1,11 +1,10 @@
 /*
- * The layout of the two shared-memory segments of a GPU. Nothing but layout lives here: every field
- * with its writer, its readers and what becomes of it when its writer is killed. The orderings named
- * below (SNAPSHOT_PUBLISH, ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE, CONTROL_PUBLISH, EVENT_PUBLISH) are
- * explained in shm/README.md.
+ * The layout of the two shared-memory segments of a GPU. Nothing but layout is here: every field with its writer, its
+ * readers and what becomes of it when its writer is killed. The orderings named below (SNAPSHOT_PUBLISH,
+ * ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE, CONTROL_PUBLISH, EVENT_PUBLISH) are explained in shm/README.md.
  *
- * "Holder of byte i" is whoever has the kernel's OFD write lock on byte i of the file of the segment's locks: the client
- * that joined as slot i or, after its death, the one process that cleans up behind it.
+ * The "holder of byte i" is the process that has the kernel's OFD write lock on byte i of the file of the segment's
+ * locks: the client that joined as slot i or, after its death, the one process that cleans up after it.
  */
 #ifndef GPUARB_ABI_H
 #define GPUARB_ABI_H
@@ -41,7 +40,7 @@ typedef struct {
 #define ARB_CLASS_WORDS    4   /* a class's name: 31 bytes and a NUL */
 #define ARB_CLASS_BYTES    (8 * ARB_CLASS_WORDS)
 #define ARB_UUID_BYTES     64
-#define ARB_MEMBERS        8u  /* who else may join an account */
+#define ARB_MEMBERS        8u  /* users and groups that may join an account besides its owner */
 #define ARB_MEMBERS_BYTES  160 /* all of them as text */
 
 /* Time inside the segment is counted in ticks of 1/16 ns (36 years in 64 bits), and a weight of one is
@@ -60,9 +59,9 @@ typedef struct {
 #define ARB_BYTE_SLOT(i)            ((uint64_t)(i))
 #define ARB_BYTE_EVICT(nslots, i)   ((uint64_t)(nslots) + (i))
 #define ARB_BYTE_DIRECTORY(nslots)  (2 * (uint64_t)(nslots))
-#define ARB_BYTE_PROMISES(nslots)   (2 * (uint64_t)(nslots) + 1) /* one who adds up, and promises */
+#define ARB_BYTE_PROMISES(nslots)   (2 * (uint64_t)(nslots) + 1) /* held while promises are added up and made */
 #define ARB_BYTE_PROMISE(nslots, i) (2 * (uint64_t)(nslots) + 2 + (i))
-#define ARB_BYTE_SAMPLER            (1ull << 32) /* far beyond those that count slots */
+#define ARB_BYTE_SAMPLER            (1ull << 32) /* far beyond the bytes that count slots */
 #define ARB_BYTE_CONTROL_WRITER     0            /* of the control file */
 
 /*
@@ -87,7 +86,7 @@ struct arb_record {
 	arb_u64 running[ARB_WORDS];
 	/* Each counts only if its flag is set: most transitions need not copy them. */
 	arb_u64 reserved;       /* slot + 1 | its generation << 32 */
-	arb_u64 reserved_until; /* ns; later than this anybody may pass it */
+	arb_u64 reserved_until; /* ns; after this any client may pass it */
 	arb_u64 waiting[ARB_WORDS];
 	arb_u64 evicted[ARB_WORDS];
 } __attribute__((aligned(ARB_LINE)));
@@ -102,9 +101,9 @@ struct arb_record {
 #define ARB_SHAPE_TOP_SHIFT   56 /* the highest level of a member; 0: no member has one */
 
 /*
- * A slot's level: twice its priority, and 1 more while its account has not used its request in this window. Who
- * has an even level stops while somebody with a higher one runs; who has an odd one does not. 0: nobody on this
- * GPU has asked for a priority, a request or a weight (`ranks` of the header).
+ * A slot's level: twice its priority, and 1 more while its account has not used its request in this window. A client
+ * with an even level stops while one with a higher level runs; a client with an odd level does not stop. 0: no client
+ * of this GPU has asked for a priority, a request or a weight (`ranks` of the header).
  */
 #define ARB_LEVEL_IN_REQUEST 1u
 #define ARB_LEVEL_MOST       201u
@@ -120,9 +119,9 @@ struct arb_record {
  */
 struct arb_account_record {
 	arb_u64 folded;      /* ticks used by slots that have left */
-	arb_u64 wall_folded; /* the same by the busy clock */
+	arb_u64 wall_folded; /* ticks by the busy clock that slots used that have left */
 	arb_u64 cap;         /* usage may grow up to here in this window (effective quota) */
-	arb_u64 hard;        /* the same by the limit alone, before scaling */
+	arb_u64 hard;        /* the cap by the limit alone, before scaling */
 	arb_u64 window;      /* the window that cap and hard belong to */
 	arb_u64 quota;       /* parts per million in force: effective | limit << 32 */
 	arb_u64 start;       /* usage when the window began */
@@ -145,10 +144,10 @@ enum arb_slot_state {
 enum arb_reason {
 	ARB_REASON_NONE = 0,
 	ARB_REASON_QUOTA,    /* its account has used what it may in this window */
-	ARB_REASON_QUEUE,    /* somebody else holds the GPU, or is next */
-	ARB_REASON_MEMORY,   /* its memory does not fit beside those that run */
+	ARB_REASON_QUEUE,    /* another client holds the GPU, or is next */
+	ARB_REASON_MEMORY,   /* its memory does not fit together with the memory of those that run */
 	ARB_REASON_PRESSURE, /* the GPU's utilisation is above the water line */
-	ARB_REASON_ABOVE,    /* one of higher priority, or one that has not had its request, has work */
+	ARB_REASON_ABOVE,    /* a client of higher priority, or one that has not had its request, has work */
 	ARB_REASON_COUNT
 };
 
@@ -169,20 +168,20 @@ enum arb_reason {
 #define ARB_WANT_PASS           (1u << 16) /* goes under pressure too */
 #define ARB_WANT_BLOCKED        (1u << 17) /* by its own quota or memory: in nobody's way */
 
-/* The header's adm_sample: one word, so that who reads it reads one sample. */
+/* The header's adm_sample is one word, so that a reader always sees a single sample. */
 #define ARB_SAMPLE_USAGE_BITS   14         /* hundredths of a percent, 0..10000 */
 #define ARB_SAMPLE_SOURCE_SHIFT 14         /* 2 bits: enum arb_sample_source */
 #define ARB_SAMPLE_HIGH         (1u << 16) /* the state of the machine: under pressure */
 #define ARB_SAMPLE_TIME_SHIFT   20 /* in units of 2^ARB_SAMPLE_TIME_UNIT ns; 0: there is no sample yet */
 #define ARB_SAMPLE_TIME_UNIT    16
 
-/* The header's mem_foreign: one word, so that who reads it reads one value. */
+/* The header's mem_foreign is one word, so that a reader always sees a single value. */
 #define ARB_FOREIGN_MIB_BITS  24 /* 16 TiB */
 #define ARB_FOREIGN_TIME_UNIT 20 /* above them: when it was found, in units of 2^20 ns; 0: never */
 
 enum arb_sample_source {
 	ARB_SAMPLE_NONE = 0,
-	ARB_SAMPLE_NVML = 1, /* what the driver says: everybody on the GPU, clients or not */
+	ARB_SAMPLE_NVML = 1, /* the driver's figure, which includes programs that are no clients */
 	ARB_SAMPLE_BUSY = 2, /* the busy clock: clients alone */
 };
 
@@ -235,16 +234,16 @@ struct arb_slot {
 	arb_u64 total;
 	arb_u64 weight;   /* 1..ARB_WEIGHT_ONE; fixed from entering to leaving */
 	arb_u64 base;     /* total when the owner joined */
-	arb_u64 wall_acc; /* the same three for time in the set, by the busy clock: billing = full */
+	arb_u64 wall_acc; /* acc, total and base of the time in the set, by the busy clock: billing = full */
 	arb_u64 wall_total;
 	arb_u64 wall_base;
 	arb_u64 heartbeat_ns; /* a stale value makes others look at the lock: costs them a system call */
 
 	/* Written by others as well. */
-	arb_u32 wake;         /* futex; +1 by whoever wants the owner to look again (WAKE) */
+	arb_u32 wake;         /* futex; +1 by any process that wants the owner to look again (WAKE) */
 	arb_u32 gate;         /* 1 open, 0 closed; opened by the owner, closed by the owner or an evictor */
 	arb_u64 evicted_v;    /* by the holder of the eviction byte alone; counts while bit i is in evicted */
-	arb_u64 evicted_busy; /* the same of the busy clock */
+	arb_u64 evicted_busy; /* the busy clock at the eviction */
 	arb_u64 evictions;    /* how often, same writer */
 	/* The owner's signs that it is watched over (shm/client/watch.h): two entries of the robust list of its tracker's
 	 * thread. When that thread dies the kernel writes FUTEX_OWNER_DIED into `life` and `life2`, and wakes a
@@ -266,8 +265,8 @@ struct arb_slot {
 	arb_u64 wait_since_ns; /* 0: not waiting, though a place may be kept. A stale value costs a place in the queue */
 	arb_u64 rank_ppm; /* used / quota of its account when it began to wait: orders the waiters */
 	arb_u64 mem[2];   /* bytes; the account's parity bit says which one counts */
-	arb_u64 mem_now;  /* the same for policy and viewers, stored after the CAS: a hint */
-	arb_u32 reason;   /* enum arb_reason */
+	arb_u64 mem_now; /* the valid one of the memory words, stored after the CAS for policy and viewers: a hint */
+	arb_u32 reason; /* enum arb_reason */
 	arb_u32 flags;
 	/* Limits that the owner asks for its account; 0: none. The strictest of all members counts, and an
 	 * administrator's stands above it. They go with their owner. */
@@ -283,7 +282,7 @@ struct arb_slot {
 	arb_u64 joined_ns;
 	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
 	arb_u64 pid_ns;     /* inode of the PID namespace */
-	arb_u32 pid;        /* in that namespace: names somebody only together with it */
+	arb_u32 pid; /* a pid in that namespace; it identifies a process only together with the namespace */
 	arb_u32 uid;
 	arb_u64 owner; /* whose it is (arb_owner_of), stored under the directory byte; 0: nobody's yet. A wrong one
 			* costs an owner a slot, or gives it one more than slots_per_user */
@@ -313,21 +312,19 @@ struct arb_slot {
 	struct arb_account_record account_record[2];
 } __attribute__((aligned(ARB_LINE)));
 
-/*
- * An account: everybody who shares one compute budget and one memory quota.
- * The name is written under the directory byte, into an entry that nobody is attached to.
- */
+/* An account: all clients that share one compute budget and one memory quota. The name is written under the directory
+ * byte, into an entry that no client is attached to. */
 struct arb_account {
 	arb_u64 head;          /* ACCOUNT_PUBLISH; index is an attached slot or ARB_HOME */
 	arb_u64 active_window; /* last window + 1 in which a member ran, waited or was refused: a hint */
-	arb_u32 limit_ppm;     /* the limit in force, for those who add up: a hint */
+	arb_u32 limit_ppm;     /* the limit in force, for clients that add limits up: a hint */
 	arb_u32 generation;    /* +1 when the entry gets another name */
 	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
-	arb_u32 request_ppm;   /* the request in force, for those who add up: a hint */
+	arb_u32 request_ppm;   /* the request in force, for clients that add requests up: a hint */
 	arb_u32 weight;        /* the weight in force, 0: the default: a hint */
-	/* Whose it is (arb_owner_of), 0: nobody's. By the holder of the directory byte; one who dies before it stored
-	 * it leaves it to the next who joins. */
+	/* The owner of the account (arb_owner_of); 0: none. Written by the holder of the directory byte. If it dies
+	 * before it has stored the owner, the next client that joins does. */
 	arb_u64 owner;
 	arb_u64 pad;
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
@@ -358,7 +355,7 @@ enum arb_event_kind {
 	ARB_EVENT_AUTO,   /* the policy auto. a: limits added up, ppm; why: 1 one at a time, 0 all at once */
 	ARB_EVENT_WINDOW, /* a: new length in ns; b: the old one */
 	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
-	ARB_EVENT_CORRUPT,    /* somebody found garbage; a: which check */
+	ARB_EVENT_CORRUPT,    /* a process found garbage; a: which check */
 	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
 	ARB_EVENT_RESTORED, /* a client found its own words written over, and put them right; why: ARB_RESTORED_* */
 	ARB_EVENT_COUNT
@@ -416,16 +413,16 @@ struct arb_event {
 #define ARB_EVENT_GPU 0xffffu
 
 /*
- * A promise of memory, made by whoever starts a program: it counts while byte ARB_BYTE_PROMISE(i) is locked,
- * through a descriptor that the program and all that it starts inherit. Written by the holder of that byte,
- * who also holds ARB_BYTE_PROMISES. If it dies nobody holds the byte, and the entry is free.
+ * A promise of memory, made by the process that starts a program. It counts while byte ARB_BYTE_PROMISE(i) is locked,
+ * through a descriptor that the program and all its children inherit. Written by the holder of that byte, which also
+ * holds ARB_BYTE_PROMISES. When the last of them has died the byte is free, and so is the entry.
  */
 struct arb_promise {
 	arb_u64 bytes;
 	arb_u64 since_ns;
 	arb_u32 core_pct; /* 1..100 */
-	arb_u32 waits;    /* 1: it is not promised yet, but those who come later are behind it */
-	arb_u64 ticket;   /* the order of those who wait */
+	arb_u32 waits;    /* 1: it is not promised yet, but later ones have to wait behind it */
+	arb_u64 ticket;   /* the order of the waiting ones */
 	arb_u32 pid;      /* for people */
 	arb_u32 uid;
 	arb_u32 request_pct; /* 0..100 */
@@ -455,43 +452,48 @@ struct arb_state_header {
 	arb_u32 accounts_high; /* entries ever used: bounds the scan, checked against naccounts */
 	arb_u64 reclaimed;     /* slots cleaned after a death, ever */
 	arb_u64 mem_physical;  /* bytes of the GPU as the driver told a client, 0: nobody asked: a hint */
-	/* ARB_FOREIGN_*: memory of processes that are no clients. Stored whole by whoever finds it out: the
-	 * watchdog and gpuarb-run by NVML, clients by what the driver has free. Read by those who take turns at
-	 * the memory. A writer that dies leaves the old value or the new one; a wrong one costs turns. */
+	/*
+	 * ARB_FOREIGN_*: memory of processes that are no clients. Stored whole by the process that finds it out: the
+	 * watchdog and gpuarb-run by NVML, clients by what the driver has free. Read by clients that take turns at
+	 * the memory. A writer that dies leaves the old value or the new one; a wrong value costs turns.
+	 */
 	arb_u64 mem_foreign;
-	arb_u64 ticket; /* of the last one who queued for a promise; under ARB_BYTE_PROMISES */
+	arb_u64 ticket; /* of the last process that queued for a promise; under ARB_BYTE_PROMISES */
 
-	/* What the event ring says of the GPU as a whole, so that each change is written once: by whoever
-	 * changes the word (CAS). 0: nothing yet. A wrong one costs an event, or makes one too many. */
+	/* What the event ring says about the GPU as a whole, so that each change is written once: by the process that
+	 * changes the word (CAS). 0: nothing yet. A wrong value costs an event, or makes one too many. */
 	arb_u32 told_window_ms;
 	arb_u32 told_auto;     /* 1: all at once; 2: one at a time */
 	arb_u64 told_pressure; /* ns, its lowest bit: 1 HIGH_PRESSURE, 0 NORMAL */
-	/* 1 as soon as anybody has a priority, a request or a weight of its own; never taken back. Written by
-	 * whoever has one. While it is 0 nobody looks at levels and shares; a wrong 1 costs only that. */
+	/* 1 as soon as a client has a priority, a request or a weight of its own; never taken back. Written by such a
+	 * client. While it is 0 no client looks at levels and shares; a wrong 1 only costs that look. */
 	arb_u32 ranks;
 	arb_u32 pad1;
 
-	/* Until when it counts that the GPU serves its processes one after the other (shm/segment/alternation.h). CAS
-	 * by whoever sees it; a writer that dies leaves the old value or the new one. A wrong one makes clients
-	 * take turns, or not. */
+	/*
+	 * Until when the GPU is taken to serve its processes one after the other (shm/segment/alternation.h). CAS by
+	 * a client that has seen it; a writer that dies leaves the old value or the new one. A wrong value makes
+	 * clients take turns, or not.
+	 */
 	arb_u64 alternates_until_ns;
 
 	arb_u64 event_next __attribute__((aligned(ARB_LINE))); /* position of the next event */
 
-	/* Futex of those who watch over their neighbours: +1 by whoever is watched from now on, or not any more. */
+	/* Futex of clients that watch over their neighbours: +1 by a client that is watched from now on, or not any
+	 * more. */
 	arb_u32 ring __attribute__((aligned(ARB_LINE)));
 
-	/* Slots that look taken. A hint for those who join: a wrong bit costs them a system call. */
+	/* Slots that look taken. A hint for clients that join: a wrong bit costs them a system call. */
 	arb_u64 taken[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
 
 	/*
-	 * Admission. A sample is written by the holder of the sampler's byte; its state bit alone by whoever
-	 * finds that the water lines have moved, with a CAS. A sampler that dies leaves a sample that gets
-	 * old. The boost only ever grows (CAS), up to boost_ttl_ms from now; beyond that it is garbage.
+	 * Admission. A sample is written by the holder of the sampler's byte; its state bit alone is changed, with a
+	 * CAS, by any process that finds that the water lines have moved. If the sampler dies, its last sample gets
+	 * old. The boost only ever grows (CAS), up to boost_ttl_ms from now; a later time is garbage.
 	 */
 	arb_u64 adm_sample __attribute__((aligned(ARB_LINE))); /* ARB_SAMPLE_* */
 	arb_u64 adm_boost_until_ns;                            /* the water lines are raised until then */
-	arb_u32 adm_wake;     /* futex of those who may sample; +1 by whoever finds the sample too old */
+	arb_u32 adm_wake; /* futex of clients that may sample; +1 by a client that finds the sample too old */
 	arb_u32 adm_watchdog; /* when the watchdog last sampled, in units of 2^24 ns; clients leave it to it */
 
 	/* Bit i is changed by the holder of byte i alone (CAS of the word). It means nothing unless slot i is
@@ -510,11 +512,11 @@ struct arb_limit {
 	arb_u64 request_pct; /* valid if ARB_LIMIT_REQUEST is in set */
 	arb_u64 weight;      /* valid if ARB_LIMIT_WEIGHT is in set */
 	arb_u64 members
-		[ARB_MEMBERS]; /* valid if ARB_LIMIT_MEMBERS is in set: who else may join (shm/base/members.h); -1: nobody */
+		[ARB_MEMBERS]; /* valid if ARB_LIMIT_MEMBERS is in set: users and groups that may join (shm/base/members.h); -1: none */
 	arb_u64 pad[2];
 } __attribute__((aligned(ARB_LINE)));
 
-/* A class of tasks. Without a name the place is free; an index means the same class as long as it exists. */
+/* A class of tasks. A place without a name is free; an index belongs to a class as long as the class exists. */
 struct arb_class {
 	arb_u64 name[ARB_CLASS_WORDS];
 	arb_u64 priority; /* 1..100, higher goes first */
@@ -553,8 +555,8 @@ struct arb_control {
 	uint64_t fingerprint;
 	uint64_t size;
 	char uuid[ARB_UUID_BYTES];
-	/* Where one who may only look holds byte 0: since when an administrator writes all the same, ns; 0: nobody. By CAS; one
-	 * that dies leaves a time, which counts for a second. */
+	/* Since when, in ns, an administrator writes although a user who may only read holds byte 0; 0: none does. By
+	 * CAS; an administrator that dies leaves a time, which counts for a second. */
 	arb_u64 writer_ns;
 	uint8_t pad0[24];
 	arb_u64 head __attribute__((aligned(ARB_LINE))); /* epoch << 1 | copy (CONTROL_PUBLISH) */

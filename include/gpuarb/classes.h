@@ -1,4 +1,4 @@
-/* The tools' view of task classes: who goes first, who waits and for how long, who goes under pressure. */
+/* The tools' view of task classes: which goes first, which waits and for how long, which goes under pressure. */
 #ifndef GPUARB_CLASSES_H
 #define GPUARB_CLASSES_H
 

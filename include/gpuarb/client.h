@@ -49,8 +49,7 @@ struct gpuarb_options {
 	unsigned weight;      /* 1..10000: how what is left is divided */
 };
 
-/* -EDQUOT: its quota does not fit into what the GPU may promise (oversub_ratio); the sentence says who has
- * what. */
+/* -EDQUOT: its quota does not fit into what the GPU may promise (oversub_ratio); the sentence lists the promises. */
 GPUARB_API int gpuarb_client_open(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
 GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
@@ -69,7 +68,8 @@ GPUARB_API int gpuarb_client_open_alone(
  * were any; until it may return. The client is outside the running set afterwards.
  */
 GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
-/* If that cannot be done: stays in what is mapped, with whoever else is. -ECONNREFUSED as above. */
+/* For a client that cannot rejoin: stays in the segment that is mapped, with all others that do. -ECONNREFUSED as
+ * above. */
 GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 /*
@@ -78,11 +78,8 @@ GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
  */
 GPUARB_API bool gpuarb_client_may_return(struct gpuarb_client *client);
 
-/*
- * The one client that this process has of that GPU, opened by whoever asks first and never closed; a forked
- * child gets one of its own. tracked: whoever opens it enters and leaves the running set as work comes and
- * goes.
- */
+/* Returns the one client that this process has of that GPU, which the first caller opens and nobody closes; a forked
+ * child gets a client of its own. tracked: the caller enters and leaves the running set as work comes and goes. */
 GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool tracked,
 	struct gpuarb_client **client, struct gpuarb_error *err);
 
@@ -121,7 +118,7 @@ GPUARB_API int gpuarb_client_wait(
  * say. */
 GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 
-/* Leaves the running set as of end_ns (0: now) and hands over to whoever is next. 0 also if it did not run.
+/* Leaves the running set as of end_ns (0: now) and hands over to the next client. Returns 0 also if it did not run.
  */
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
@@ -144,10 +141,8 @@ GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
  */
 GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
 
-/*
- * About the stay in the running set that this thread has just begun or ended: the weights of the others in it
- * together, and (when it ended) whether anybody at all came, went or rolled the window meanwhile.
- */
+/* About the time in the running set that this thread has just begun or ended: the weights of the others in it
+ * together, and (when it ended) whether any other client came, went or rolled the window meanwhile. */
 struct gpuarb_stay {
 	uint32_t others; /* 256 for each that keeps the device backlogged */
 	bool steady;     /* nobody did */
@@ -237,7 +232,7 @@ struct gpuarb_refusal {
 	uint64_t others; /* what all other accounts hold on that GPU */
 	char account[64];
 	unsigned nholders;                           /* in all */
-	struct gpuarb_holder holder[GPUARB_HOLDERS]; /* those who use it, the largest first */
+	struct gpuarb_holder holder[GPUARB_HOLDERS]; /* clients that use it, the largest first */
 };
 
 /* Writes the event that the program was refused `bytes`, and fills in `what`, which may be NULL. False: this process is
@@ -251,18 +246,17 @@ GPUARB_API bool gpuarb_client_mem_driver_refused(
 /* What the driver says that the GPU has; the setting physical_memory_mb stands above it. -EDQUOT: nobody knew it
  * when the client joined, and its quota cannot be promised of that; it should not use the GPU. */
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
-/* The sentence about the last -EDQUOT: who has what. */
+/* Returns the sentence about the last -EDQUOT, which lists the promises. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
 /* How often it has found words of its own in the segment written over, and has put them right. */
 GPUARB_API uint32_t gpuarb_client_restored(struct gpuarb_client *client);
 /* Which words these were, since this was last asked: "its bill, the clocks in FILE"; and how many times, 0: never. */
 GPUARB_API uint32_t gpuarb_client_restored_words(struct gpuarb_client *client, char *text, size_t size);
-/* NULL; or whose the account is that it asked for and did not get, and in `name` the one that it has instead. */
+/* Returns NULL, or the owner of the account that the client asked for and did not get; `name` is the account that it
+ * has instead. */
 GPUARB_API const char *gpuarb_client_turned_away(struct gpuarb_client *client, char *name, size_t size);
-/*
- * What the driver says is in use of the GPU, by clients or not: from it those who take turns at the memory know
- * what others have. Due where the policy is memory, at most ten times a second.
- */
+/* Tell what the driver says is in use of the GPU, by clients or others. From this, clients that take turns at the
+ * memory know how much others have. Due if the policy is memory, at most ten times a second. */
 GPUARB_API bool gpuarb_client_used_due(const struct gpuarb_client *client);
 GPUARB_API void gpuarb_client_set_used(struct gpuarb_client *client, uint64_t bytes);
 /* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
@@ -315,11 +309,8 @@ GPUARB_API bool gpuarb_client_mem_explained(struct gpuarb_client *client, uint64
 /* Is device memory to be managed? Costs nothing. */
 GPUARB_API bool gpuarb_client_oversubscribes(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
-/*
- * What a client that was opened with these options would be told, for one that does not become it: it takes
- * no slot, nothing is made, written or kept open. `physical`: what the GPU has, where the segment does not
- * say; 0: not known.
- */
+/* Tells what a client with these options would be told, without becoming one: it takes no slot; nothing is made,
+ * written or kept open. `physical`: the GPU's memory, if the segment does not say; 0: not known. */
 GPUARB_API int gpuarb_client_look(
 	const struct gpuarb_options *options, uint64_t physical, struct gpuarb_client_memory *memory);
 
@@ -340,7 +331,7 @@ struct gpuarb_client_status {
 	bool shares; /* by requests and weights: the quota may be below 100 although the limit is not */
 	unsigned request_pct;
 	bool in_request; /* its account has not used its request in this window: it stops for nobody */
-	/* Somebody whom this client stops for has work: it must not launch. Its gate is closed. */
+	/* A client for which this client stops has work: it must not launch. Its gate is closed. */
 	bool below;
 	/* A client of a higher priority was active in the last second: keep little work queued. */
 	bool above_present;
@@ -364,9 +355,9 @@ struct gpuarb_client_status {
 };
 
 /*
- * The client's gate: true while it is in the running set and stops for nobody. Whoever comes above it closes the gate
- * from one moment to the next, without a wake-up; gpuarb_client_tick says why, and opens it again when the reason is
- * gone. Costs one load.
+ * Returns whether the client's gate is open: true while it is in the running set and stops for no other. A client
+ * that comes above it closes the gate at any moment, without a wake-up; gpuarb_client_tick says why, and opens the
+ * gate again when the reason is gone. Costs one load.
  */
 GPUARB_API bool gpuarb_client_may_launch(struct gpuarb_client *client);
 

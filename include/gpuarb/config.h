@@ -91,7 +91,7 @@ GPUARB_API void gpuarb_config_members_format(const int64_t members[ARB_MEMBERS],
 /* What a value may be, in words. */
 GPUARB_API void gpuarb_config_allowed(enum arb_key key, char *text, size_t size);
 
-/* Is an account's name one that can be stored and shown? */
+/* Returns whether this name of an account can be stored and shown. */
 GPUARB_API bool gpuarb_config_name_ok(const char *name);
 /* 0, or -EINVAL with a sentence that begins with `where` ("--account", "arbiter.conf:12"). */
 GPUARB_API int gpuarb_config_account(const char *name, const char *where, struct gpuarb_error *err);

@@ -27,8 +27,8 @@ struct gpuarb_config; /* of gpuarb/config.h */
 
 /* Bytes of shared memory that the two segments of a GPU take. */
 GPUARB_API uint64_t gpuarb_control_bytes(unsigned slots);
-/* The rights of the file of a segment's locks (DIR/state/.GPU.locks), by those of the state segment: who may only read the
- * one may not open the other. */
+/* Gives the rights of the file of a segment's locks (DIR/state/.GPU.locks), by those of the state segment: a user who
+ * may only read the segment may not open the file of its locks. */
 GPUARB_API unsigned gpuarb_control_lock_mode(unsigned state);
 /* Makes the directories of the segments where they are missing, with modes that fit those of `config`. */
 GPUARB_API int gpuarb_control_directories(
@@ -58,10 +58,8 @@ struct gpuarb_change {
 	const char *value;
 };
 
-/*
- * All of the changes or none: checked first, then published together, and every client is woken. Makes the
- * control segment if there is none. -EACCES: only who may write it may change limits.
- */
+/* Makes all of the changes or none: they are checked first, then published together, and every client is woken. Makes
+ * the control segment if there is none. -EACCES: only users who may write it may change limits. */
 GPUARB_API int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
 	size_t count, struct gpuarb_error *err);
 
@@ -117,17 +115,12 @@ GPUARB_API int gpuarb_control_repair(const char *dir, const char *gpu,
 GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
-/*
- * From now on this process samples the utilisation of that GPU (NULL: of all that have a segment, also of
- * those that come later), in a thread of its own, and clients leave it to it. There is no end to it but the
- * process's.
- */
+/* Lets this process sample the utilisation of that GPU from now on (NULL: of all that have a segment, also of later
+ * ones), in a thread of its own; clients leave the sampling to it. It ends with the process. */
 GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error *err);
 
-/*
- * What NVML says of a GPU's memory, for those who take turns at it: bytes in use, and those of processes that
- * are no clients; NULL: they cannot be told apart, and have what of it is more than the clients'.
- */
+/* Tells what NVML says of a GPU's memory, for clients that take turns at it: bytes in use, and those of processes
+ * that are no clients; NULL: they cannot be told apart, so what exceeds the clients' memory counts as theirs. */
 GPUARB_API int gpuarb_control_foreign(
 	const char *dir, const char *gpu, uint64_t used, const uint64_t *foreign, struct gpuarb_error *err);
 
@@ -224,15 +217,15 @@ struct gpuarb_picture {
 	char uuid[ARB_UUID_BYTES];
 	unsigned nslots, nrunning, nwaiting;
 	uint64_t busy_ns;   /* the GPU, since the segment exists */
-	uint64_t billed_ns; /* all bills together: the same number */
+	uint64_t billed_ns; /* the sum of all bills, which must equal it */
 	uint64_t window_number, window_start_ns, window_ns, window_busy_ns;
 	uint64_t reclaimed;
-	int reserved_slot;          /* -1: none */
-	uint64_t mem_physical;      /* bytes of the GPU; 0: not known */
-	uint64_t mem_foreign;       /* counted for processes that are no clients, by those who take turns */
-	uint64_t mem_used;          /* by all accounts */
-	uint64_t mem_promised;      /* quotas of all accounts, also of those that have not begun */
-	uint64_t mem_promise_most;  /* what they may add up to; 0: not known */
+	int reserved_slot;         /* -1: none */
+	uint64_t mem_physical;     /* bytes of the GPU; 0: not known */
+	uint64_t mem_foreign;      /* counted for processes that are no clients, by clients that take turns */
+	uint64_t mem_used;         /* by all accounts */
+	uint64_t mem_promised;     /* quotas of all accounts, also of those whose programs have not begun */
+	uint64_t mem_promise_most; /* what they may add up to; 0: not known */
 	unsigned npromises_waiting; /* gpuarb-run --wait */
 	unsigned nmem_waiting; /* clients that wait because of memory: ARB_REASON_MEMORY, wait_since_ns */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
@@ -242,7 +235,7 @@ struct gpuarb_picture {
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
 	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
 	struct gpuarb_view_admission admission;
-	unsigned nstarts; /* of those that wait to start, in order; there may be more: npromises_waiting */
+	unsigned nstarts; /* programs that wait to start, in order; there may be more: npromises_waiting */
 	struct gpuarb_view_start starts[GPUARB_VIEW_STARTS];
 };
 

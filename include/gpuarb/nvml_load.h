@@ -1,7 +1,5 @@
-/*
- * NVML, NVIDIA's library that tells about GPUs. It is found at run time: most machines have none. Whoever asks it
- * something lists the calls that it needs.
- */
+/* NVML, NVIDIA's library that tells about GPUs. It is found at run time, because most machines have none. A caller
+ * lists the functions that it needs. */
 #ifndef GPUARB_NVML_LOAD_H
 #define GPUARB_NVML_LOAD_H
 

@@ -1,4 +1,4 @@
-/* Where things are on a machine, unless somebody has moved them. */
+/* Where things are on a machine, unless an administrator has moved them. */
 #ifndef GPUARB_PLACES_H
 #define GPUARB_PLACES_H
 
@@ -11,7 +11,8 @@
 /* The group whose members use the GPUs of a machine through gpuarb, unless arbiter.conf names another. */
 #define ARB_GROUP_NAME "gpuarb"
 
-/* What whoever started a container has granted it: lines NAME=VALUE, with the names of environment variables. */
+/* What a container was granted by the tool that started it: lines NAME=VALUE, with the names of environment
+ * variables. */
 #define ARB_GRANTED_FILE "/usr/lib/gpuarb/granted"
 /* A dozen short lines; a file that is longer is not one of ours. */
 #define ARB_GRANTED_BYTES_MAX 4096

@@ -1,8 +1,8 @@
 /*
- * Promises: whoever starts a program says how much of the GPU's memory its account may have, and how much of
- * its time it gets whenever it has work, before it starts. All quotas together may be `oversub_ratio` times what
- * the GPU has, all requests together 100 percent. A promise lives as long as
- * anybody has the descriptor that holds it, however it was inherited.
+ * Promises: the process that starts a program says before the start how much of the GPU's memory its account may
+ * have, and how much of its time it gets whenever it has work. All quotas together may be `oversub_ratio` times the
+ * GPU's memory, all requests together 100 percent. A promise lives as long as any process has the descriptor that
+ * holds it, however that was inherited.
  */
 #ifndef GPUARB_PROMISE_H
 #define GPUARB_PROMISE_H
@@ -25,29 +25,29 @@ struct gpuarb_promiser;
  */
 GPUARB_API int gpuarb_promiser_open(const char *dir, const char *gpu, uint64_t physical,
 	struct gpuarb_promiser **promiser, struct gpuarb_error *err);
-/* What has been promised stays so while somebody has the descriptor. */
+/* Promises stay while any process has their descriptor. */
 GPUARB_API void gpuarb_promiser_close(struct gpuarb_promiser *promiser);
 
 /* What its sentences call the GPU, if not by its UUID. */
 GPUARB_API void gpuarb_promiser_call(struct gpuarb_promiser *promiser, const char *name);
 
-/* From here to gpuarb_promiser_unlock nobody else promises anything of this GPU. -EAGAIN: somebody is at it,
- * and does not end. */
+/* From here to gpuarb_promiser_unlock no other process makes promises of this GPU. -EAGAIN: another one has been
+ * making some for too long. */
 GPUARB_API int gpuarb_promiser_lock(struct gpuarb_promiser *promiser, struct gpuarb_error *err);
 GPUARB_API void gpuarb_promiser_unlock(struct gpuarb_promiser *promiser);
 
 struct gpuarb_promise {
 	const char *account;
-	uint64_t bytes;       /* 0: no quota, so that nothing is promised; the entry is for whoever places */
+	uint64_t bytes;       /* 0: no quota, so nothing is promised; the entry only says where it goes */
 	unsigned core_pct;    /* 0: 100 */
 	unsigned request_pct; /* of the GPU's time, whenever it has work; 0: none */
 };
 
-/* What there is, as somebody who asks for `promise` sees it. With the lock. */
+/* The room, as it is for a process that asks for `promise`. Called with the lock. */
 struct gpuarb_room {
 	uint64_t physical; /* 0: not known, and everything fits */
 	uint64_t most;     /* that may be promised */
-	uint64_t promised; /* to other accounts, also to those who queue before us */
+	uint64_t promised; /* to other accounts, also to those that queue before this one */
 	uint64_t bytes; /* what this account would have: what was asked, or what was set or promised before */
 	uint64_t free;  /* most - promised, or 0 */
 	uint64_t loose; /* used by accounts that have no quota: not promised, but not there either */
@@ -62,9 +62,9 @@ GPUARB_API int gpuarb_promiser_room(
 	struct gpuarb_promiser *promiser, const struct gpuarb_promise *promise, struct gpuarb_room *room);
 
 /*
- * With the lock. Promises it: *fd, which is not closed by exec, holds it. -ENOSPC: it does not fit, and the
- * sentence says what is promised to whom; with `queue` it stands in the queue then, for as long as *fd is
- * open, and the next call with the same *fd (else -1) tries again. -E2BIG: it would never fit.
+ * Promises it, with the lock: *fd, which exec does not close, holds the promise. -ENOSPC: it does not fit, and the
+ * sentence lists what is promised to which accounts. With `queue` it then stands in the queue as long as *fd is open,
+ * and the next call with the same *fd (-1 at first) tries again. -E2BIG: it would never fit.
  */
 GPUARB_API int gpuarb_promiser_take(struct gpuarb_promiser *promiser, const struct gpuarb_promise *promise,
 	bool queue, int *fd, struct gpuarb_error *err);

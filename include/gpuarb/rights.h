@@ -1,4 +1,4 @@
-/* What somebody without a right has to do: the end of a sentence that says what is forbidden. */
+/* What a user without a right has to do: the end of a sentence that says what is forbidden. */
 #ifndef GPUARB_RIGHTS_H
 #define GPUARB_RIGHTS_H
 

@@ -1,4 +1,4 @@
-/* The known word that somebody may have meant. */
+/* Finds the known word that a user may have meant. */
 #ifndef GPUARB_SPELLING_H
 #define GPUARB_SPELLING_H
 

@@ -1,7 +1,7 @@
 /*
- * Admission: who may start a task on the GPU now, by its class, the GPU's pressure and who waits already. The
- * protocol is in shm/README.md. This is the part without threads of its own: it runs in the library that
- * holds the process's client, which is the preload where there is one.
+ * Admission: which task may start on the GPU now, by its class, the GPU's pressure and the tasks that wait already.
+ * The protocol is in shm/README.md. This part has no threads of its own: it runs in the library that holds the
+ * process's client, which is the preload if there is one.
  */
 #ifndef ARB_ADMISSION_H
 #define ARB_ADMISSION_H

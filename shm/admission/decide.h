@@ -18,7 +18,7 @@
 struct arb_decide_pressure {
 	bool high; /* the GPU is under pressure */
 	bool note; /* the state is another than the sample's word says: publish it, so that the next look starts there */
-	bool over; /* with that the pressure is over: whoever waits for it looks again */
+	bool over; /* this ends the pressure: clients that wait for it look again */
 };
 
 /* The pressure by a sample and, where that is too old, by the busy clock: hundredths of a percent, or
@@ -30,11 +30,12 @@ struct arb_decide_case {
 	uint32_t want;    /* as in its slot's adm_want */
 	unsigned ahead;   /* how many wait that go before it, and would fit */
 	bool high;        /* the GPU is under pressure */
-	bool leases;      /* somebody holds a lease */
+	bool leases;      /* a lease is held */
 	unsigned highest; /* the highest priority that a class has */
 };
 
-/* Would the task fit, whoever waits before it? One that its own quota or memory blocks does not. */
+/* Returns whether the task would fit, whatever waits before it. A task that its own quota or memory blocks does not.
+ */
 bool arb_decide_fits(const struct arb_decide_case *c);
 
 /* ARB_REASON_NONE: it may go as far as classes and pressure are concerned; ARB_REASON_QUEUE: others go first;

@@ -16,7 +16,7 @@
 
 struct gpuarb_client;
 
-/* Nobody who waits sleeps for longer without looking. */
+/* No waiter sleeps for longer than this without looking. */
 #define ARB_QUEUE_SLEEP_NS 50000000u
 
 /* A thread that waits: on its own stack, in the list of its process. */
@@ -42,7 +42,7 @@ struct arb_task {
 	uint32_t ahead;     /* the slot that goes first, or ARB_NONE */
 	uint32_t rank;
 	bool high;   /* the pressure as it was found */
-	bool leases; /* somebody holds one */
+	bool leases; /* a lease is held */
 };
 
 static inline unsigned arb_want_priority(uint32_t want)
@@ -50,7 +50,7 @@ static inline unsigned arb_want_priority(uint32_t want)
 	return want >> ARB_WANT_PRIORITY_SHIFT & 127;
 }
 
-/* Higher classes first, in a class who came first. */
+/* Higher classes come before lower ones; within a class, the longer wait comes first. */
 static inline bool arb_want_before(uint32_t want, uint64_t since_ns, const struct arb_waiter *than)
 {
 	if (arb_want_priority(want) != arb_want_priority(than->want))
@@ -68,9 +68,9 @@ void arb_queue_leave(struct arb_task *t);
 /* Do as many processes wait with the task's class as may? To be asked after the task itself can be seen, so that never
  * too many wait. */
 bool arb_queue_full(const struct arb_task *t);
-/* Does anybody hold a lease, not counting the bit that we may have set for a try? */
+/* Returns whether a lease is held, not counting the bit that we may have set for a try. */
 bool arb_queue_leases(const struct gpuarb_client *c);
-/* What one that wants this meets, by the task's look at pressure and leases. */
+/* Returns the situation of a task with this want, by the task's look at pressure and leases. */
 struct arb_decide_case arb_queue_case(const struct arb_task *t, uint32_t want);
 /* How many go before us that would fit. Fills in `ahead` and `rank`. */
 uint32_t arb_queue_ahead(struct arb_task *t);
@@ -84,7 +84,7 @@ void arb_queue_wake_other(struct gpuarb_client *c);
 bool arb_queue_bits_agree(const struct gpuarb_client *c);
 /* Writes our two bits again where they do not agree. The caller holds no lock. */
 void arb_queue_tidy(struct gpuarb_client *c);
-/* Looks whether the waiter before us still lives or, where there is none, those that hold a lease. */
+/* Probes whether the waiter before us still lives or, if there is none, the holders of leases. */
 void arb_queue_patrol(struct arb_task *t);
 
 #endif

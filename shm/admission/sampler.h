@@ -1,8 +1,5 @@
-/*
- * Who samples the GPU's utilisation: one process at a time, the one that holds the sampler's byte. No threads
- * and no NVML in here; whoever has them asks arb_sampler_due() and brings what was measured to
- * arb_sampler_put().
- */
+/* The sampler of the GPU's utilisation: one process at a time, which holds the sampler's byte. There are no threads
+ * and no NVML here: the caller has them, asks arb_sampler_due() and hands what it measured to arb_sampler_put(). */
 #ifndef ARB_SAMPLER_H
 #define ARB_SAMPLER_H
 
@@ -38,7 +35,7 @@ void arb_sampler_tick(struct arb_sampler *s, struct arb_segment *seg, const stru
 
 void arb_sampler_stop(struct arb_sampler *s);
 
-/* The pressure is over, or the lines have moved: everybody who waits looks again. */
+/* The pressure is over, or the lines have moved: wakes all waiters to look again. */
 void arb_sampler_wake_waiters(struct arb_segment *seg);
 
 #endif

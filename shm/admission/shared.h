@@ -1,7 +1,5 @@
-/*
- * One client for each process and GPU, whoever asks for it first: the preload or the program itself. Where
- * there is a preload, it keeps them, and libgpuarb.so works through its table: the two may not be the same
- * build.
+/* One client for each process and GPU, whether the preload or the program itself asks for it first. If there is a
+ * preload, it keeps the clients, and libgpuarb.so works through its table, because the two may be different builds.
  */
 #ifndef ARB_SHARED_H
 #define ARB_SHARED_H
@@ -33,7 +31,7 @@ struct arb_shared_table {
 	bool (*due)(struct gpuarb_client *client, uint64_t *next_ns);
 	bool (*put)(struct gpuarb_client *client, int hundredths);
 	void (*tend)(struct gpuarb_client *client, uint64_t *next_ns);
-	/* Sleeps until then or until somebody misses a sample. */
+	/* Sleeps until then, or until a client misses a sample. */
 	void (*sleep)(struct gpuarb_client *client, uint64_t ns);
 	/* The process's own part of the status. */
 	int (*status)(struct gpuarb_client *client, struct gpuarb_status *status);

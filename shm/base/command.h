@@ -5,9 +5,9 @@
 #include <stddef.h>
 
 /*
- * "python train.py" out of a command line, whose words end in NULs as in /proc/self/cmdline: the program's
- * name and, if it is an interpreter, the name of what it runs. Nothing else: arguments may be secrets, and
- * whoever may look at the GPU reads this. No control characters; empty if the command line is.
+ * Gives "python train.py" for a command line, whose words end in NULs as in /proc/self/cmdline: the program's name
+ * and, if it is an interpreter, the name of what it runs. Nothing else is given, because arguments may be secrets and
+ * all users who may look at the GPU read this. No control characters; empty if the command line is.
  */
 void arb_command_name(const char *text, size_t length, char *to, size_t size);
 

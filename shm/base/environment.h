@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Is this name, GPUARB_..., one that something of ours reads or sets, or one that is not ours to judge? */
+/* Returns whether this name, GPUARB_..., is one that we read or set, or one that is not for us to judge. */
 bool arb_environment_knows(const char *name);
 /* The known name that was meant, or NULL. */
 const char *arb_environment_meant(const char *name);

@@ -7,10 +7,8 @@
 
 #include "gpuarb/client.h"
 
-/*
- * Fills in err (may be NULL) and returns code, so that `return arb_fail(err, -EINVAL, "...")` reads well. A sentence may
- * quote what somebody else wrote: control characters in it become '?', so that it stays one line on any terminal.
- */
+/* Fills in err (may be NULL) and returns code, so that `return arb_fail(err, -EINVAL, "...")` reads well. A sentence
+ * may quote text of others: control characters in it become '?', so that it stays one line on any terminal. */
 __attribute__((format(printf, 3, 4))) static inline int arb_fail(
 	struct gpuarb_error *err, int code, const char *format, ...)
 {

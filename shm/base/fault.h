@@ -1,8 +1,8 @@
 /*
- * Whoever may write a segment may also truncate it, and then whoever touches its mapping gets SIGBUS. A process that has
- * mapped a segment has a handler for that signal. It knows our mappings alone: it puts memory of the process, full of
- * zeros, in the place of one that has lost its file, and the access goes on. Every other SIGBUS is handed on to the
- * handler that was there before, with the same arguments.
+ * A process that may write a segment may also truncate it. Then any process that touches its mapping gets SIGBUS. So
+ * a process that has mapped a segment has a handler for that signal. The handler knows only our mappings: it replaces
+ * one that has lost its file by memory of the process, full of zeros, and the access goes on. Every other SIGBUS is
+ * handed on to the handler that was there before, with the same arguments.
  */
 #ifndef ARB_FAULT_H
 #define ARB_FAULT_H
@@ -21,8 +21,9 @@ bool arb_fault_lost(uint32_t guard);
 void arb_fault_keep(void);
 
 /*
- * The kernel kills a thread that blocks SIGBUS and gets one all the same. So whoever takes a lock of the process, as all do
- * who touch a mapping, lets the signal through until it gives the lock back. Whether a thread blocks it is asked once.
+ * The kernel kills a thread that gets SIGBUS while it blocks this signal. So a thread that takes a lock of the
+ * process, as all threads do that touch a mapping, lets the signal through until it releases the lock. Whether a
+ * thread blocks it is asked once.
  */
 extern __thread int arb_fault_blocks; /* 0: not asked; -1: no; 1 + locks that it holds */
 void arb_fault_ask(void);

@@ -1,7 +1,7 @@
 /*
- * What whoever started the container has granted it: its account and its limits. The file (ARB_GRANTED_FILE) is mounted
- * read-only beside the library (gpuarb-runtime does it), so a program in there cannot change it, and it
- * stands above the environment, which every program can.
+ * What a container was granted by the tool that started it: its account and its limits. The file (ARB_GRANTED_FILE)
+ * is mounted read-only next to the library (gpuarb-runtime does this), so a program in the container cannot change
+ * it. It counts before the environment, which every program can change.
  */
 #ifndef ARB_GRANTED_H
 #define ARB_GRANTED_H

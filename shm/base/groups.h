@@ -8,8 +8,8 @@
 
 /* Is this process in that group? True as well where there are too many groups to tell. */
 bool arb_rights_is_member(gid_t group);
-/* The number of a group of that name, -1: there is none. Not getgrnam(): it would load name services into somebody
- * else's program. */
+/* Returns the number of the group with this name, or -1 if there is none. getgrnam() is not used, because it would
+ * load name services into another program. */
 int64_t arb_rights_group(const char *name);
 
 #endif

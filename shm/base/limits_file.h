@@ -1,7 +1,5 @@
-/*
- * A file with the limits of one client, which whoever started it may replace while it runs: the kubelet, for
- * a pod's annotations. Nothing stays open: the path is looked at now and then.
- */
+/* A file with the limits of one client, which the tool that started the client may replace while it runs: the kubelet
+ * does, for a pod's annotations. Nothing stays open: the path is looked at from time to time. */
 #ifndef ARB_LIMITS_FILE_H
 #define ARB_LIMITS_FILE_H
 

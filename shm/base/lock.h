@@ -1,10 +1,10 @@
 /*
- * The lock of one process over its own slot. Nearly always it is the same thread that takes it, so it
- * belongs to that thread, for which taking it is a store and a load; when another thread comes, the bias is
- * revoked for good, and everybody pays for an atomic operation. The other thread's membarrier() orders the
- * owner's store and load, which the owner itself does not (LOCK_BIAS).
+ * The lock of one process over its own slot. Nearly always one thread takes it, so the lock belongs to that thread,
+ * for which taking it is a store and a load. When another thread comes, this bias is revoked for good, and all
+ * threads pay for an atomic operation. The other thread's membarrier() orders the owner's store and load, because the
+ * owner itself does not (LOCK_BIAS).
  *
- * All zeros is: free, owned by nobody. So it may live in a page that is wiped on fork.
+ * All zeros means free, and owned by no thread, so it may live in a page that is wiped on fork.
  */
 #ifndef ARB_LOCK_H
 #define ARB_LOCK_H
@@ -21,16 +21,14 @@ struct arb_process_lock {
 	arb_u32 inside;  /* written by the owner alone */
 	arb_u32 revoked; /* 1: the bias is over */
 	arb_u32 word;    /* the ordinary lock */
-	bool biased;     /* how it was taken; written by whoever holds it */
+	bool biased;     /* how it was taken; written by the holder */
 };
 
 /* Makes the calling thread the owner. Without membarrier() there is no bias. */
 void arb_lock_bias(struct arb_process_lock *lock);
 
-/*
- * Nobody sleeps while it has one of these locks: fellow threads that have to answer in time may want it. In
- * debug builds whoever is about to sleep asks this, and stops there if it has one.
- */
+/* No thread may sleep while it has one of these locks, because other threads that have to answer in time may want it.
+ * In debug builds a thread that is about to sleep asks this function, and stops there if it has one. */
 #ifdef ARB_DEBUG
 extern __thread unsigned arb_locks_held __attribute__((tls_model("initial-exec")));
 void arb_lock_none_held(void);
@@ -44,10 +42,8 @@ static inline void arb_lock_none_held(void)
 
 void arb_lock_take_slow(struct arb_process_lock *lock);
 
-/*
- * For one who may have been interrupted while it held the lock itself, and will not go back: a program that
- * ends in a signal's handler. False: somebody holds it, and goes on holding it.
- */
+/* For a thread that may have been interrupted while it held the lock itself, and will not go back: a program that
+ * ends in a signal handler. Returns false if a thread holds the lock and goes on holding it. */
 bool arb_lock_free(const struct arb_process_lock *lock);
 
 static inline void arb_lock_take(struct arb_process_lock *lock)

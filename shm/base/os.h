@@ -1,7 +1,7 @@
 /*
- * Everything the library asks of the kernel: clock, futex, byte-range locks, files, threads, who we are. Each
- * function returns a value or -errno and leaves errno as it was; none is a cancellation point. Each can be
- * replaced by tests, so that a lost wake-up or an expired reservation is a unit test, and so that many
+ * All that the library asks of the kernel: clock, futex, byte-range locks, files, threads, the identity of the
+ * process. Each function returns a value or -errno and leaves errno as it was; none is a cancellation point. Tests
+ * can replace each function, so that a lost wake-up or an expired reservation is a unit test, and so that many
  * clients can run on a simulated kernel in one process.
  */
 #ifndef ARB_OS_H
@@ -107,7 +107,7 @@ int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
 /* Waits until a time of arb_os_now_ns() instead of for a length: a thread that is kept from the processor on its
  * way to sleep does not sleep for longer. */
 int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns);
-/* Adds one to the word and wakes everybody who sleeps on it: pairs WAKE. */
+/* Adds one to the word and wakes all threads that sleep on it: pairs WAKE. */
 void arb_os_wake(arb_u32 *word);
 
 /* Waits on a word of this process alone, which the waker changes itself before it wakes; 0 ns: for ever. */
@@ -120,10 +120,10 @@ int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns);
 #define ARB_OS_WORDS 128
 
 /*
- * What the kernel does when the calling thread dies: for each entry of the list it marks the word that lies
- * `offset` bytes behind the entry, if that holds the thread's id, and wakes one who sleeps on it. It takes the
- * place of the list that the C library registered for this thread: for threads of our own alone, which hold no
- * robust mutex. -ENOSYS: it cannot be had.
+ * What the kernel does when the calling thread dies: for each entry of the list, if the word `offset` bytes behind
+ * the entry holds the thread's id, it marks that word and wakes a thread that sleeps on it. This list replaces the
+ * list that the C library registered for the thread. So it is only for threads of our own, which hold no robust
+ * mutex. -ENOSYS: it is not available.
  */
 struct arb_os_robust {
 	uint64_t *first; /* each entry holds the address of the next; the last one that of `first` */
@@ -131,7 +131,7 @@ struct arb_os_robust {
 	void *pending;
 };
 int arb_os_robust(struct arb_os_robust *list, uint32_t *thread);
-/* The one that it has now; NULL: none, or it cannot be told. */
+/* Returns the list that the thread has now; NULL: none, or it cannot be told. */
 void *arb_os_robust_list(void);
 
 /* A short sleep. */
@@ -144,18 +144,18 @@ int arb_os_barrier(bool announce);
 
 int arb_os_open(const char *path, int flags);
 void arb_os_close(int fd);
-/* Takes the OFD write lock on one byte: 0, or -EAGAIN if somebody else has it. */
+/* Takes the OFD write lock on one byte: 0, or -EAGAIN if another process has it. */
 int arb_os_lock(int fd, uint64_t byte);
 void arb_os_unlock(int fd, uint64_t byte);
 /* 1: another open file description holds the byte; 0: free; or -errno. */
 int arb_os_is_locked(int fd, uint64_t byte);
 
 int arb_os_stat(int fd, struct arb_os_file *file);
-/* The same of what a path leads to. */
+/* Describes what a path leads to. */
 int arb_os_look(const char *path, struct arb_os_file *file);
 /* How much was read, or -errno. */
 int arb_os_read(int fd, void *buffer, size_t size, uint64_t at);
-/* Shared with whoever maps it too. NULL: *error says why. */
+/* Maps a file shared with all others that map it. Returns NULL and *error on failure. */
 void *arb_os_map(int fd, size_t size, bool writable, int *error);
 /* A file without a name in this directory, room in it, and the name at last: -EEXIST if that is taken. */
 int arb_os_temporary(const char *directory);
@@ -176,13 +176,13 @@ void arb_os_unmap(void *address, size_t size);
 /* A page of zeros, zero again in a forked child. */
 void *arb_os_fork_page(int *error);
 
-/* Is a byte that cannot be locked held by those alone who may only read the file? */
+/* Returns whether a byte that cannot be locked is held only by processes that may only read the file. */
 bool arb_os_only_readers(int fd, uint64_t byte);
 
 struct arb_os_identity {
 	uint32_t pid;
 	uint32_t uid;
-	uint32_t user; /* the same as the machine knows it: outside of a user namespace */
+	uint32_t user; /* the user's number outside of any user namespace */
 	uint64_t pid_ns;
 	uint64_t start_time;
 	char comm[16];                   /* as the kernel calls it */

@@ -11,15 +11,15 @@
 
 #include "shm/client/client_state.h"
 
-/* A member that has not been heard of for so long is stopped, or dead: nobody stops for it. More than twice the
- * longest time between two heartbeats (8 ms). */
+/* A member that has given no sign of life for this long is stopped or dead: no client stops for it. More than twice
+ * the longest time between two heartbeats (8 ms). */
 #define ARB_ABOVE_HEARD_NS 20000000u
 /* For this long a lease keeps clients below from launching although its holder has launched nothing yet. */
 #define ARB_ABOVE_LEASE_NS 20000000u
 /* A client that was heard of within this time is present: clients below it keep little work queued. */
 #define ARB_ABOVE_PRESENT_NS 1000000000u
 
-/* Does anybody on this GPU look at levels? */
+/* Returns whether clients of this GPU look at levels. */
 static inline bool arb_above_matters(const struct gpuarb_client *c)
 {
 	return arb_hint32(&c->seg.header->ranks) != 0;
@@ -33,12 +33,12 @@ bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, ui
 
 /* Clients that use this GPU now and then, and may come before this client. */
 struct arb_above_seen {
-	bool priority; /* somebody of a higher priority */
+	bool priority; /* a client of a higher priority */
 	bool request;  /* a member of another account that has a request */
 };
 struct arb_above_seen arb_above_present(const struct gpuarb_client *c, uint64_t now_ns);
 
-/* After the client has entered: closes the gates of those below, and its own if somebody above has come. */
+/* Called after the client has entered: closes the gates of those below, and its own if a client above has come. */
 void arb_above_entered(struct gpuarb_client *c);
 
 /* Closes the gates of all members that must stop while a client of this level has work. */
@@ -47,7 +47,7 @@ void arb_above_close(struct arb_segment *seg, const struct arb_snap *snap, uint3
 /* After it got a lease: those below stop launching before its work comes. */
 void arb_above_leased(struct gpuarb_client *c);
 
-/* Wakes those who wait and may go on, as of the record that is there now. */
+/* Wakes the waiters that may go on, by the record that is there now. */
 void arb_above_release(struct arb_segment *seg);
 
 /* While it runs: has its level changed? Says so to the others. */

@@ -2,7 +2,7 @@
 #ifndef ARB_CLIENT_H
 #define ARB_CLIENT_H
 
-/* In place of an account's name: whoever is in the same container shares one. */
+/* In place of an account's name: all processes in a container share one account. */
 #define ARB_BY_CONTAINER "@container"
 
 #include <errno.h>
@@ -22,8 +22,8 @@
 #include "shm/segment/settings.h"
 #include "shm/segment/slot.h"
 
-/* How long somebody who needs the directory tries again: it is held for microseconds, but for one that is
- * stopped. */
+/* How long a client that needs the directory tries again: it is held for microseconds, unless its holder is stopped.
+ */
 #define ARB_CLIENT_PATIENCE ((struct arb_patience){.length_ns = 2000000000u})
 
 /* In a page of its own that a forked child finds full of zeros. */
@@ -34,14 +34,14 @@ struct arb_guard {
 	arb_u32 following;            /* 1: a thread looks at the limits file */
 	uint64_t carried;  /* memory held in a segment that was left, counted at the next join; under lock */
 	uint64_t promised; /* the quota that this process was promised, bytes; under lock */
-	uint32_t promised_request; /* the same of its request, percent */
+	uint32_t promised_request; /* the request that was promised, percent */
 
 	/* Admission. Taken before `lock` where both are; nobody sleeps with it. */
 	struct arb_process_lock adm;
 	arb_u32 says_waits, says_holds; /* what our bits in the segment should be */
-	arb_u64 birth;              /* tells a lease of this process from one that it inherited by fork() */
-	uint64_t counted;           /* the birth that `leases` belongs to; from here on under adm */
-	uint32_t leases;            /* that its threads hold */
+	arb_u64 birth;    /* tells a lease of this process from a lease that it inherited by fork() */
+	uint64_t counted; /* the birth that `leases` belongs to; from here on under adm */
+	uint32_t leases;  /* that its threads hold */
 	struct arb_waiter *waiters; /* threads of this process that wait for a lease */
 };
 
@@ -87,8 +87,8 @@ struct arb_client_memory {
 	struct arb_repeat refused, by_driver; /* events that a program can repeat at will; under lock */
 	uint64_t most;     /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
-	arb_u32 oversubscribes; /* the setting, for those who ask without the lock */
-	arb_u32 turns;          /* the policy is memory, for those who ask without the lock */
+	arb_u32 oversubscribes; /* the setting, for callers that ask without the lock */
+	arb_u32 turns;          /* the policy is memory, for callers that ask without the lock */
 	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
 };
 
@@ -98,8 +98,8 @@ struct arb_client_admission {
 	unsigned highest; /* priority that no class is above */
 	struct arb_sampler sampler;
 	bool leasing;           /* a thread asks whether there is a place for a lease: that is no launch */
-	bool tracked;           /* somebody else (the preload) enters and leaves the running set */
-	arb_u32 class_priority; /* of whoever waits or holds a lease; 0: nobody */
+	bool tracked;           /* the preload enters and leaves the running set for it */
+	arb_u32 class_priority; /* the highest priority of its waits and leases; 0: none */
 	arb_u32 base_priority;  /* the account's */
 	struct arb_repeat skipped, timeouts; /* under guard->lock */
 };
@@ -114,7 +114,7 @@ struct arb_client_patrol {
 		set_slot; /* looked at last, of all slots and of the set's; ARB_NONE: from the first on */
 };
 
-/* An account that is somebody else's, and what was refused. */
+/* An account that belongs to others, and what was refused. */
 struct arb_client_standing {
 	bool guest;                      /* it is one there: its limits are its own */
 	uint64_t window, cap;            /* of a guest: the window, and how far its usage may go in it */
@@ -138,7 +138,8 @@ struct arb_client_opened {
 	bool unbiased;
 	bool ignore_env;
 	uint64_t return_ns; /* while it is alone: when to look next whether the segment can be used again */
-	/* What it asked for before it went on alone with what was in force, and what that was; 0: the same. */
+	/* What it asked for before it went on alone with what was in force, and what that was; 0: the two are equal.
+	 */
 	unsigned core_before, core_kept;
 	uint64_t mem_before, mem_kept;
 	char *conf;
@@ -164,7 +165,7 @@ struct gpuarb_client {
 	uint32_t epoch;
 	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
 	uint64_t control_epoch;
-	struct arb_move move; /* the next transition's, mostly the same every time */
+	struct arb_move move; /* for the next transition; mostly as for the last one */
 	bool have_control;
 	bool running;
 	enum arb_policy policy; /* in force: that of the rules, or turns where the GPU alternates */
@@ -189,30 +190,32 @@ struct gpuarb_client {
 };
 
 /*
- * All of these under the lock, and none sleeps: -EBUSY if somebody is in the directory, which has to be
- * entered to join, and to repair garbage. Whoever can wait for it does
+ * All of these are called under the lock, and none sleeps: -EBUSY if another process holds the directory, which has
+ * to be locked to join and to repair garbage. A caller that can wait for it does
  *
  *	do r = ...; while (r == -EBUSY && arb_client_breathe(c, &patience));
  *
- * and finds the client, after each breath, as others have left it.
+ * and after each breath finds the client as other threads have left it.
  */
 int arb_client_join(struct gpuarb_client *c);
-/* Asks for a quota of so many bytes, and a request of so many percent (0: none), in the client's slot, if both
- * can be promised. -EDQUOT: there is
- * no room, c->denied says why, and nothing has changed; -EBUSY: somebody else promises just now. */
+/*
+ * Asks for a quota of `bytes` and a request of `request_pct` percent (0: none), in the client's slot, if both can be
+ * promised. -EDQUOT: there is no room, c->denied says why, and nothing has changed; -EBUSY: another process makes
+ * promises now.
+ */
 int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct);
 /* Promises what the client has asked for already, if the GPU's memory was not known when it asked. */
 int arb_client_promise_again(struct gpuarb_client *c);
 /* The control segment may come, or be replaced, while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
-/* Somebody may have changed what the account may have. */
+/* Reads what the account may have; called when it may have changed. */
 void arb_client_follow_account(struct gpuarb_client *c);
 /* Reads settings and limits again, and applies them. */
 int arb_client_refresh(struct gpuarb_client *c);
 /*
- * A process that was stopped in the set is taken out by whoever is there, as of its last heartbeat and grace_ms. Where
- * nobody was there it does that itself when it goes on: a bill must not depend on the neighbours, and after a night
- * it would owe hours. Before its next heartbeat.
+ * Takes the client itself out of the set as of its last heartbeat and grace_ms, if it was stopped in the set and no
+ * other client was there to evict it. A bill must not depend on neighbours: after a night it would owe hours. Called
+ * before its next heartbeat.
  */
 void arb_client_leave_as_hung(struct gpuarb_client *c);
 /*
@@ -223,10 +226,11 @@ void arb_client_leave_as_hung(struct gpuarb_client *c);
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
 
-/* Puts right what somebody has written over words of its own; looks every 100 ms at most. Joined. */
+/* Restores words of its own that another process has written over; looks every 100 ms at most. The client has joined.
+ */
 void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns);
 
-/* Somebody should have handed over by now: are they still there? */
+/* Another client should have handed over by now: probes whether those it waits for still live. */
 int arb_client_patrol(struct gpuarb_client *c);
 /* A few slots, each time from where the last look ended. */
 void arb_client_scrub(struct gpuarb_client *c);
@@ -238,8 +242,8 @@ int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, u
 /* Lets go of the lock for a moment. False: the time is over, or it would be in vain. */
 bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);
 
-/* As gpuarb_client_enter and gpuarb_client_leave, but with -EBUSY instead of a sleep: for those who hold the
- * admission lock. */
+/* Work as gpuarb_client_enter and gpuarb_client_leave, but return -EBUSY instead of sleeping, for callers that hold
+ * the admission lock. */
 int arb_client_enter_now(struct gpuarb_client *c);
 int arb_client_leave_now(struct gpuarb_client *c);
 
@@ -263,15 +267,15 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 		arb_client_follow_look(c, arb_os_now_ns());
 }
 
-/* gpuarb_client_wait until a time of arb_os_now_ns(), however long it takes to get that far; without the
- * lock. for_lease: whoever waits writes the event if it is in vain. */
+/* Works as gpuarb_client_wait, until a time of arb_os_now_ns(), however long it takes to get that far; without the
+ * lock. for_lease: the caller writes the event if the wait is in vain. */
 int arb_client_wait_until(
 	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease);
 
-/* Events that were held back because they repeat: those that are due, or all `now`. */
+/* Writes events that were held back because they repeat: those that are due, or all `now`. */
 void arb_client_note_rest(struct gpuarb_client *c, bool now);
 
-/* There may be room for one that waits for it. */
+/* Memory was freed: there may be room for a waiter. */
 void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
@@ -306,10 +310,10 @@ static inline struct arb_slot *arb_client_slot(struct gpuarb_client *c)
 	return &c->seg.slots[c->me.slot];
 }
 
-/* The priority of whoever says nothing. */
+/* The priority of a client that names none. */
 #define ARB_PRIORITY 50u
 
-/* From now on everybody on this GPU looks at levels, requests and weights. */
+/* From now on all clients of this GPU look at levels, requests and weights. */
 static inline void arb_client_ranks(struct gpuarb_client *c)
 {
 	if (!arb_hint32(&c->seg.header->ranks)) {

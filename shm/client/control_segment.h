@@ -15,7 +15,7 @@ int arb_control_make(struct arb_control_map *map, const char *dir, const char *g
 	const struct gpuarb_config *config, struct gpuarb_error *err);
 /* The rules in force for a GPU; the defaults where it has no control segment. */
 void arb_control_rules(const char *dir, const char *gpu, struct arb_rules *rules);
-/* The state segment, for those who compare times with the clients', or write some: they may have another
+/* Opens the state segment, for callers that compare times with the clients' or write some: they may have another
  * clock. */
 int arb_control_segment(
 	struct arb_segment *seg, const char *dir, const char *gpu, bool writable, struct gpuarb_error *err);

@@ -1,7 +1,7 @@
 /*
- * Whose an account is: the container's or the pod's that its first process was in, else the user's. Others join it only
- * if the administrator's entry names them (`members`); they are guests: what a guest asks for binds itself alone. Whoever
- * else asks for it gets an account of its own, with no more than the limits of the one that it wanted.
+ * The owner of an account: the container or pod of its first process; if there is none, the user. Other users join it
+ * only if the administrator's entry names them (`members`). They are guests, and what a guest asks for binds only the
+ * guest. Any other user that asks for it gets an account of its own, with no more than the limits of the wanted one.
  */
 #ifndef ARB_OWNER_H
 #define ARB_OWNER_H
@@ -22,11 +22,11 @@ uint64_t arb_owner_of(const struct arb_os_identity *id);
  * machine and whose the segment is are not bound; they could remove it as well.
  */
 uint32_t arb_owner_bound(const struct arb_segment *seg, const struct arb_os_identity *id, int user_slots);
-/* "user 1001 has", "this container has": who it is that has so many. */
+/* Writes "user 1001 has" or "this container has": the owner of so many slots. */
 void arb_owner_describe(const struct arb_os_identity *id, char *text, size_t size);
 
-/* By one that joins: to its account, or to one of its own. -EUSERS: its owner has as many slots
- * as it may have, and c->denied says so. -EPERM: it is somebody else's, and on_error is closed. */
+/* Attaches a client that joins to its account, or to one of its own. -EUSERS: its owner has as many slots as it may
+ * have, and c->denied says so. -EPERM: the account belongs to another owner, and on_error is closed. */
 int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id);
 
 /* Has a guest anything left of the limit that it asked for itself? */

@@ -7,7 +7,7 @@
 
 #include "shm/client/client_state.h"
 
-/* Finds the effective quota anew: by requests and weights where anybody active has one, else by the limits. */
+/* Finds the effective quota anew: by requests and weights if any active account has one, otherwise by the limits. */
 void arb_quota_find(struct gpuarb_client *c, uint64_t window);
 
 /* May the account use more, as of this snapshot? Moves its cap along where nobody else is short. */

@@ -1,4 +1,4 @@
-/* Cleaning up behind a client that left or died: by whoever holds its byte, alone, any number of times. */
+/* Cleans up after a client that left or died. The holder of its byte does this, alone, any number of times. */
 #ifndef ARB_RECLAIM_H
 #define ARB_RECLAIM_H
 
@@ -26,15 +26,15 @@ enum arb_gone {
 };
 
 /*
- * The caller holds the byte of `slot`. Takes it out of every bitmap, bills it, gives its place to the next,
- * and detaches it from its account. Never sleeps. -EBUSY: somebody is in the directory; its place is free all
- * the same, the rest is for the next one who comes.
+ * Takes `slot`, whose byte the caller holds, out of every bitmap, bills it, gives its place to the next client, and
+ * detaches it from its account. Never sleeps. -EBUSY: another process holds the directory; the slot's place is free
+ * all the same, and the next client that looks does the rest.
  */
 int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone,
 	const struct arb_rules *rules, struct arb_reclaimed *what);
 
-/* Takes the byte if its owner is dead, and cleans: 1 reclaimed, 0 alive or already clean, or -errno. Tries
- * again for a while if somebody is in the directory: for those who hold no process lock. */
+/* Takes the byte if its owner is dead, and cleans: 1 reclaimed, 0 alive or already clean, or -errno. Tries again for
+ * a while if another process holds the directory, so the caller must hold no process lock. */
 int arb_reclaim_slot(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what);
 

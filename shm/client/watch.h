@@ -1,8 +1,8 @@
 /*
- * Watching over each other while asleep. The clients of a GPU form a ring by their slots: each watches over the
- * next two that have a thread of their own for it. A client's words `life` and `life2` are in the robust list of
- * that thread, so the kernel itself wakes both watchers when the process dies, however it dies and whatever they
- * are doing; one of the two may be stopped. Nobody looks at anybody from time to time for that.
+ * Clients watch over each other while asleep. The clients of a GPU form a ring by their slots: each watches over the
+ * next two that have a thread of their own for it. A client's words `life` and `life2` are in the robust list of that
+ * thread, so the kernel itself wakes both watchers when the process dies, however it dies and whatever they are
+ * doing; one of the two may be stopped. So no client has to probe others from time to time.
  */
 #ifndef ARB_WATCH_H
 #define ARB_WATCH_H
@@ -32,7 +32,7 @@ struct arb_watch_gpu {
 	uint32_t joins; /* the client's, when its own word was entered into the list; 0: it is not in there */
 	uint32_t ring;  /* the ring's word when `next` was found */
 	struct arb_watched next[ARB_WATCHERS];
-	uint32_t ignored, ignored_generation; /* one that was announced dead, and lives: slot + 1 */
+	uint32_t ignored, ignored_generation; /* a client that was announced dead and lives: slot + 1 */
 };
 
 /* A thread's, all zeros at first. */

@@ -1,7 +1,5 @@
-/*
- * Turns at the GPU's memory, as arithmetic: what fits together, how long a turn lasts. Numbers in, a decision
- * out; who reads them from where is residency.c's business.
- */
+/* Turns at the GPU's memory, as arithmetic: what fits together, how long a turn lasts. Numbers go in and a decision
+ * comes out; residency.c reads the numbers. */
 #ifndef ARB_MEMORY_H
 #define ARB_MEMORY_H
 
@@ -14,7 +12,7 @@ struct arb_memory_rules {
 	int64_t oversub_permille; /* of it may be promised */
 	uint64_t foreign;         /* of them: taken by processes that are no clients */
 	uint64_t fixed;           /* left free beside the clients */
-	unsigned percent;         /* the same, on top of it */
+	unsigned percent;         /* percent of the GPU that is left free in addition */
 	uint64_t per_client;      /* set aside for each that has joined */
 	uint64_t context;         /* what a context counts */
 	bool context_measured;    /* it counts what it is found to take */
@@ -31,7 +29,7 @@ struct arb_memory_rules {
 /* What `clients` of them may have together; 0: nothing is known of the GPU, and everything fits. */
 uint64_t arb_memory_room(const struct arb_memory_rules *rules, unsigned clients);
 
-/* Do so many bytes of so many clients fit together? */
+/* Returns whether `bytes` of this many clients fit together. */
 bool arb_memory_fits(const struct arb_memory_rules *rules, uint64_t bytes, unsigned clients);
 
 /* The length of a turn for which `bytes` have to be moved. */

@@ -11,11 +11,11 @@
 #include "gpuarb/abi.h"
 
 enum arb_policy {
-	ARB_POLICY_CONCURRENT, /* everybody at once, billed by weight */
+	ARB_POLICY_CONCURRENT, /* all clients at once, billed by weight */
 	ARB_POLICY_EXCLUSIVE,  /* one at a time */
 	ARB_POLICY_AUTO,       /* concurrent while the quotas add up to at most 100, else one at a time */
 	ARB_POLICY_FAIR,       /* one at a time, short slices, next is the smallest used/quota */
-	ARB_POLICY_MEMORY,     /* those whose memory fits together */
+	ARB_POLICY_MEMORY,     /* clients whose memory fits together */
 };
 
 /* What is known when a client wants to enter the running set. */
@@ -87,7 +87,7 @@ struct arb_candidate {
 	uint32_t priority;
 	uint64_t rank_ppm; /* used / quota */
 	uint64_t since_ns;
-	bool silent; /* it has not looked for so long that it may be stopped: a place kept for it would stay empty */
+	bool silent; /* it has been silent for so long that it may be stopped: a place kept for it would stay empty */
 };
 
 /* Does a go before b? A silent client comes last. A client that has waited longer than max_wait_ns comes first; of two

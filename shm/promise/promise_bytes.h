@@ -16,13 +16,13 @@ struct gpuarb_config_limit;
 /* Bytes promised to one account: the largest of its promises counts, because they share one quota. */
 struct arb_promised {
 	char name[ARB_NAME_BYTES];
-	uint64_t bytes;    /* promised, set by an administrator, or asked for by those who live */
+	uint64_t bytes;    /* promised, set by an administrator, or asked for by living clients */
 	uint64_t waiting;  /* bytes that it queues for; 0: it does not */
 	uint64_t ticket;   /* its place in that queue */
 	uint64_t since_ns; /* since when it is there */
 	unsigned core_pct; /* 1..100; 0: it only queues, or nobody uses it and a request is set for it */
-	unsigned request_pct, request_waiting; /* the same of its time, percent */
-	uint64_t used;                         /* by those who live */
+	unsigned request_pct, request_waiting; /* of the time, percent: promised, and waited for */
+	uint64_t used;                         /* used by living clients */
 	uint32_t index;                        /* of its account, or ARB_NONE */
 };
 
@@ -34,8 +34,8 @@ struct arb_promises {
 /* Room for all that can be: to be freed. NULL: out of memory. */
 struct arb_promises *arb_promise_alloc(const struct arb_segment *seg);
 
-/* Everybody who has a promise, lives under a quota without one, or has a request that is set. `control` may be NULL; slot `without` is
- * not counted (ARB_NONE: all are). */
+/* Lists the accounts that have a promise, live under a quota without one, or have a request that is set. `control`
+ * may be NULL; slot `without` is not counted (ARB_NONE: all are). */
 int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
 	struct arb_promises *all);
 
@@ -50,10 +50,10 @@ struct arb_promise_bounds {
 };
 
 /*
- * By the holder of ARB_BYTE_PROMISES: what there is for one that asks for `promise` with that ticket
- * (UINT64_MAX: it does not queue). Cleans up behind the dead before it says that there is no room. With `me`,
- * the slot of a client, which is not counted, it never sleeps: -EBUSY if there is no room, and somebody dead
- * could not be cleaned up behind just now.
+ * Called by the holder of ARB_BYTE_PROMISES: finds the room for a program that asks for `promise` with that ticket
+ * (UINT64_MAX: it does not queue). Cleans up after the dead before it says that there is no room. With `me`, the slot
+ * of a client, which is not counted, it never sleeps: -EBUSY if there is no room and a dead client's slot could not
+ * be cleaned yet.
  */
 int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
 	const struct arb_rules *rules, const struct arb_promise_bounds *bounds,

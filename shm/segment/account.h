@@ -37,9 +37,8 @@ struct arb_terms {
 
 int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *snap);
 
-/* The strictest limits that members ask for; 0: none of them does. Hints: whoever changes one raises the
- * epoch.
- */
+/* The strictest limits that members ask for; 0: no member asks for one. Hints: a member that changes its own raises
+ * the epoch. */
 struct arb_asked {
 	uint32_t ppm;
 	uint64_t mem;
@@ -68,13 +67,14 @@ bool arb_account_claim(
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot);
 /* The slot is in no bitmap of the running set any more. *freed: the memory it still held. */
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed);
-/* A member died. If it was the last one, what the account owes beyond the length of one window is written
- * off: of those that live each pays for what it used. */
+/* A member died. If it was the last one, what the account owes beyond the length of one window is written off.
+ * Otherwise each living member pays for what it used. */
 int arb_account_bound_debt(struct arb_segment *seg, uint32_t a);
 /* Recomputes what can be recomputed after garbage was found. */
 int arb_account_repair(struct arb_segment *seg, uint32_t a);
 
-/* By a member that knows what was published last: puts right what somebody has written over it. True: it had to. */
+/* Called by a member that knows what was published last: restores what another process has written over. Returns
+ * whether it had to. */
 bool arb_account_restore(const struct arb_actor *me, uint32_t a);
 
 /*
@@ -111,12 +111,12 @@ struct arb_wanting {
 	uint32_t account;
 	bool shares; /* by requests and weights: accounts without a limit count as well, and stopped ones do
 			not */
-	uint32_t level; /* who is below it and has had its request does not count; 0: everybody does */
+	uint32_t level; /* accounts below it that have had their request do not count; 0: all count */
 	uint64_t now_ns;
 	uint64_t debt; /* of one that shares: who owes less comes first where nobody has anything left of its
 			  quota */
 };
-/* What an account owes that has used so much. */
+/* Returns what an account owes that has used `usage`. */
 static inline uint64_t arb_account_debt(const struct arb_account_snap *s, uint64_t usage)
 {
 	return s->owed + ((int64_t)(usage - s->cap) > 0 ? usage - s->cap : 0);

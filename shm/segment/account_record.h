@@ -64,10 +64,8 @@ static inline bool account_same(
 	       !memcmp(s->parity, known->parity, 8 * seg->nwords);
 }
 
-/*
- * A record is constant while it is the head: a member that knows what it was finds out here if somebody has written over
- * it, and goes by what it knows.
- */
+/* Copies the record that is the head. A record does not change while it is the head, so a member that knows its
+ * content finds out here whether another process has written over it, and uses what it knows. */
 static inline bool account_copy(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	const struct arb_ledger *own = arb_ledger_in(seg, a);
@@ -94,7 +92,7 @@ static inline bool account_unchanged(
 	return publish_unchanged(&seg->accounts[a].head, s->head);
 }
 
-/* For those who will CAS: no second look at the head. */
+/* For callers that will CAS: does not look at the head a second time. */
 static inline int account_load(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	for (int i = 0; __builtin_expect(!account_copy(seg, a, s) || !account_plausible(seg, s), 0); i++)

@@ -1,4 +1,5 @@
-/* The black box: the last decisions, written by everybody, readable by anybody, also after all have died. */
+/* The event ring: the last decisions, written by all clients, readable by all that may read the segment, also after
+ * all have died. */
 #ifndef ARB_EVENTS_H
 #define ARB_EVENTS_H
 

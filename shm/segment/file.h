@@ -18,14 +18,14 @@ struct arb_file_plan {
 int arb_file_directories(
 	const char *dir, const char *sub, mode_t file_mode, gid_t gid, struct gpuarb_error *err);
 
-/* -EEXIST: it is there already (somebody may have been faster). */
+/* -EEXIST: it exists already (another process may have been faster). */
 int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);
 
 /* file->path is set by the caller; fills in the rest. */
 int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
 	struct gpuarb_error *err);
-/* The same of a file that is opened for its locks alone; made by `plan` where it is missing, unless that is NULL. */
+/* Opens a file for its locks only. If it is missing, `plan` makes it, unless that is NULL. */
 int arb_file_find(struct arb_file *file, struct arb_file_plan *plan, struct gpuarb_error *err);
 /* No file at all, but memory of this process. */
 int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err);

@@ -1,7 +1,5 @@
-/*
- * Memory of the GPU that processes have which are no clients: what is left for those who take turns at the
- * memory. One word of the header, {when, MiB}; whoever finds something out writes it.
- */
+/* Memory of the GPU used by processes that are no clients: clients that take turns at the memory leave it alone. One
+ * word of the header, {when, MiB}, which any process writes that finds something out. */
 #ifndef ARB_FOREIGN_H
 #define ARB_FOREIGN_H
 
@@ -21,13 +19,11 @@ uint64_t arb_foreign_read(const struct arb_segment *seg, uint64_t now_ns);
 /* What all clients have by their books; UINT64_MAX / 2 if that is more than any GPU has. */
 uint64_t arb_foreign_clients(const struct arb_segment *seg, uint64_t per_client);
 
-/* By one who can tell processes apart: so much. */
+/* Writes the bytes, from a caller that can tell processes apart. */
 void arb_foreign_found(struct arb_segment *seg, uint64_t bytes, uint64_t now_ns);
 
-/*
- * By one who only knows how much of the GPU is in use. Others have at most that, and at least what of it is
- * more than the clients have allocated, and `per_client` for each that has joined.
- */
+/* Writes bounds, from a caller that only knows how much of the GPU is in use. Others have at most this much, and at
+ * least what exceeds the clients' allocations and `per_client` for each that has joined. */
 void arb_foreign_bound(struct arb_segment *seg, uint64_t used, uint64_t per_client, uint64_t now_ns);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * What a client knows of itself without the segment: the words that it alone writes, as it wrote them last, the record
- * of its account as it was last published, and the clocks of the running set as it last saw them. Whoever may write the
- * segment can write over all of these there. So the client reads its own words here, and puts right what differs
- * (shm/client/restore.c). Nobody else's words are here. Under the process's lock.
+ * What a client knows of itself without the segment: the words that only it writes, as it wrote them last; the record
+ * of its account as it was last published; and the clocks of the running set as it last saw them. A process that may
+ * write the segment can write over all of these there. So the client reads its own words here and restores what
+ * differs (shm/client/restore.c). Words of others are not here. Under the process's lock.
  */
 #ifndef ARB_LEDGER_H
 #define ARB_LEDGER_H
@@ -85,10 +85,8 @@ static inline void arb_ledger_end(struct arb_segment *seg)
 
 /* It has entered, and this was published. */
 void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s);
-/*
- * It has entered and not left, and the record that is published has it in neither bitmap. It is billed for the time
- * since its last look, `at` ticks, as one of those that ran then.
- */
+/* Bills a client that has entered and not left although the published record has it in neither bitmap. It is billed
+ * for the time since its last look, `at` ticks, as one of those that ran then. */
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at);
 /*
  * Looks at the clocks of a record that was published, by what must hold between it and an earlier one. `now` was read
@@ -97,8 +95,11 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own,
 	const struct arb_clocks *clocks, const struct arb_snap *s, uint64_t now);
 
-/* It was refused by this record, and `now` was read before. Can no client have published that, or the one before it? Then it
- * must look, or would wait for the end of a window that somebody else has made. */
+/*
+ * Returns whether no client can have published this record, by which the client was refused, or the one before it;
+ * `now` was read before. Then the client must look again: otherwise it would wait for the end of a window that
+ * somebody has forged.
+ */
 bool arb_ledger_doubts(struct arb_ledger *own, const struct arb_snap *s, uint64_t now);
 /* Members in word `w` of the bitmap that nobody is: free slots, and this client's own if it has not entered. */
 uint64_t arb_ledger_nobody(const struct arb_segment *seg, const struct arb_snap *s, uint32_t w);

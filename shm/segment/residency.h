@@ -1,7 +1,7 @@
 /*
- * Who may have its memory on the GPU. A client that gets into the running set under the policy `memory` has a
- * turn: its memory counts while it runs, and while it holds on to its turn though it has no work just now
- * (turn_hold_ns). Those that fit together have their turns together; the others wait.
+ * Which clients may have their memory on the GPU. A client that gets into the running set under the policy `memory`
+ * has a turn: its memory counts while it runs, and while it keeps its turn although it has no work (turn_hold_ns).
+ * Clients that fit together have their turns together; the others wait.
  */
 #ifndef ARB_RESIDENCY_H
 #define ARB_RESIDENCY_H
@@ -27,10 +27,8 @@ uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me);
 /* The waiting slot that has room now and goes first, or ARB_NONE. */
 uint32_t arb_residency_choose(const struct arb_residency *r);
 
-/*
- * By what those that wait are ordered. A turn may well be longer than max_wait_ms; here whoever waits goes
- * before its betters only when it has waited for two rounds: twice the turns of all who run or wait.
- */
+/* Gives the order of waiters. A turn may well be longer than max_wait_ms, so a waiter goes before those of higher
+ * priority only after it has waited for two rounds: twice the turns of all that run or wait. */
 struct arb_order arb_residency_order(const struct arb_residency *r);
 
 /* Must slot `me` end its turn, because it is over and others wait, or because all do not fit any more? */

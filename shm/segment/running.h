@@ -34,7 +34,7 @@ struct arb_actor {
 	uint32_t slot;
 };
 
-/* Chooses who comes next out of snap->waiting: a slot or ARB_NONE. */
+/* Chooses the next client from snap->waiting: a slot or ARB_NONE. */
 typedef uint32_t arb_choose_fn(void *argument, const struct arb_snap *snap, uint64_t now_ns);
 
 /* May the actor join? 0, or a positive enum arb_reason. */
@@ -44,18 +44,18 @@ typedef uint32_t arb_admit_fn(void *argument, const struct arb_snap *snap, uint6
 struct arb_move {
 	uint64_t now;
 	uint64_t at;
-	uint32_t win_ms;     /* length that the next window gets */
-	uint64_t window;     /* number of the window that the actor's account has been rolled to */
-	uint64_t asked;      /* when all members that had been silent were found alive; 0: nobody asked */
-	uint32_t weight;     /* entering */
-	uint32_t level;      /* entering; 0: nobody looks at levels */
-	bool lends;          /* who lacks quota stands in the queue too: it may go on when others stop */
-	bool queue;          /* entering: if refused, register as waiting */
-	bool more;           /* there may be room for another beside those who run */
-	bool in_order;       /* a dead one is taken out: not before those that were last heard of before it */
-	uint64_t reserve_ns; /* how long a reservation holds */
-	uint64_t keep_ns;    /* leaving: how long it keeps its place from those who wait; 0: not at all */
-	arb_admit_fn *admit; /* NULL: always */
+	uint32_t win_ms; /* length that the next window gets */
+	uint64_t window; /* number of the window that the actor's account has been rolled to */
+	uint64_t asked;  /* when all members that had been silent were found alive; 0: nobody asked */
+	uint32_t weight; /* entering */
+	uint32_t level;  /* entering; 0: nobody looks at levels */
+	bool lends;      /* a client without quota stands in the queue too: it may go on when others stop */
+	bool queue;      /* entering: if refused, register as waiting */
+	bool more;       /* there may be room for another client in the set */
+	bool in_order;   /* a dead client is taken out: not before clients whose last sign of life is older */
+	uint64_t reserve_ns;   /* how long a reservation holds */
+	uint64_t keep_ns;      /* leaving: how long its place is kept from waiters; 0: not at all */
+	arb_admit_fn *admit;   /* NULL: always */
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
 
@@ -65,19 +65,20 @@ struct arb_move {
 	uint32_t others;     /* out: the others' weight in the set */
 	bool steady;         /* out: nobody has changed the record from enter to leave */
 	uint32_t reason;     /* out: why it was refused */
-	bool kept;           /* out: it has left and keeps its place, as one who waits for it */
+	bool kept;           /* out: it has left and keeps its place, as a waiter does */
 	bool returned;       /* out: it had been evicted; for the caller to clear */
 	bool rose;           /* out: those below it in the set must stop */
-	bool fell;           /* out: some who wait because of others may go on */
+	bool fell;           /* out: some clients that wait because of others may go on */
 	uint64_t busy;       /* out: the busy clock when it did so, or entered after it */
-	uint32_t next;       /* out: who was chosen and must be woken, or ARB_NONE */
+	uint32_t next;       /* out: the client that was chosen and must be woken, or ARB_NONE */
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
-/* A member gives a sign of life every 8 ms at most. One that has been silent for longer than this may be dead:
- * nobody counts on over its silence without having asked the kernel. */
+/* A member gives a sign of life every 8 ms at most. A member that has been silent for longer than this may be dead:
+ * before time is counted for it, the kernel is asked. */
 #define ARB_HEARD_NS 10000000u
-/* A dead member has worked until so long after its last sign of life: half of the time to the next one. */
+/* A dead member is taken to have worked until this long after its last sign of life: half of the time to the next
+ * sign. */
 #define ARB_DEATH_NS 4000000u
 /* Twice what reserve_us may be: a reservation for longer was not made by a client. */
 #define ARB_RESERVE_NS_MAX 2000000000u

@@ -1,7 +1,7 @@
 /*
- * The files of a GPU: made complete or not at all, checked before they are believed, never overwritten. Beside the state
- * segment lies an empty file whose bytes are locked. Only those may open it who may write the segment, so that who may
- * only look holds no lock.
+ * The files of a GPU: made complete or not at all, checked before they are believed, never overwritten. Next to the
+ * state segment is an empty file whose bytes are locked. Only users who may write the segment may open it, so that
+ * users who may only look hold no lock.
  */
 #ifndef ARB_SEGMENT_H
 #define ARB_SEGMENT_H
@@ -88,10 +88,11 @@ int arb_control_map_alone(struct arb_control_map *map, const char *gpu, const st
 
 /* Opens the file anew: a descriptor, or -ESTALE if the path no longer leads to this file. */
 int arb_file_open(const struct arb_file *file, int flags);
-/* Opens the file of the state segment's locks anew: a descriptor, or -ESTALE if one of the two was removed or replaced.
- * -EACCES for those who may only look. */
+/* Opens the file of the state segment's locks anew: returns a descriptor, or -ESTALE if one of the two was removed or
+ * replaced. -EACCES: the user may only look. */
 int arb_segment_locks(const struct arb_segment *seg, int flags);
-/* What becomes of the rights of a state segment in the file of its locks: who may not write may not open it. */
+/* Gives the rights of the file of a segment's locks, by those of the segment: users who may not write the segment may
+ * not open it. */
 static inline mode_t arb_segment_lock_mode(mode_t state)
 {
 	return (state & 0222) | (state & 0222) << 1;

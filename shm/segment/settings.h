@@ -54,10 +54,8 @@ uint64_t arb_settings_epoch(const struct arb_control *control);
 
 void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *rules);
 
-/*
- * By an administrator who holds the writer's byte: edit a private copy, then publish it. A writer that
- * dies in between leaves the settings as they were.
- */
+/* Called by an administrator who holds the writer's byte: begins a private copy, which is edited and then published.
+ * A writer that dies in between leaves the settings as they were. */
 int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft);
 /* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
 int arb_settings_set_limit(

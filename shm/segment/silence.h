@@ -13,7 +13,7 @@
 /* Which of the members to consider. */
 struct arb_silence {
 	uint64_t now_ns;
-	uint64_t before_ns;         /* only those that were last heard of before this time */
+	uint64_t before_ns;         /* only members whose last sign of life is before this time */
 	uint32_t except;            /* not this slot; ARB_NONE: all */
 	uint64_t looked[ARB_WORDS]; /* nor these: they have been dealt with */
 };
@@ -28,10 +28,8 @@ uint32_t arb_silence_longest(
  */
 uint64_t arb_silence_death(const struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
 
-/*
- * arb_running_advance to now for those who only look: members that are dead, and that nobody has cleaned up
- * behind yet, count until their death.
- */
+/* Advances a copy to now as arb_running_advance does, for observers: dead members whose slots nobody has cleaned yet
+ * count until their death. */
 void arb_silence_advance(
 	const struct arb_segment *seg, struct arb_snap *snap, uint64_t now_ns, uint32_t win_ms);
 

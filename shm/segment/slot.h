@@ -1,4 +1,4 @@
-/* Who owns a slot: the kernel says so, through the lock on its byte. */
+/* The owner of a slot: the kernel tells it, through the lock on the slot's byte. */
 #ifndef ARB_SLOT_H
 #define ARB_SLOT_H
 
@@ -8,15 +8,14 @@
 #include "shm/base/os.h"
 #include "shm/segment/segment.h"
 
-/* How long somebody tries again: for length_ns from the first pause on, and not beyond until_ns (0: no such
- * bound). The rest is filled in by the pauses. */
+/* How long a caller tries again: for length_ns from the first pause on, and not beyond until_ns (0: no such bound).
+ * The pauses fill in the rest. */
 struct arb_patience {
 	uint64_t length_ns, until_ns;
 	uint64_t end_ns, pause_ns;
 };
 
-/* A sleep, longer each time, by one who holds no process lock. False: the time is over, and it has not slept.
- */
+/* Sleeps, longer each time; the caller holds no process lock. Returns false without a sleep if the time is over. */
 bool arb_patience_pause(struct arb_patience *p);
 
 /* A lock held for a moment: a descriptor of its own, so that threads exclude each other as well. */
@@ -30,29 +29,29 @@ int arb_slot_lock(const struct arb_segment *seg, uint64_t byte, struct arb_lock 
 /* Tries again for up to patience_ns while the byte is taken: for threads that hold no lock of the process. */
 int arb_slot_lock_wait(
 	const struct arb_segment *seg, uint64_t byte, uint64_t patience_ns, struct arb_lock *lock);
-/* The directory's byte, a few tries one right behind the other and no sleep: -EBUSY if it is taken. Who wants
- * it for longer lets go of its locks, pauses and comes again. */
+/* Tries a few times to take the directory's byte, without a sleep: -EBUSY if it is taken. A caller that needs it for
+ * sure releases its locks, pauses and tries again. */
 int arb_slot_directory(const struct arb_segment *seg, struct arb_lock *lock);
 void arb_slot_unlock(struct arb_lock *lock);
 
-/* 1: its owner lives, 0: nobody holds the byte, or -errno: cannot tell. Who may only look, and so not open the locks, is
- * told by the process's number where it means something to the caller; else 1. */
+/* Returns 1: its owner lives; 0: no process holds the byte; or -errno: it cannot be told. A user who may only look,
+ * and so cannot open the locks, goes by the process's number if that means something to it; otherwise 1. */
 int arb_slot_alive(const struct arb_segment *seg, uint32_t i);
 
 /*
- * Takes the lowest free byte for good: *page holds the lock until it is unmapped. -EUSERS: all are taken;
- * -EBUSY: a fork() is under way.
- * What a dead predecessor left in the slot is the caller's to clean. With `kept` not NULL the descriptor
- * stays open as well, for one who lets a program inherit it: the lock lasts until all of them are gone.
+ * Takes the lowest free byte for good: *page holds the lock until it is unmapped. -EUSERS: all are taken; -EBUSY: a
+ * fork() is under way. The caller cleans what a dead predecessor left in the slot. If `kept` is not NULL the
+ * descriptor stays open as well, for a caller that lets a program inherit it: the lock lasts until all copies are
+ * closed.
  */
 int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *kept);
-/* Takes one byte for good, in the same way: -EAGAIN if it is taken, or a fork() is under way. Unmapping the
- * page gives it back. */
+/* Takes one byte for good, as arb_slot_claim does: -EAGAIN if it is taken, or a fork() is under way. Unmapping the
+ * page releases it. */
 int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page);
 /* Forks wait for claims from now on. */
 void arb_slot_watch(void);
-/* Between these, fork() of another thread waits: what it copies is whole. A fork() may take long where there
- * is much to copy, so who holds a process lock tries only: false if one is under way. */
+/* Between these two calls a fork() in another thread waits, so that what it copies is whole. A fork() of a large
+ * process may take long, so a caller that holds a process lock only tries: false if a fork() is under way. */
 void arb_slot_hold_forks(void);
 bool arb_slot_try_hold_forks(void);
 void arb_slot_let_fork(void);

@@ -94,7 +94,8 @@ __attribute__((always_inline)) static inline bool snap_copy(
 				s->any_evicted |= s->evicted[w] = arb_load64(&r->evicted[w]);
 			overlap |= s->running[w] & (s->waiting[w] | s->evicted[w]);
 		}
-		/* A reservation counts only for a slot that waits; for any other slot it would keep everybody waiting. */
+		/* A reservation counts only for a slot that waits; for any other slot it would keep all clients
+		 * waiting. */
 		if (s->reserved) {
 			uint32_t slot = (uint32_t)s->reserved - 1;
 
@@ -149,7 +150,7 @@ __attribute__((always_inline)) static inline bool snap_publish_as(
 	struct arb_record *r = &seg->slots[me->slot].record[next & 1];
 	uint32_t shape = s->weight | s->words << ARB_SHAPE_WORDS_SHIFT;
 
-	arb_fence_release(); /* SNAPSHOT_REUSE: who sees one of these stores sees the head that we saw */
+	arb_fence_release(); /* SNAPSHOT_REUSE: a process that sees one of these stores sees the head that we saw */
 	if (!plain && __builtin_expect((s->any_waiting | s->any_evicted | s->reserved) != 0, 0))
 		shape |= arb_snapshot_store_rest(r, s);
 	arb_store64(&r->t, s->t);

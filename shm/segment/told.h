@@ -1,7 +1,5 @@
-/*
- * Changes of the GPU as a whole that every client notices for itself, and one of them writes into the event
- * ring: whoever changes the header's word that says what was last written.
- */
+/* Changes of the GPU as a whole that every client notices, and one of them writes into the event ring: the client
+ * that changes the header's word that says what was last written. */
 #ifndef ARB_TOLD_H
 #define ARB_TOLD_H
 
@@ -10,11 +8,11 @@
 
 #include "shm/segment/segment.h"
 
-/* The length of the windows. `slot`: whoever calls; ARB_NONE: no client. */
+/* The length of the windows has changed. `slot`: the caller; ARB_NONE: it is no client. */
 void arb_told_window(struct arb_segment *seg, uint32_t slot, uint32_t win_ms);
 
-/* The policy auto: do clients run one at a time, because the limits of the active accounts add up to so much?
- * Under another policy it is forgotten what was said. */
+/* The policy auto: whether clients run one at a time because the limits of the active accounts add up to more than
+ * 100. Under another policy what was written is forgotten. */
 void arb_told_auto(struct arb_segment *seg, uint32_t slot, bool is_auto, uint64_t sum_ppm);
 
 /*

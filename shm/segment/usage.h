@@ -1,7 +1,7 @@
 /*
- * The GPU's utilisation: one cached sample, the water lines, and the machine with two states between them.
- * The machine is a pure function of the state, a sample and the lines, so whoever looks may run it: a change
- * of the lines, or the end of a boost, takes hold at the next look and not only with the next sample.
+ * The GPU's utilisation: one cached sample, the water lines, and the machine with two states between them. The
+ * machine is a pure function of the state, a sample and the lines, so any process may run it: a change of the lines,
+ * or the end of a boost, takes effect at the next look and not only with the next sample.
  */
 #ifndef ARB_USAGE_H
 #define ARB_USAGE_H
@@ -39,7 +39,7 @@ struct arb_usage {
 	uint64_t word; /* what was read */
 };
 
-/* Is there a boost? One that lasts longer than one can be given is none. */
+/* Returns whether there is a boost. A boost that lasts longer than any that can be given does not count. */
 bool arb_usage_boosted(const struct arb_usage_rules *rules, uint64_t until_ns, uint64_t now_ns);
 struct arb_usage_lines arb_usage_lines(const struct arb_usage_rules *rules, bool boosted);
 /* NORMAL -> HIGH_PRESSURE from the high line on, back from the low line down. */
@@ -58,7 +58,7 @@ bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u, uint64
 /* By the holder of the sampler's byte. True if the pressure is over with it. */
 bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *rules, unsigned hundredths,
 	unsigned source, uint64_t now_ns);
-/* Raises the lines from now on for boost_ttl_ms. True if that may let somebody in. */
+/* Raises the lines from now on for boost_ttl_ms. Returns whether that may let a task in. */
 bool arb_usage_boost(struct arb_segment *seg, const struct arb_usage_rules *rules, uint64_t now_ns);
 
 /* Where the busy clock stood, in this process's own memory. */

@@ -1,4 +1,4 @@
-/* Who is next, and how long a waiter may sleep before it looks for itself. */
+/* Which waiter is next, and how long a waiter may sleep before it looks by itself. */
 #ifndef ARB_WAIT_H
 #define ARB_WAIT_H
 
@@ -6,7 +6,7 @@
 
 #include "shm/segment/running.h"
 
-/* What orders the waiters; see the settings of the same names. */
+/* What orders the waiters: see the settings with these names. */
 struct arb_order {
 	uint64_t now_ns;
 	uint64_t max_wait_ns;
@@ -21,18 +21,15 @@ uint32_t arb_wait_choose(
 uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
 	const struct arb_order *order);
 
-/* Does the one count for so much more than the other that a place is not kept from it? */
+/* Returns whether the first counts for so much more than the second that no place is kept from it. */
 bool arb_wait_counts_for_more(
 	const struct arb_segment *seg, uint32_t slot, uint32_t other, const struct arb_order *order);
 
-/* A wake-up can be lost only with the death of whoever owed it; sleeps are bounded by the place in the queue.
- */
+/* A wake-up can be lost only if the process that owes it dies; sleeps are bounded by the place in the queue. */
 uint64_t arb_wait_sleep_ns(uint32_t rank);
 
-/*
- * By what waiters are ordered: the priority; but whoever has not had its request in this window comes before all that
- * have, because nobody keeps it from that.
- */
+/* The order of waiters: by priority; but a waiter that has not had its request in this window comes before all that
+ * have, because no client may keep it from its request. */
 #define ARB_ORDER_IN_REQUEST 1000u /* above every priority */
 uint32_t arb_wait_order(const struct arb_segment *seg, uint32_t i);
 
