@@ -116,7 +116,8 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 	if (queue_let_past(b, e))
 		return pass(b, e);
 	b->waiters++;
-	return (struct book_action){.what = ACT_WAIT, .ns = queue_patience(b, e->now_ns)};
+	return (struct book_action){.what = ACT_WAIT,
+		.ns = queue_patience(b, durations_expect(&b->durations, e->work, 1), e->now_ns)};
 }
 
 static struct book_action on_let(struct book *b, const struct book_event *e)

@@ -31,7 +31,7 @@ bool fence_is_scattered(const struct book *b);
 /* queue.c. Whether the call at the gate may be queued as well. */
 bool queue_has_room(const struct book *b, const struct book_event *e);
 /* Returns how long a thread at the gate sleeps before it asks again whether queued work has ended; 0: it polls. */
-uint64_t queue_patience(const struct book *b, uint64_t now);
+uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now);
 /* Whether nothing has ended for so long that the call at the gate is let past the queued work. */
 bool queue_let_past(struct book *b, const struct book_event *e);
 /* Notes that a call was let past queued work, which may have waited for it. */

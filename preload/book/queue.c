@@ -12,6 +12,45 @@ static uint64_t bound(const struct book *b, uint64_t now)
 	return others_contended(b, now) ? QUEUE_CONTENDED_NS : b->queue.bound_ns;
 }
 
+/* Returns the oldest fence that is waited for, or NULL. */
+static const struct book_fence *oldest(const struct book *b)
+{
+	for (unsigned i = 0; i < b->queue.count; i++)
+		if (!fence_of(b, i)->parked)
+			return fence_of(b, i);
+	return NULL;
+}
+
+/* Returns when the oldest launch that is waited for should end. */
+static uint64_t due(const struct book *b)
+{
+	const struct book_fence *f = oldest(b);
+
+	if (!f)
+		return b->queue.progress_ns;
+	return (f->begun_ns > b->queue.last_end_ns ? f->begun_ns : b->queue.last_end_ns) + f->expected_ns;
+}
+
+/* Returns how much work is queued behind the oldest launch. */
+static uint64_t behind(const struct book *b)
+{
+	const struct book_fence *f = oldest(b);
+
+	return f && f->expected_ns < b->queue.ns ? b->queue.ns - f->expected_ns : 0;
+}
+
+/*
+ * Returns for how long a client of a higher priority may have to wait for what is queued. Of the kernel that runs only what
+ * should be left of it counts. So the next kernel is queued shortly before this one ends, by as much as launches need to lose
+ * no time, and not as soon as this one begins.
+ */
+static uint64_t left_below(const struct book *b, uint64_t now)
+{
+	uint64_t end = due(b);
+
+	return behind(b) + (end > now ? end - now : 0);
+}
+
 /* Whether nothing is queued before this call in its stream. */
 static bool is_first(const struct book *b, const struct book_event *e)
 {
@@ -51,6 +90,8 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 				q->ns + expected <= b->others.window_ns &&
 				durations_may_be_wait(&b->durations, e->work))))
 		return true;
+	if (b->others.above)
+		return queued <= q->window && left_below(b, e->now_ns) + expected <= b->others.below_ns;
 	return queued <= q->window && q->ns + expected <= bound(b, e->now_ns);
 }
 
@@ -58,6 +99,9 @@ void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 {
 	struct book_queue *q = &b->queue;
 	uint64_t most = bound(b, now) / (b->durations.mean_ns ? b->durations.mean_ns : US);
+
+	/* Below a higher priority the kernel that runs is not counted as a whole, so one more may be queued. */
+	most += b->others.above;
 
 	/* The window may double whenever a quarter of it has ended: that is fast enough for a queue that starts with one. */
 	q->back += launches;
@@ -71,25 +115,18 @@ void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 		q->window = 1;
 }
 
-/* Returns when the oldest launch that is waited for should end. */
-static uint64_t due(const struct book *b)
-{
-	for (unsigned i = 0; i < b->queue.count; i++) {
-		const struct book_fence *f = fence_of(b, i);
-
-		if (!f->parked)
-			return (f->begun_ns > b->queue.last_end_ns ? f->begun_ns : b->queue.last_end_ns) +
-			       f->expected_ns;
-	}
-	return b->queue.progress_ns;
-}
-
-uint64_t queue_patience(const struct book *b, uint64_t now)
+uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now)
 {
 	uint64_t at = due(b), ns = at > now ? (at - now) / 2 : (now - at) / 8;
 	uint64_t least = LOOK_NS / 2, most = now > at + STUCK_SOON_NS ? 4 * LONG_NS : LONG_NS;
+	uint64_t early = behind(b) + expected_ns;
 
-	return others_below_patience(b, at, now, ns < least ? least : ns > most ? most : ns);
+	/* When there is room for the next one. */
+	early = early < b->others.below_ns ? b->others.below_ns - early : 0;
+	return others_below_patience(b, at > early ? at - early : 0, now,
+		ns < least  ? least
+		: ns > most ? most
+			    : ns);
 }
 
 static bool is_stuck(const struct book *b, const struct book_event *e)

@@ -174,6 +174,38 @@ Test(backlog, below_a_higher_priority_the_queue_is_short_and_each_launch_looks_a
 	cr_assert_eq(b.state, BOOK_DRAINING);
 }
 
+/* What comes above waits for what is left of the kernel that runs, and for one that is queued behind it: that one is queued
+ * as late as it can be. */
+Test(backlog, below_a_higher_priority_the_next_kernel_is_queued_shortly_before_this_one_ends)
+{
+	struct book_action act;
+	struct book_status s;
+
+	begin(true);
+	durations_learn(&b.durations, KERNEL, 1, 20 * US, true);
+	enter_and_launch(0);
+	s = limited(0, 20 * MS);
+	s.core_pct = 100;
+	s.above_present = true;
+	status(s);
+	b.others.below_ns = 25 * US;
+	b.others.below_late_ns = 5 * US;
+	b.queue.window = 2;
+	act = ask(CALL_ENTERED);
+	cr_assert_eq(act.what, ACT_WAIT, "two of them are 40 us");
+	cr_assert_eq(act.ns, 10 * US, "there is room in 15 us, and sleeps are late");
+	now += 14 * US;
+	act = ask(CALL_ENTERED | CALL_AWAKE);
+	cr_assert_eq(act.what, ACT_WAIT);
+	cr_assert_eq(act.ns, 0, "it looks again at once");
+	now += US;
+	cr_assert_eq(ask(CALL_ENTERED | CALL_AWAKE).what, ACT_PASS, "5 us are left of the first");
+	launch(1);
+	now += 10 * US;
+	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT,
+		"what is over though nobody has seen it does not make room twice");
+}
+
 /* On a GPU that alternates, one graph at a time takes a slice more than two in a row, and does so each time. That is
  * no reason to queue only one. */
 Test(backlog, when_contended_a_second_launch_is_queued_by_what_it_takes_of_the_gpu)
