@@ -111,8 +111,28 @@ static void look_at_others(const struct options *o, const char *gpu, const struc
 	gpuarb_view_close(view);
 }
 
+/* What was seen of this GPU in earlier rounds; NULL: there is no room for one more. */
+static struct gpuarb_books *books_of(const char *gpu)
+{
+	static struct {
+		char gpu[ARB_UUID_BYTES];
+		struct gpuarb_books *books;
+	} all[GPUS_MOST];
+
+	for (int i = 0; i < GPUS_MOST; i++) {
+		if (!all[i].books) {
+			snprintf(all[i].gpu, sizeof(all[i].gpu), "%s", gpu);
+			all[i].books = gpuarb_control_books();
+		}
+		if (!strcmp(all[i].gpu, gpu))
+			return all[i].books;
+	}
+	return NULL;
+}
+
 static void look_after(const struct options *o, const char *gpu, struct round *r)
 {
+	struct gpuarb_books *books = books_of(gpu);
 	struct gpuarb_error err = {0};
 	int result;
 
@@ -121,6 +141,9 @@ static void look_after(const struct options *o, const char *gpu, struct round *r
 	result = gpuarb_control_repair(o->dir, gpu, say_repaired, r, &err);
 	if (result >= 0)
 		result = gpuarb_control_reap(o->dir, gpu, say_reclaimed, r, &err);
+	/* The dead are out. */
+	if (result >= 0 && books)
+		result = gpuarb_control_audit(o->dir, gpu, books, say_repaired, r, &err);
 	if (result >= 0)
 		result = gpuarb_control_check(o->dir, gpu, say_violation, r, &err);
 	/* A segment that changes all the time is in use and healthy. */

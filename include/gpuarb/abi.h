@@ -326,7 +326,7 @@ struct arb_account {
 	/* The owner of the account (arb_owner_of); 0: none. Written by the holder of the directory byte. If it dies
 	 * before it has stored the owner, the next client that joins does. */
 	arb_u64 owner;
-	arb_u64 pad;
+	arb_u64 restored; /* how often it was put right while nobody used it; for people. Under the directory byte */
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
@@ -357,7 +357,10 @@ enum arb_event_kind {
 	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
 	ARB_EVENT_CORRUPT,    /* a process found garbage; a: which check */
 	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
-	ARB_EVENT_RESTORED, /* a client found its own words written over, and put them right; why: ARB_RESTORED_* */
+	/* Words that somebody else wrote over were put right; why: ARB_RESTORED_*. a: 0: a client's own; 1: those of an
+	 * account that nobody uses, by the watchdog or by whoever came to it (no slot) */
+	ARB_EVENT_RESTORED,
+	ARB_EVENT_EMPTIED, /* the account's last member is gone. a: ticks used by all; b: ticks owed; c: the head of its record */
 	ARB_EVENT_COUNT
 };
 

@@ -111,6 +111,17 @@ GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
 GPUARB_API int gpuarb_control_repair(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
+/* What a watchdog has seen of a GPU's accounts, to be passed to each of its looks. */
+struct gpuarb_books;
+GPUARB_API struct gpuarb_books *gpuarb_control_books(void);
+GPUARB_API void gpuarb_control_books_free(struct gpuarb_books *books);
+/*
+ * Puts right what somebody wrote over accounts that nobody uses, as far as it can be known (by `books`, which it brings up to
+ * date, and by the ring of events), and bills that do not add up. Calls `say` with a sentence for each; returns their number.
+ */
+GPUARB_API int gpuarb_control_audit(const char *dir, const char *gpu, struct gpuarb_books *books,
+	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
+
 /* Calls `say` with a sentence for each violated invariant; returns their number. */
 GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
@@ -180,6 +191,7 @@ struct gpuarb_view_account {
 	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;
 	uint64_t mem_used, mem_peak, mem_limit;
+	uint64_t restored;     /* how often it was put right while nobody used it */
 	uint64_t mem_promised; /* by gpuarb-run, or its quota if it lives without; 0: none */
 	uint64_t used_now_ns; /* used_ns counted on to this moment; a client that leaves may take some back */
 };

@@ -12,6 +12,7 @@
 #include "shm/base/members.h"
 #include "shm/client/client_state.h"
 #include "shm/policy/policy.h"
+#include "shm/segment/audit.h"
 #include "shm/segment/events.h"
 #include "shm/segment/slot.h"
 
@@ -162,8 +163,15 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 	c->standing.window = 0;
 	c->seg.own_account = ARB_NONE;
 	c->account = arb_account_find(&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
+	/* Entries that somebody filled with members that there are not. */
+	for (uint32_t a = 0; c->account == ARB_NONE && a < c->seg.naccounts; a++)
+		if (arb_audit_account(&c->seg, a, NULL) > 0)
+			c->account = arb_account_find(
+				&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
+	/* Where nobody was in it, nobody knows it but the ring. Garbage is for attaching. */
+	arb_audit_account(&c->seg, c->account, NULL);
 	c->ledger.owner = owner_of_client(c, id);
 	if (arb_account_claim(&c->seg, c->account, c->ledger.owner, snap.win_number, c->rules.carryover_pct))
 		return 0;

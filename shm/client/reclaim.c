@@ -5,6 +5,7 @@
 
 #include "shm/client/above.h"
 #include "shm/segment/account.h"
+#include "shm/segment/audit.h"
 #include "shm/admission/admission.h"
 #include "shm/base/atomic.h"
 #include "shm/segment/events.h"
@@ -178,6 +179,8 @@ static int detach(struct arb_segment *seg, uint32_t slot, bool forgive, uint64_t
 		r = arb_account_detach(seg, a, slot, freed);
 	if (r == 0 && forgive)
 		r = arb_account_bound_debt(seg, a);
+	if (r == 0)
+		arb_audit_emptied(seg, a, slot);
 	arb_slot_unlock(&directory);
 	return r;
 }

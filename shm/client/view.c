@@ -172,6 +172,7 @@ static void look_at_accounts(struct gpuarb_view *v, const struct moment *m, stru
 		to->borrowed_ns = s.borrowed / ARB_TICKS_PER_NS;
 		to->mem_used = s.mem_used;
 		to->mem_peak = s.mem_peak;
+		to->restored = arb_hint64(&v->seg.accounts[a].restored);
 		to->mem_limit = force.mem;
 		v->place[a] = (uint16_t)p->naccounts++;
 	}

@@ -211,6 +211,14 @@ bool arb_account_claim(
 	return true;
 }
 
+static uint64_t mem_of(const struct arb_segment *seg, const struct arb_account_snap *acct, uint32_t slot)
+{
+	const struct arb_ledger *own = arb_ledger_of(seg, slot);
+	uint64_t there = arb_load64(&seg->slots[slot].mem[arb_bit_test(acct->parity, slot)]);
+
+	return arb_ledger_choose(there, own != NULL, own ? own->mem : 0);
+}
+
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 {
 	struct arb_slot *s = &seg->slots[slot];
@@ -223,8 +231,12 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 		if (r < 0)
 			return r;
-		if (acct.attached[slot / 64] & bit)
-			return 0;
+		/* It is not, whatever somebody wrote there: it has only just come. */
+		if (acct.attached[slot / 64] & bit) {
+			uint64_t mem = mem_of(seg, &acct, slot);
+
+			acct.mem_used -= mem < acct.mem_used ? mem : acct.mem_used;
+		}
 		arb_fence_release();
 		arb_store64(&s->mem[0], 0);
 		arb_store64(&s->mem[1], 0);
@@ -238,14 +250,6 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 			return 0;
 	}
 	return -EBUSY;
-}
-
-static uint64_t mem_of(const struct arb_segment *seg, const struct arb_account_snap *acct, uint32_t slot)
-{
-	const struct arb_ledger *own = arb_ledger_of(seg, slot);
-	uint64_t there = arb_load64(&seg->slots[slot].mem[arb_bit_test(acct->parity, slot)]);
-
-	return arb_ledger_choose(there, own != NULL, own ? own->mem : 0);
 }
 
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed)

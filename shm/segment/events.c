@@ -134,7 +134,8 @@ const char *arb_events_name(enum arb_event_kind kind)
 		[ARB_EVENT_ALTERNATES] = "alternates",
 		[ARB_EVENT_CORRUPT] = "corrupt",
 		[ARB_EVENT_CROWDED] = "crowded",
-		[ARB_EVENT_RESTORED] = "restored"};
+		[ARB_EVENT_RESTORED] = "restored",
+		[ARB_EVENT_EMPTIED] = "account-emptied"};
 
 	return kind < ARB_EVENT_COUNT && names[kind] ? names[kind] : "unknown";
 }

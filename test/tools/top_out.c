@@ -54,7 +54,7 @@ static const struct field account_fields[] = {{"name", "s"}, {"state", "s"}, {"a
 	{"limit_percent", "r"}, {"effective_percent", "r"}, {"request_percent", "r"}, {"weight", "i"},
 	{"share_1s_percent", "r?"}, {"share_10s_percent", "r?"}, {"share_60s_percent", "r?"},
 	{"history_percent", "a"}, {"used_ns", "i"}, {"window_used_ns", "i"}, {"window_left_ns", "i"},
-	{"debt_ns", "i"}, {"borrowed_ns", "i"}, {"throttled_ns", "i"}, {"waited_ns", "i"},
+	{"debt_ns", "i"}, {"borrowed_ns", "i"}, {"restored", "i"}, {"throttled_ns", "i"}, {"waited_ns", "i"},
 	{"measured_percent", "r?"}, {"queue_position", "i?"}, {"waiting_ms", "i?"}, {"priority", "i"},
 	{"memory", "o"}, {"processes", "a"}, {NULL, NULL}};
 static const struct field process_fields[] = {{"slot", "i"}, {"generation", "i"}, {"pid", "i"},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shm/segment/account.h"
+#include "shm/segment/audit.h"
 #include "shm/base/atomic.h"
 #include "shm/segment/check.h"
 #include "shm/client/client_state.h"
@@ -208,6 +209,27 @@ static void check_restored(void)
 				i);
 }
 
+/* Nor does one who looks at accounts that nobody uses, from look to look. The judge looks between two steps of the others,
+ * so it needs no lock: nothing that is published is ever half done. */
+static void check_audit(void)
+{
+	static struct arb_audit_seen seen[2 * ARB_SLOTS_MAX];
+	static uint64_t file, started;
+
+	/* Another segment, or another world. */
+	if (file != judge.seg.file.ino || started > judge.steps)
+		memset(seen, 0, sizeof(seen));
+	file = judge.seg.file.ino;
+	started = judge.steps;
+	for (uint32_t a = 0; a < judge.seg.naccounts && a < sizeof(seen) / sizeof(seen[0]); a++) {
+		int found = arb_audit_account(&judge.seg, a, &seen[a]);
+
+		if (found > 0 || arb_hint64(&judge.seg.accounts[a].restored))
+			world_fail("account %u was put right (%x), and nobody had written over it", a,
+				(unsigned)found);
+	}
+}
+
 void judge_step(void)
 {
 	struct arb_snap s;
@@ -227,6 +249,7 @@ void judge_step(void)
 			world_fail("the segment never stands still, although nobody runs");
 		check_others();
 		check_restored();
+		check_audit();
 	}
 	if (faults_limits_move())
 		records_accounts(&judge.seg);

@@ -132,6 +132,7 @@ static json_t *account(const struct top_gpu *g, const struct top_account *a)
 	set(o, "window_left_ns", number(a->now.left_ns));
 	set(o, "debt_ns", number(a->now.debt_ns));
 	set(o, "borrowed_ns", number(a->now.borrowed_ns));
+	set(o, "restored", number(a->now.restored));
 	set(o, "throttled_ns", number(a->throttled_ns));
 	set(o, "waited_ns", number(a->waited_ns));
 	set(o, "measured_percent", measured(a->in_set_ns, a->estimated_ns));

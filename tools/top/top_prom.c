@@ -220,6 +220,7 @@ ACCOUNT_VALUE(account_active, true, a->now.active)
 ACCOUNT_VALUE(account_mem_used, true, a->now.mem_used)
 ACCOUNT_VALUE(account_mem_peak, true, a->now.mem_peak)
 ACCOUNT_VALUE(account_mem_limit, a->now.mem_limit != 0, a->now.mem_limit)
+ACCOUNT_VALUE(account_restored, true, a->now.restored)
 ACCOUNT_VALUE(account_processes, true, a->processes)
 ACCOUNT_VALUE(account_running, true, a->running)
 ACCOUNT_VALUE(account_waiting, true, a->waiting)
@@ -253,6 +254,9 @@ static const struct {
 	{"gpuarb_account_memory_peak_bytes", "gauge", "The most that it ever had.", COUNT, account_mem_peak},
 	{"gpuarb_account_memory_limit_bytes", "gauge", "Its memory quota; absent if it has none.", COUNT,
 		account_mem_limit},
+	{"gpuarb_account_restored_total", "counter",
+		"How often it had been written over while nobody used it, and was put right.", COUNT,
+		account_restored},
 	{"gpuarb_account_processes", "gauge", "Its processes.", COUNT, account_processes},
 	{"gpuarb_account_running_processes", "gauge", "Those of them that run.", COUNT, account_running},
 	{"gpuarb_account_waiting_processes", "gauge", "Those that wait for their turn.", COUNT,

@@ -231,8 +231,15 @@ static void words(const struct top_gpu *g, const struct gpuarb_event *e, char *t
 			(unsigned long long)e->c, (unsigned long long)e->a, (unsigned long long)e->b);
 		break;
 	case ARB_EVENT_RESTORED:
-		snprintf(to, size, "found that somebody else had written over %s, and put it right",
+		snprintf(to, size,
+			e->a ? "had been written over while nobody used it: %s was put right"
+			     : "found that somebody else had written over %s, and put it right",
 			restored(e->why, list, sizeof(list)));
+		break;
+	case ARB_EVENT_EMPTIED:
+		snprintf(to, size, "has no members any more; they have used %s, and it owes %s",
+			top_text_time(e->a / ARB_TICKS_PER_NS, a, sizeof(a)),
+			top_text_time(e->b / ARB_TICKS_PER_NS, b, sizeof(b)));
 		break;
 	default:
 		snprintf(to, size, "%s (%llu, %llu)", e->name ? e->name : "something",
