@@ -89,7 +89,7 @@ ifeq ($(shell uname -m),x86_64)
 CRASH := $(BUILD)/test/crash_kill
 CHECK += check-crash-sample
 
-$(CRASH): $(patsubst %,$(BUILD)/obj/test/crash/%.o,crash_kill crash_ops crash_above crash_admission crash_memory crash_after crash_world crash_check stepper) $(BUILD)/libgpuarb.a
+$(CRASH): $(patsubst %,$(BUILD)/obj/test/crash/%.o,crash_kill crash_ops crash_above crash_admission crash_memory crash_restore crash_after crash_world crash_check stepper) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,-z,now -o $@ $^ -l:libinih.a -lpthread -ldl

@@ -52,6 +52,8 @@ struct crash_op {
 	void (*prepare)(struct world *w);
 	void (*before)(struct world *w);
 	void (*operate)(struct world *w);
+	/* Before anything is checked in this segment: puts right what only the dead could have. */
+	void (*mend)(struct world *w, struct arb_segment *seg);
 	void (*each)(struct world *w);  /* what must hold at each boundary */
 	void (*after)(struct world *w); /* what must hold afterwards, besides what must always hold */
 };
@@ -88,6 +90,11 @@ void above_class(struct world *w);
 void above_comes(struct world *w);
 void above_stop(struct world *w);
 void above_lease(struct world *w);
+/* Words that somebody else wrote over (crash_restore.c). */
+void restore_slot_forged(struct world *w);
+void restore_slot_mend(struct world *w, struct arb_segment *seg);
+void restore_record_forged(struct world *w);
+void restore_record_mend(struct world *w, struct arb_segment *seg);
 /* Turns at the GPU's memory, and promises of it (crash_memory.c). */
 void turn_others(struct world *w);
 void turn_join(struct world *w);

@@ -152,6 +152,8 @@ void world_recover(struct world *w)
 {
 	if (w->op->creates)
 		w->a = world_client(w, "alpha", 0, 0);
+	if (w->op->mend)
+		w->op->mend(w, &w->a->seg);
 	check(w, &w->a->seg);
 	if (w->op->after)
 		w->op->after(w);
@@ -182,6 +184,9 @@ static void move_there_and_back(struct world *w)
 void world_disturb(struct world *w)
 {
 	unsigned how = (unsigned)rand() >> 4;
+
+	if (w->op->mend)
+		w->op->mend(w, &w->a->seg);
 
 	if (how & 1)
 		world_clock_skip(120 * MS); /* another window */
@@ -218,6 +223,8 @@ void world_recover_copy(struct world *w)
 	}
 	memcpy((char *)w->copy.header + from, (char *)w->a->seg.header + from,
 		(size_t)((char *)w->copy.events - (char *)w->copy.header) - from);
+	if (w->op->mend)
+		w->op->mend(w, &w->copy);
 	check(w, &w->copy);
 	sweep(w, &w->copy, &w->a->rules);
 	check_rest(w, &w->copy, 0, 0);
