@@ -86,7 +86,7 @@ static int prepare(struct arb_task *t)
 	return r;
 }
 
-/* The sample is too old: wakes those who may take one, and counts the busy clock meanwhile. */
+/* The sample is too old: wakes clients that may take one, and counts the busy clock meanwhile. */
 static int do_without_sample(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -112,7 +112,7 @@ static int do_without_sample(struct arb_task *t)
 	return busy;
 }
 
-/* Among those who wait and those who hold leases now, with the pressure as it was found. */
+/* Looks at the tasks that wait and that hold leases now, with the pressure as it was found. */
 static uint32_t look_again(struct arb_task *t)
 {
 	struct arb_decide_case found;
@@ -145,8 +145,8 @@ static uint32_t decide(struct arb_task *t)
 	return look_again(t);
 }
 
-/* With the preload the launches themselves wait for their turn: what is asked here is whether there is quota,
- * and for those that do not wait whether they would have to. */
+/* With the preload, launches themselves wait for their turn. So only this is asked here: whether there is quota and,
+ * for tasks that do not wait, whether they would have to. */
 static int ask_set(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -176,7 +176,8 @@ static int enter_set(struct arb_task *t)
 
 	r = c->admission.tracked ? ask_set(t) : arb_client_enter_now(c);
 	t->queued_inside = r == -EAGAIN;
-	/* Garbage, and somebody is in the directory where it would be repaired: in a moment. */
+	/* There is garbage, and another process holds the directory that is needed to repair it: tries again in a
+	 * moment. */
 	if (r == -EBUSY)
 		return ARB_REASON_QUEUE;
 	if (r != -EAGAIN)
@@ -412,7 +413,7 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 	int r = 0;
 
 	arb_lock_take(&c->guard->adm);
-	/* Not one of a parent's, nor one that was released before. */
+	/* It is not a lease of a parent process, nor one that was released before. */
 	if (lease->birth && lease->birth == arb_load64(&c->guard->birth) &&
 		lease->birth == c->guard->counted && c->guard->leases) {
 		arb_store32(&arb_client_slot(c)->adm_leases, --c->guard->leases);

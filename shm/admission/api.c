@@ -21,7 +21,7 @@
 #include "shm/segment/slot.h"
 #include "shm/base/word.h"
 
-/* A driver that nobody uses takes a second to answer; one that hangs is not waited for. */
+/* A driver that no program uses takes a second to answer; one that hangs is not waited for. */
 #define KNOWS_NS 2000000000ull
 
 static const struct arb_shared_table *table;
@@ -72,7 +72,7 @@ static void find_table(void)
 	int saved = errno;
 	const struct arb_shared_table *found = dlsym(RTLD_DEFAULT, ARB_SHARED_SYMBOL);
 
-	/* An older or newer preload: two clients are better than one that is misread. */
+	/* The preload is older or newer: two clients are better than one that is misread. */
 	if (found && (found->version != ARB_SHARED_VERSION || found->size < sizeof(*found)))
 		found = NULL;
 	table = found ? found : &arb_shared_own;

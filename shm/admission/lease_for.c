@@ -9,7 +9,7 @@
 #include "shm/base/text.h"
 #include "shm/client/client_state.h"
 
-/* What the lease is for: the program, as it will be called, not who asks for it. */
+/* Names the program that the lease is for, not the tool that asks for it. */
 static void name_slot(struct arb_slot *slot, char *const *program)
 {
 	char line[4096], name[ARB_COMMAND_BYTES];

@@ -23,7 +23,7 @@ void arb_queue_show(struct gpuarb_client *c)
 	unsigned priority = c->guard->leases ? arb_load32(&c->admission.class_priority) : 0;
 
 	arb_store32(&c->guard->says_waits, first != NULL);
-	/* Between two segments no slot is ours: whoever waits on shows itself when it has joined. */
+	/* Between two segments no slot is ours: a task that waits on shows itself when the client has joined. */
 	if (!arb_load32(&c->guard->joined))
 		return;
 	for (const struct arb_waiter *w = first; w; w = w->next)
@@ -205,7 +205,7 @@ void arb_queue_tidy(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->adm);
 }
 
-/* A few of those that hold a lease, or run, each time from where the last look ended. */
+/* Probes a few of the clients that hold a lease, or run, continuing where the last look ended. */
 static void look_at_holders(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
@@ -216,7 +216,7 @@ static void look_at_holders(struct gpuarb_client *c)
 			break;
 		arb_reclaim_look(&c->seg, c->me.slot, c->patrol.slot, false, &c->rules);
 	}
-	/* One that died in the running set keeps the busy clock going, which may be all that is known of the
+	/* A client that died in the running set keeps the busy clock going, which may be all that is known of the
 	 * pressure. */
 	if (arb_running_read(&c->seg, &snap) < 0)
 		return;

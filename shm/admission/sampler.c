@@ -39,8 +39,8 @@ static bool watchdog_samples(const struct arb_segment *seg, uint64_t now_ns, uin
 	return then && now - then + 1 <= (uint32_t)(within_ns >> WATCHDOG_SHIFT) + 1;
 }
 
-/* How long after a sample others conclude that whoever took it is gone: together with the time until the next
- * look this is well below two periods. */
+/* How long after a sample others conclude that the sampler is gone. Together with the time until the next look this
+ * is well below two periods. */
 static uint64_t patience(const struct arb_usage_rules *rules)
 {
 	return rules->sample_ns + rules->sample_ns / 4;
@@ -63,7 +63,8 @@ bool arb_sampler_due(struct arb_sampler *s, struct arb_segment *seg, const struc
 		(s->for_node || !watchdog_samples(seg, now_ns, rules->sample_ns))) {
 		s->claimed_ns = now_ns;
 		s->fresh = arb_slot_hold(seg, ARB_BYTE_SAMPLER, &s->page) == 0;
-		/* Held by one that is stopped: the word is changed by a CAS, so any of us may help out. */
+		/* The sampler's byte is held by a process that is stopped. The word is changed by a CAS, so any
+		 * client may help out. */
 		if (!s->page && u.sampled && !u.fresh)
 			s->fresh = true;
 	}

@@ -14,9 +14,9 @@
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
 
-/* A holder of leases gives a sign of life so often, and looks after its neighbour. */
+/* How often a holder of leases gives a sign of life, and probes its neighbour. */
 #define TEND_NS (10 * MS)
-/* Without a lease: soon enough for one that was just acquired not to be taken for hung. */
+/* Without a lease: soon enough that a client which has just acquired one is not taken for hung. */
 #define IDLE_NS (200 * MS)
 
 static struct {
@@ -28,7 +28,8 @@ static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t parted;        /* the process is about to end */
 static struct arb_watch watch; /* of the thread that looks after the leases */
 
-/* The parent's clients are not the child's. Their mappings stay: nobody can tell who reads them. */
+/* Forgets the parent's clients, which are not the child's. Their mappings stay, because a thread may be reading them.
+ */
 static void forget_clients(void)
 {
 	pthread_mutex_init(&joining, NULL);
@@ -192,7 +193,8 @@ void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
 	unsigned n = 0;
 	arb_u32 *word;
 
-	/* The preload's own thread watches for its clients; and who is about to end is not watched any more. */
+	/* The preload's own thread watches for its clients; and a client that is about to end is not watched any
+	 * more. */
 	for (uint32_t i = 0; i < all && !arb_word_load(&parted); i++)
 		if (!known[i].client->admission.tracked)
 			clients[n++] = known[i].client;

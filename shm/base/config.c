@@ -127,7 +127,7 @@ static bool parse_bytes(const char *text, int64_t *value)
 	return !*rest && !__builtin_mul_overflow(*value, unit, value);
 }
 
-/* One decimal point, three digits: enough for a ratio, and the same in every locale. */
+/* One decimal point and three digits are enough for a ratio, and are the same in every locale. */
 static bool parse_ratio(const char *text, int64_t *value)
 {
 	const char *rest;
@@ -519,7 +519,7 @@ static int load_environment(struct gpuarb_config *config, struct gpuarb_error *e
 	return result;
 }
 
-/* They are promised on each GPU, whether or not anybody uses the accounts. */
+/* Requests are promised on each GPU, whether or not the accounts are in use. */
 static int check_requests(const struct gpuarb_config *config, const char *where, struct gpuarb_error *err)
 {
 	char names[200] = "";

@@ -23,7 +23,7 @@ static const char *const others[] = {"GPUARB_ACCOUNT", "GPUARB_CALLBACK", "GPUAR
 	"GPUARB_TOP", "GPUARB_TRACE"};
 #define OTHERS (sizeof(others) / sizeof(others[0]))
 
-/* Kubernetes tells every pod where each service is: of one that is called gpuarb, GPUARB_PORT_80_TCP_ADDR. */
+/* Kubernetes tells every pod where each service is; for a service called gpuarb by GPUARB_PORT_80_TCP_ADDR. */
 static bool of_a_service(const char *name)
 {
 	const char *port = strstr(name, "_PORT");

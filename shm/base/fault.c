@@ -10,13 +10,13 @@
 #include "shm/base/atomic.h"
 #include "shm/base/os.h"
 
-/* Two mappings for each GPU, and those that are opened for a moment. One that finds no place is not guarded. */
+/* Two mappings for each GPU, and those that are opened for a moment. A mapping that finds no place is not guarded. */
 #define GUARDS 96
 /* A program installs a handler or two of its own; behind the last level it is left in front. */
 #define LEVELS        8
 #define KERNEL_SIGSET 8 /* bytes, as rt_sigprocmask wants to know */
 
-/* Written by whoever claims the entry; read by the handler. `base` is stored last, and taken back first. */
+/* Written by the thread that claims the entry; read by the handler. `base` is stored last, and taken back first. */
 static struct guard {
 	arb_u32 taken;
 	arb_u32 lost;
@@ -24,9 +24,9 @@ static struct guard {
 } guards[GUARDS];
 
 /*
- * Each level is a function of its own with the action that it hands on to, which is written before the level is
- * installed and never again. So a chain of handlers is what it is for any program: one that remembers ours and calls it, or
- * puts it back, finds what it remembered.
+ * Each level is a function of its own, with the action that it hands on to. This action is written before the level
+ * is installed and never again. So a chain of handlers works as it does for any program: a handler that remembers
+ * ours and calls it, or puts it back, finds what it remembered.
  */
 static struct level {
 	arb_u32 taken;

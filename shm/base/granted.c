@@ -16,7 +16,7 @@ struct granted {
 
 static const char *file_name = ARB_GRANTED_FILE;
 static struct granted none;
-/* NULL: nobody has looked. Written once; whoever comes second takes what the first has read. */
+/* NULL: not looked up yet. Written once; a later thread takes what the first has read. */
 static struct granted *known;
 
 /* These change no limit: what is logged, how libraries are found, where a pod's annotations are. */

@@ -13,7 +13,7 @@
 #include "shm/base/error.h"
 #include "shm/base/os.h"
 
-/* A file system's clock may stand still for so long: what was written later need not look newer. */
+/* A file system's clock may stand still for this long: what was written later need not look newer. */
 #define RECENT_NS 200000000
 
 /* By whom a limit may be named; the first that is there counts. */
@@ -35,7 +35,7 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* For a sentence in somebody's log: nothing that moves its cursor. */
+/* Makes a character fit for a sentence in the program's log: nothing moves the cursor. */
 static char plain(char c)
 {
 	return (unsigned char)c < ' ' || c == 0x7f ? '?' : c;
@@ -246,7 +246,7 @@ static int load(struct arb_limits_file *f, struct arb_limits *limits, struct gpu
 		return arb_fail(err, r, "limits file %.200s: it is not a file", f->path);
 	if (r < 0)
 		return arb_fail(err, r, "limits file %.200s: %s", f->path, strerror(-r));
-	/* Also one that makes no sense: it need not be read again until it changes. */
+	/* A file that makes no sense is remembered too: it need not be read again until it changes. */
 	remember(f, &st);
 	r = arb_limits_parse(text, length, f->path, limits, err);
 	free(text);

@@ -6,7 +6,7 @@
 #include "shm/base/fault.h"
 #include "shm/base/os.h"
 
-/* The sections under the lock take microseconds; a busy machine may hold up one who is inside. */
+/* The sections under the lock take microseconds; a busy machine may hold up a thread inside. */
 #define FREE_WAIT_NS 100000000ull
 
 #ifdef ARB_DEBUG

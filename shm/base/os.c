@@ -478,7 +478,7 @@ static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
 			*end = '\0';
 			from_mount(id, line);
 		}
-		/* The beginning of a line. One that does not fit is none of those. */
+		/* This is the beginning of a line that does not fit; such a line is none of those wanted. */
 		used -= (size_t)(line - text);
 		memmove(text, line, used);
 		if (used == size - 1)

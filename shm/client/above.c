@@ -5,7 +5,7 @@
 #include "shm/base/os.h"
 #include "shm/policy/policy.h"
 
-/* Members of one account use up the same request: it does not set one of them above the other. */
+/* Members of one account use up the same request, so it does not set one of them above another. */
 static bool is_above(const struct arb_segment *seg, uint32_t i, uint32_t level, uint32_t account)
 {
 	uint32_t other = arb_running_level(seg, i);
@@ -141,8 +141,8 @@ void arb_above_entered(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
 
-	/* GATE: the word first, then the look. Who has come since and does not find the gate open, or finds it
-	 * closed again by us, is seen here. */
+	/* GATE: the word first, then the look. A client that has come since, and does not find the gate open or finds
+	 * it closed again by us, is seen here. */
 	arb_cas32_full(&arb_client_slot(c)->gate, 0, 1);
 	if (arb_running_read(&c->seg, &snap) < 0)
 		return;

@@ -44,7 +44,7 @@ bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
 	return more;
 }
 
-/* Of one who is just joining it is a change only for those who are there already. */
+/* Whether there are other members. For a client that is just joining, a limit is a change only if there are some. */
 static bool has_members(const struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;
@@ -69,7 +69,7 @@ static void show_share(struct gpuarb_client *c, const struct arb_asked *force)
 	arb_add32_full(&c->seg.header->epoch, 1);
 }
 
-/* Which limits are in force: an administrator's, else those that the members of the account ask for. */
+/* Reads the limits in force: an administrator's, otherwise those that the members of the account ask for. */
 static void read_limits(struct gpuarb_client *c)
 {
 	struct arb_account *acct = &c->seg.accounts[c->account];
@@ -100,10 +100,8 @@ static void read_limits(struct gpuarb_client *c)
 		arb_add32_full(&c->seg.header->epoch, 1);
 }
 
-/*
- * What the members of an account go by must be the same for all. Seen by the state, not by the epoch alone:
- * whoever changed it may have died before it came to that.
- */
+/* All members of an account must follow the same limits. A change is seen by the state, not by the epoch alone,
+ * because the process that changed it may have died before it raised the epoch. */
 void arb_client_follow_account(struct gpuarb_client *c)
 {
 	const struct arb_account *acct = &c->seg.accounts[c->account];
@@ -233,7 +231,7 @@ int arb_client_join(struct gpuarb_client *c)
 	struct arb_account_snap acct;
 	int r;
 
-	/* In a forked child the parent's lock page is not mapped, and its address may be anybody's. */
+	/* In a forked child the parent's lock page is not mapped, and its address may belong to something else. */
 	c->lock_page = NULL;
 	c->admission.sampler.page = NULL;
 	arb_ledger_end(&c->seg);
@@ -488,7 +486,7 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 		status->account = c->account;
 		status->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
 		status->others = arb_bits_count(snap.running, snap.words) - status->running;
-		/* Where memory decides, only while somebody waits for it. */
+		/* If memory decides, turns are taken only while a client waits for memory. */
 		status->turns = c->turn.taken && (c->rules.policy != ARB_POLICY_MEMORY || snap.any_waiting);
 		status->turn_left_ns = arb_turn_left_ns(c, &snap, now);
 		status->look_ns = c->rules.look_ns;

@@ -111,8 +111,8 @@ bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 	return arb_load32(&c->mem.oversubscribes);
 }
 
-/* What the dead held stays counted until somebody cares: that is whoever is refused because of it. False:
- * there are some whom nobody can clean up behind just now. */
+/* Cleans members that died: what they held stays counted until a member is refused because of it. Returns false if
+ * the slots of some cannot be cleaned yet. */
 static bool reclaim_members(struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;
@@ -172,10 +172,10 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t li
 }
 
 /*
- * The lock is held, so that no call of this process settles meanwhile. Refused for good only at a moment at
- * which nobody had reserved more than it needs: one who had says so before its CAS (pairs ACCOUNT_PUBLISH)
- * and takes it back after the CAS that gives the rest back, so that one of the two looks sees it. *dead:
- * there is no room, and somebody dead has some of it; then -EBUSY.
+ * The lock is held, so that no call of this process settles meanwhile. A request is refused for good only at a moment
+ * at which no process had reserved more than it needs. A process that had says so before its CAS (pairs
+ * ACCOUNT_PUBLISH), and takes that back after the CAS that gives the rest back, so that one of the two looks sees it.
+ * *dead: there is no room, and a dead client has some of the memory; then -EBUSY.
  */
 static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone, bool *dead)
 {

@@ -28,7 +28,7 @@
 #include "shm/segment/slot.h"
 
 #define WRITER_PATIENCE_NS 2000000000ull
-/* A change takes less than a millisecond: who marked it so long ago has died. */
+/* A change takes less than a millisecond: an administrator whose mark is older than this has died. */
 #define MARK_NS 1000000000ull
 
 const char *gpuarb_control_dir(const char *dir)
@@ -41,7 +41,7 @@ const char *gpuarb_control_dir(const char *dir)
 	return from_env && *from_env ? from_env : ARB_DIR_DEFAULT;
 }
 
-/* Every client looks again: the epoch for those that run, the futex for those that sleep. */
+/* Makes every client look again: the epoch reaches those that run, the futex those that sleep. */
 static void wake_all(struct arb_segment *seg)
 {
 	arb_add32_full(&seg->header->epoch, 1);
@@ -164,8 +164,8 @@ static int open_for_writing(
 	return r;
 }
 
-/* Whoever writes holds the byte. One who may only look can hold it too, by a read lock, and must not keep administrators from
- * writing: then a word that only they can write does instead. */
+/* The writer holds the byte. A user who may only look can hold it too, by a read lock, and must not keep
+ * administrators from writing: then a word that only administrators can write is used instead. */
 static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock, uint64_t *marked)
 {
 	arb_u64 *word = &map->control->writer_ns;
@@ -251,8 +251,8 @@ static int change(const char *dir, const char *gpu, const struct gpuarb_change *
 		arb_settings_publish(map.control, draft);
 	arb_promise_change_end(&promises);
 	unlock_writer(&map, &writer, marked);
-	/* No state segment yet: nobody to wake. One that cannot be written: its clients look within a tick.
-	 */
+	/* If there is no state segment yet, there is no client to wake. If it cannot be written, its clients look
+	 * within a tick. */
 	if (r == 0 && arb_segment_open(&seg, dir, gpu, true, NULL, NULL) == 0) {
 		wake_all(&seg);
 		arb_segment_close(&seg);

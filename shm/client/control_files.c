@@ -77,7 +77,7 @@ int arb_control_make(struct arb_control_map *map, const char *dir, const char *g
 	return r;
 }
 
-/* The state segment first, as clients do: who sees settings sees what they are for. */
+/* The state segment is made first, as clients do it: a process that sees settings then sees what they are for. */
 int gpuarb_control_create(const char *dir, const char *gpu, const struct gpuarb_config *config,
 	unsigned *slots, struct gpuarb_error *err)
 {

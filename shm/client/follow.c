@@ -29,8 +29,8 @@ struct arb_follow {
 	struct arb_limits_file file;
 	struct gpuarb_error unsaid; /* trouble that nobody has been told of; code 0: none */
 	uint64_t ask_again_ns;      /* 0: what the file says is in force */
-	uint64_t denied;            /* bytes that could not be promised, and somebody was told; 0: none */
-	unsigned denied_request;    /* the same of a request, percent */
+	uint64_t denied;            /* bytes that could not be promised and were reported; 0: none */
+	unsigned denied_request;    /* percent of a request that could not be promised and was reported */
 };
 
 /* Only the last trouble is worth telling, and only while it lasts. */

@@ -14,10 +14,10 @@
 #define PATIENCE_NS 200000000u
 
 /*
- * Cleans up as after a death, so that there is one way out. Other threads find the client not joined
- * from the beginning: what they do while somebody else is in the directory is not about this slot, whose byte
- * is held by a page that only we know of now. If they move on to another segment, those in the old one
- * see us die.
+ * Cleans up as after a death, so that there is one way out. Other threads find the client not joined from the
+ * beginning: what they do while another process holds the directory does not concern this slot, whose byte is held by
+ * a page that only this thread knows now. If they move on to another segment, clients in the old one see this client
+ * die.
  */
 static void leave_for_good(struct gpuarb_client *c)
 {
@@ -46,7 +46,7 @@ static void leave_for_good(struct gpuarb_client *c)
 		arb_slot_release(&c->seg, slot, page);
 		arb_check_debug(&c->seg);
 	} else {
-		/* It stays marked as taken, so that those who look for the dead find it. */
+		/* The slot stays marked as taken, so that clients that look for the dead find it. */
 		arb_os_unmap(page, 0);
 	}
 }

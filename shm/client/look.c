@@ -105,7 +105,7 @@ static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *con
 
 	know_memory(c, physical);
 	read_account(c, &used, &asked);
-	/* The strictest of those who ask, of which this program would be one. */
+	/* The strictest limits of those that ask, of which this program would be one. */
 	if (c->asked.mem_bytes && (!asked.mem || c->asked.mem_bytes < asked.mem))
 		asked.mem = c->asked.mem_bytes;
 	*memory = (struct gpuarb_client_memory){.used = used,

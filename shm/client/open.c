@@ -23,7 +23,8 @@
 #include "shm/segment/settings.h"
 #include "shm/segment/slot.h"
 
-/* How often one that goes on alone looks whether the segment can be used again; and after it could not join. */
+/* How often a client that goes on alone looks whether the segment can be used again; and how long after it could not
+ * join. */
 #define RETURN_NS        1000000000ull
 #define RETURN_FAILED_NS 10000000000ull
 
@@ -111,7 +112,7 @@ static int open_alone(struct gpuarb_client *c, const char *dir, const char *gpu,
 
 	if (!gpuarb_gpu_name_ok(gpu))
 		return arb_fail(err, -EINVAL, "this cannot be a GPU's name: '%.80s'", gpu ? gpu : "");
-	/* One that is too long leads nowhere. */
+	/* A path that is too long leads nowhere. */
 	if ((size_t)snprintf(c->opened.dir, sizeof(c->opened.dir), "%s", dir) >= sizeof(c->opened.dir))
 		c->opened.dir[0] = '\0';
 	snprintf(c->opened.gpu, sizeof(c->opened.gpu), "%s", gpu);
@@ -224,7 +225,7 @@ static bool limited(const struct gpuarb_client *c, const struct gpuarb_config *c
 	return false;
 }
 
-/* Does on_error refuse whoever has no segment? */
+/* Whether on_error refuses a client that has no segment. */
 static int closed(struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	if (config->value[ARB_KEY_ON_ERROR] != 1)
@@ -362,7 +363,7 @@ static void ask_as_before(struct gpuarb_client *c)
 		c->asked.mem_bytes = c->opened.mem_before;
 }
 
-/* Somebody else may have been faster with all of it, or with joining. */
+/* Another thread may have been faster with all of it, or with joining. */
 static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, struct gpuarb_error *err)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
@@ -390,7 +391,7 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 	return r;
 }
 
-/* What was in force, whoever set it, holds on. */
+/* Keeps the limits that were in force, whoever had set them. */
 static void keep_limits(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);

@@ -1,4 +1,4 @@
-/* Whose account it is, and what becomes of those who want into one that is not theirs. */
+/* Which account a client belongs to, and what becomes of a client that asks for an account of another owner. */
 #include "shm/client/owner.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ uint64_t arb_owner_of(const struct arb_os_identity *id)
 	return *place ? owner_by_place(place) : (uint64_t)id->user + 1;
 }
 
-/* Whom the account was granted is in there, whatever can be seen of its container: not every engine mounts files that
- * name it. A pod has the same owner by its name as by its files. */
+/* A client in a container to which the account was granted belongs to it, whatever can be seen of its container: not
+ * every engine mounts files that name it. A pod has one owner by its name and by its files. */
 static uint64_t owner_of_client(const struct gpuarb_client *c, const struct arb_os_identity *id)
 {
 	const char *granted =
@@ -82,10 +82,8 @@ static uint32_t count_slots(const struct gpuarb_client *c, uint64_t owner, int f
 	return n;
 }
 
-/*
- * The directory is held, so that of two that come at once the second sees the first. Who has passed is marked, and
- * counts from then on.
- */
+/* Takes a slot while the directory is held, so that of two that come at once the second sees the first. A client that
+ * has passed is marked, and counts from then on. */
 static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
 	uint64_t owner = arb_owner_of(id);
@@ -115,7 +113,7 @@ static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
 		n, c->seg.nslots, c->seg.file.path, bound);
 }
 
-/* An engine's short id; where there is none, whoever shares the PID namespace is together. */
+/* An engine's short id; without one, all processes of a PID namespace are together. */
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
 {
 	if (id->container[0])
@@ -137,7 +135,7 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 			*p = '_';
 }
 
-/* No more than where it wanted to be: who is turned away must not gain by it. */
+/* No more than in the account that it asked for: to be turned away must not be an advantage. */
 static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpuarb_config_limit *set)
 {
 	struct arb_asked force = arb_account_asked(&c->seg, account);
@@ -151,7 +149,7 @@ static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpu
 		c->asked.mem_bytes = force.mem;
 }
 
-/* The directory is held. -EPERM: the account is somebody else's. */
+/* Finds the account; the directory is held. -EPERM: the account belongs to another owner. */
 static int find_account(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
 	struct gpuarb_config_limit set = {.set = 0};
@@ -196,7 +194,7 @@ static int attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 	if (r == 0)
 		r = find_account(c, id);
 	if (r == 0) {
-		/* Said before it is done, so that whoever cleans up knows where to look. */
+		/* Stored before it is done, so that the process that cleans up knows where to look. */
 		arb_store32(&arb_client_slot(c)->account, c->account);
 		arb_fence_release();
 		c->seg.own_account = c->account;
@@ -232,7 +230,8 @@ int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 		wanted, owner, wanted);
 	if (c->opened.closed)
 		return r;
-	/* With who it is in the name; if even that one is taken by somebody else, with the process. */
+	/* The name says which owner it is for; if even that account belongs to another owner, the process is added.
+	 */
 	if (id->container[0])
 		snprintf(c->opened.name, sizeof(c->opened.name), "%.40s.%.12s", wanted, id->container);
 	else

@@ -1,4 +1,4 @@
-/* A client looks after the others: are those still there who should have handed over, or left something? */
+/* A client probes others: those that should have handed over, and those that may have left something behind. */
 #include <errno.h>
 
 #include "shm/base/atomic.h"
@@ -8,8 +8,7 @@
 #include "shm/segment/running.h"
 #include "shm/segment/wait.h"
 
-/* One that is dead and cannot be cleaned up behind just now has lost its place all the same: on to the next.
- */
+/* A dead client whose slot cannot be cleaned yet has lost its place all the same: the next is probed. */
 static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
 {
 	int r = arb_reclaim_look(&c->seg, c->me.slot, slot, runs, &c->rules);
@@ -38,7 +37,7 @@ int arb_client_patrol(struct gpuarb_client *c)
 		i = arb_bits_next(snap.running, snap.words, i + 1);
 	}
 	if (worst >= 0) {
-		/* Also one that is silent: it may be dead. */
+		/* A silent waiter is included, because it may be dead. */
 		struct arb_order order = {arb_os_now_ns(), c->rules.max_wait_ns, UINT64_MAX};
 		uint32_t first = arb_wait_choose(&c->seg, &snap, &order);
 
@@ -48,11 +47,8 @@ int arb_client_patrol(struct gpuarb_client *c)
 	return worst < 0 ? worst : 0;
 }
 
-/*
- * Who dies in the set is missed at once, who dies in the queue soon; who dies idle or throttled is in
- * nobody's way, but its memory and its slot are. So every second a few slots are looked at, each client going
- * round.
- */
+/* A client that dies in the set is missed at once, one that dies in the queue soon. One that dies idle or throttled
+ * is in nobody's way, but its memory and its slot are. So every second each client looks at a few slots, in turn. */
 void arb_client_scrub(struct gpuarb_client *c)
 {
 	uint64_t taken[ARB_WORDS];
@@ -65,7 +61,7 @@ void arb_client_scrub(struct gpuarb_client *c)
 			return; /* round: from the first on at the next time */
 		if (arb_reclaim_look(&c->seg, c->me.slot, c->patrol.scrubbed, false, &c->rules) == -EBUSY) {
 			c->patrol
-				.scrubbed--; /* somebody holds the directory: the same one at the next time */
+				.scrubbed--; /* the directory is held: this slot is looked at again next time */
 			return;
 		}
 	}
@@ -79,7 +75,7 @@ static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now
 	return beat <= now_ns && now_ns - beat < ARB_HEARD_NS;
 }
 
-/* A member, other than this client, that asks for just that limit: the one that binds. */
+/* Finds the member, other than this client, that asks for exactly the limit that binds. */
 static uint32_t who_asks(const struct gpuarb_client *c, uint32_t ppm, uint64_t mem)
 {
 	struct arb_account_snap acct;

@@ -59,10 +59,8 @@ static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 static int look(
 	struct arb_segment *seg, uint32_t me, uint32_t slot, enum hang hang, const struct arb_rules *rules);
 
-/*
- * Looks, as slot `me`, at those that were last heard of before that time. One that cannot be asked after is left in
- * peace: a program may have no descriptor left, or no right to the file any more.
- */
+/* Probes, as slot `me`, members whose last sign of life is before that time. If the kernel cannot be asked about one,
+ * it is left in peace: a program may have no descriptor left, or no right to the file any more. */
 static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_ns, enum hang hang,
 	const struct arb_rules *rules, uint64_t *asked)
 {
@@ -93,7 +91,7 @@ int arb_reclaim_silent(struct arb_segment *seg, uint32_t me, const struct arb_ru
 	uint64_t now = arb_os_now_ns();
 	int r = look_at_silent(seg, me, UINT64_MAX, HANG_LEFT_ALONE, rules, asked);
 
-	/* Those that hang come last: they are taken out as of the end of their grace, and the record's time never
+	/* Members that hang come last: they are taken out as of the end of their grace, and the record's time never
 	 * goes back to a death before that. */
 	if (r == 0 && now > rules->grace_ns)
 		r = look_at_silent(seg, me, now - rules->grace_ns, HANG_EVICTED, rules, &(uint64_t){0});
@@ -202,7 +200,7 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 		arb_text_load(acct->name, ARB_NAME_WORDS, what->account);
 	arb_store32(&s->state, ARB_SLOT_JOINING);
 	arb_store32(&s->gate, 0);
-	/* Before its place is given to somebody: its turn ends with it. */
+	/* This comes before its place is given away: its turn ends with it. */
 	arb_store64(&s->turn_hold_ns, 0);
 	arb_store64(&s->turn_since_ns, 0);
 	r = take_out(seg, slot, gone, rules, &what->was_running);
@@ -257,8 +255,8 @@ static int reclaim_now(
 	uint32_t account;
 	int r;
 
-	/* One that is clean and looks taken is either about to be filled in, or its cleaner died at the last
-	 * step. */
+	/* A slot that is clean and looks taken is either about to be filled in, or its cleaner died at the last step.
+	 */
 	if (is_clean(seg, slot) && !(arb_load64(&seg->header->taken[slot / 64]) & bit))
 		return 0;
 	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
@@ -308,7 +306,7 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
-	/* Those that were silent before it have been looked at, or are none of its concern. */
+	/* Members that were silent before it have been probed, or are no concern of it. */
 	move.asked = move.now;
 	r = arb_running_evict(
 		&actor, &move, victim, generation, now_ns - (live ? rules->grace_ns : ARB_HEARD_NS), &snap);

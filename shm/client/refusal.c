@@ -1,4 +1,4 @@
-/* What a program is refused: the event, and for people who holds the memory. */
+/* What a program is refused: the event, and for people the holders of the memory. */
 #include <string.h>
 
 #include "gpuarb/client.h"
@@ -10,7 +10,7 @@
 #include "shm/segment/slot.h"
 #include "shm/base/text.h"
 
-/* The largest first; those that there is no room for are only counted. */
+/* Adds a holder, the largest first; those for which there is no room are only counted. */
 static void add_holder(struct gpuarb_refusal *what, const struct gpuarb_holder *holder)
 {
 	unsigned at = what->nholders < GPUARB_HOLDERS ? what->nholders : GPUARB_HOLDERS;
@@ -25,7 +25,7 @@ static void add_holder(struct gpuarb_refusal *what, const struct gpuarb_holder *
 	what->holder[at] = *holder;
 }
 
-/* Whatever the slots say: they are somebody else's words. */
+/* Any value is possible here: the slots are words of other processes. */
 static void find_holders(
 	const struct gpuarb_client *c, const struct arb_account_snap *acct, struct gpuarb_refusal *what)
 {

@@ -1,7 +1,7 @@
 /*
- * The owner knows best. A client that finds one of its own words, or its account's record, written over puts it right and
- * says so. Each of these words has one writer (shm/README.md, "Who knows what"), so a difference is proof, and nothing is
- * found where nobody has written what is not his.
+ * The owner knows best. A client that finds one of its own words, or its account's record, written over restores it
+ * and reports this. Each of these words has one writer (shm/README.md, "Who knows what"), so a difference is proof,
+ * and nothing is found unless a process has written what is not its own.
  */
 #include <stdio.h>
 #include <string.h>

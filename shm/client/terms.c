@@ -19,7 +19,7 @@ int gpuarb_client_terms(struct gpuarb_client *c, char *text, size_t size)
 	arb_lock_give(&c->guard->lock);
 	if (status.core_pct >= 100)
 		snprintf(core, sizeof(core), "all of the GPU's time");
-	/* Requests and weights divide it among those who want it. */
+	/* Requests and weights divide the time among the accounts that want it. */
 	if (status.shares && status.quota_ppm < status.core_pct * 10000)
 		snprintf(core, sizeof(core),
 			"%u percent of the GPU's time (%u.%u now, by requests and weights)", status.core_pct,

@@ -1,4 +1,4 @@
-/* The look of one that runs: a heartbeat, the window, its limits, its neighbour, and whether it may go on. */
+/* The look of a client that runs: a heartbeat, the window, its limits, its neighbour, and whether it may go on. */
 #include <errno.h>
 
 #include "gpuarb/client.h"
@@ -16,7 +16,7 @@
 
 #define STALE_CHECK_NS 1000000000ull
 
-/* What cannot be cleaned up behind now is left to the next one who looks. */
+/* Slots that cannot be cleaned now are left to the next client that looks. */
 static int tick(struct gpuarb_client *c, bool *untidy)
 {
 	struct arb_snap snap;
@@ -61,7 +61,7 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 			    : arb_turn_over(c, &snap, now) || above ? -EAGAIN
 								    : 0;
 	}
-	/* Whoever evicted us may have died before it closed the gate, or have been held up until we were
+	/* The process that evicted us may have died before it closed the gate, or have been held up until we were
 	 * back. */
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != (c->running && !above), 0)) {
 		arb_store32(&arb_client_slot(c)->gate, c->running && !above);

@@ -71,7 +71,7 @@ void arb_turn_active(struct gpuarb_client *c)
 	mark_active(c);
 }
 
-/* A place is kept for another; but not from who counts for more. */
+/* Whether a place is kept for another client; it is not kept from a higher priority. */
 static bool kept_from(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct arb_order order = order_at(c, now_ns);
@@ -90,7 +90,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 
 	if (!arb_quota_left(c, snap, c->quota.outstanding))
 		return ARB_REASON_QUOTA;
-	/* Where one runs at a time, whoever is above goes first in the queue. */
+	/* Where one client runs at a time, a client that is above others goes first in the queue. */
 	if (__builtin_expect(c->move.level && (!c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY), 0) &&
 		arb_above_me(c, snap, now_ns))
 		return ARB_REASON_ABOVE;
@@ -160,7 +160,7 @@ static void prepare_to_wait(struct gpuarb_client *c)
 	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait.from);
 }
 
-/* Said by whoever comes back after others took it for hung. */
+/* Writes the event of a client that comes back after others took it for hung. */
 static void note_return(struct gpuarb_client *c)
 {
 	c->move.returned = false;
@@ -202,8 +202,8 @@ static int enter(
 		move->queue = queue;
 		if (queue && c->turn.taken)
 			prepare_to_wait(c);
-		/* Before the bit can be seen: who finds it set beside an old heartbeat takes us for hung, and
-		 * evicts. */
+		/* Stored before the bit can be seen: a process that finds the bit set beside an old heartbeat takes
+		 * us for hung, and evicts us. */
 		arb_store64(&arb_client_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
 		admit = move->admit;
 		if (runs)
@@ -239,7 +239,7 @@ static int enter(
 			continue;
 		if (r == -EAGAIN) {
 			c->turn.kept = false;
-			/* Where one runs at a time, it stops for one that is above it. */
+			/* Where one client runs at a time, it stops for a client above it. */
 			if (__builtin_expect(move->level && move->reason == ARB_REASON_QUEUE, 0))
 				arb_above_close(&c->seg, snap, c->me.slot, move->level);
 			mark_active(c);
@@ -301,7 +301,7 @@ static bool wants_little(const struct gpuarb_client *c, uint32_t i)
 	return enters && (arb_load64(&s->total) - arb_load64(&s->base)) / enters < c->rules.slice_ticks / 2;
 }
 
-/* How long the client's turn lasts if `next` is the first of those who wait. */
+/* Returns how long the client's turn lasts if `next` is the first waiter. */
 static uint64_t turn_length(const struct gpuarb_client *c, const struct arb_snap *snap, uint32_t next)
 {
 	uint64_t length = arb_policy_turn(c->policy, c->rules.slice_ticks, snap->win_ticks);
@@ -463,7 +463,8 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 
 		order = arb_residency_order(&r);
 	}
-	/* Whoever is above wakes those it kept waiting; but a window brings a request anew, and it may die. */
+	/* A client that is above others wakes those it kept waiting. But a window brings a new request, and that
+	 * client may die. */
 	reason = arb_load32(&arb_client_slot(c)->reason);
 	if (reason == ARB_REASON_ABOVE) {
 		end = end > now_ns ? end - now_ns : 1;
@@ -567,7 +568,7 @@ int arb_client_wait_until(
 			arb_lock_give(&c->guard->lock);
 		}
 	}
-	/* Whatever went wrong, places must not be kept for one who has stopped waiting. */
+	/* Whatever went wrong, no place may be kept for a client that has stopped waiting. */
 	if (r < 0 && (c->wait.since || (c->move.level && !gave_up)) && arb_load32(&c->guard->joined))
 		give_up(c, r, c->wait.since ? arb_os_now_ns() - c->wait.since : 0, for_lease);
 	arb_lock_give(&c->guard->lock);

@@ -1,4 +1,4 @@
-/* Looking at everything without disturbing anybody: both segments are mapped read-only. */
+/* Looks at everything without disturbing any client: both segments are mapped read-only. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -35,7 +35,7 @@ struct gpuarb_view {
 	char dir[PATH_MAX];
 	char gpu[ARB_UUID_BYTES];
 	struct arb_promises *promises;
-	uint64_t asked_ns;                 /* when the kernel was last asked who lives */
+	uint64_t asked_ns;                 /* when the kernel was last asked which clients live */
 	bool only_looks;                   /* and may not open the file of the locks */
 	uint32_t dead[ARB_SLOTS_MAX];      /* the generation that was dead then; 0: alive */
 	uint16_t place[2 * ARB_SLOTS_MAX]; /* in the picture's accounts[], by an account's index */
@@ -81,7 +81,7 @@ void gpuarb_view_close(struct gpuarb_view *v)
 	free(v);
 }
 
-/* What is published, the same counted on to now, and what is in force. */
+/* What is published, what it becomes when it is counted on to now, and what is in force. */
 struct moment {
 	struct arb_snap run, ahead;
 	int64_t value[ARB_KEY_COUNT];
@@ -89,7 +89,8 @@ struct moment {
 	uint64_t now_ns;
 };
 
-/* The account's cap in the window of `ahead`: the one it has, or the one that its next roll will give it. */
+/* Returns the account's cap in the window of `ahead`: the cap that it has, or the cap that its next roll will give
+ * it. */
 static uint64_t cap_now(const struct moment *m, const struct arb_account_snap *s, uint64_t start)
 {
 	if (s->window == m->ahead.win_number)
@@ -145,7 +146,7 @@ static void look_at_accounts(struct gpuarb_view *v, const struct moment *m, stru
 		to->index = a;
 		to->clients = arb_bits_count(s.attached, v->seg.nwords);
 		to->active = arb_load64(&acct->active_window) >= ahead->win_number;
-		/* An account that everybody left, and that owes nothing, is not shown. */
+		/* An account that all clients have left, and that owes nothing, is not shown. */
 		if (!to->clients && !to->active)
 			continue;
 		usage = arb_account_usage(&v->seg, ahead, &s, s.wall, false);
@@ -294,7 +295,7 @@ static void read_settings(struct gpuarb_view *v, struct moment *m)
 	arb_settings_rules(m->value, &m->rules);
 }
 
-/* Deleted or replaced? Somebody else's clients would be shown for ever. */
+/* Whether the segment was deleted or replaced: then clients of the old one would be shown for ever. */
 static int still_there(const struct gpuarb_view *v)
 {
 	int fd = arb_file_open(&v->seg.file, O_RDONLY);
@@ -305,10 +306,8 @@ static int still_there(const struct gpuarb_view *v)
 	return 0;
 }
 
-/*
- * Who is dead, and nobody has cleaned up behind yet: the kernel is asked after each at most ten times a
- * second, and in between a word of the slot tells of those that it announced.
- */
+/* Finds clients that are dead and whose slots nobody has cleaned yet. The kernel is asked about each at most ten
+ * times a second; in between a word of the slot tells of deaths that the kernel announced. */
 static void find_dead(struct gpuarb_view *v, struct gpuarb_picture *p)
 {
 	bool ask = !v->asked_ns || p->now_ns - v->asked_ns >= ASK_NS;
@@ -346,7 +345,7 @@ static void find_dead(struct gpuarb_view *v, struct gpuarb_picture *p)
 		arb_os_close(fd);
 }
 
-/* Keeps those that come first. */
+/* Adds a program that waits to start, and keeps those that come first. */
 static void add_start(struct gpuarb_picture *p, const struct arb_promised *one)
 {
 	unsigned at = p->nstarts < GPUARB_VIEW_STARTS ? p->nstarts++ : GPUARB_VIEW_STARTS - 1;
@@ -448,7 +447,7 @@ int gpuarb_view_events(struct gpuarb_view *v, uint64_t *position, struct gpuarb_
 	size_t n = 0;
 
 	arb_events_range(&v->seg, &first, &end);
-	/* A ring that was overwritten, or a counter that somebody set back. */
+	/* The ring was overwritten, or a process has set the counter back. */
 	if (*position < first || *position > end)
 		*position = first;
 	for (; *position < end && n < most; (*position)++)

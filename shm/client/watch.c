@@ -18,11 +18,12 @@
 #define DYING_MOST_NS  (5 * MS)
 /* A process that still holds its lock after this time is not dead: only its thread has ended. */
 #define DYING_NS (5000 * MS)
-/* Neighbours that die while one is cleaned up behind are looked at with the same call. */
+/* Neighbours that die while one slot is being cleaned are looked at in the same call. */
 #define LOOKS_MOST 64
-/* The second watcher of a dead one looks so much later: the first has cleaned up by then, unless it is stopped. */
+/* The second watcher of a dead client looks this much later: by then the first has cleaned up, unless it is stopped.
+ */
 #define SECOND_NS (1 * MS)
-/* Clients between two neighbours that are looked at, where somebody has come or gone. */
+/* Clients between two neighbours that are looked at if a client has come or gone. */
 #define BETWEEN_MOST 64
 
 _Static_assert(offsetof(struct arb_slot, life) - offsetof(struct arb_slot, life_next) ==
@@ -41,10 +42,8 @@ static uint32_t joins_of(const struct gpuarb_client *c)
 	return arb_load32(&c->guard->joined) ? c->joins : 0;
 }
 
-/*
- * Enters the words of all clients into the list. `locked` is the one whose lock the caller has; the others may be
- * moved to another segment by their own threads: then they are entered when it is their turn.
- */
+/* Enters the words of all clients into the list. `locked` is the client whose lock the caller has. The others may be
+ * moved to another segment by their own threads; then they are entered at their next turn. */
 static void list_lives(struct arb_watch *w, const struct arb_watch_gpu *locked)
 {
 	uint64_t *last = (uint64_t *)(void *)&w->list;
@@ -100,7 +99,8 @@ static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 	list_lives(w, g);
 	arb_store32(&arb_client_slot(c)->life2, w->thread);
 	arb_store32_release(&arb_client_slot(c)->life, w->thread);
-	/* WAKE: whoever computes its neighbour from now on finds us, and whoever has done so looks again. */
+	/* WAKE: a client that computes its neighbour from now on finds us, and one that has done so already looks
+	 * again. */
 	arb_os_wake(&c->seg.header->ring);
 }
 
@@ -117,8 +117,8 @@ static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 		       arb_load32(&s->generation) == g->ignored_generation);
 }
 
-/* A neighbour is dead. Only one of those that sleep on its word is woken: that one sees to it, whoever its
- * neighbour is by now. */
+/* A neighbour is dead. Only one of the threads that sleep on its word is woken: that thread cleans up, whichever
+ * neighbour it has by now. */
 static bool next_died(const struct arb_watch_gpu *g)
 {
 	for (unsigned k = 0; k < ARB_WATCHERS; k++) {
@@ -183,7 +183,8 @@ static uint64_t bury(struct arb_watch_gpu *g, unsigned watcher)
 	if (gone > DYING_NS) {
 		g->ignored = dead->slot + 1;
 		g->ignored_generation = arb_load32(&c->seg.slots[dead->slot].generation);
-		/* If its thread is there all the same, somebody has written into its word: it puts that right. */
+		/* If its thread lives all the same, another process has written into its word, which the thread then
+		 * restores. */
 		arb_os_wake(&c->seg.header->ring);
 		return 0;
 	}
@@ -322,7 +323,7 @@ static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsi
 		if (r == -EFAULT) {
 			ns = ns && ns < DYING_MOST_NS ? ns : DYING_MOST_NS;
 		} else {
-			/* A client that cannot watch must not stand between one that can and the next. */
+			/* A client that cannot watch must not stand between two that can. */
 			arb_watch_end(w);
 			w->unable = true;
 		}

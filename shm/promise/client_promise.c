@@ -1,9 +1,8 @@
 /*
- * A client's quota and request are promised when it joins, and when it asks for more: however the program was
+ * A client's quota and request are promised when it joins, and when it asks for more. However the programs were
  * started, all quotas of a GPU together stay within oversub_ratio, and all requests within 100 percent. What is
- * promised is the slot's asked_mem and asked_share, written with
- * ARB_BYTE_PROMISES in hand, so that of two who come at once the second sees the first; it goes with its
- * slot.
+ * promised is the slot's asked_mem and asked_share, written while ARB_BYTE_PROMISES is held, so that of two clients
+ * that come at once the second sees the first. The promise ends with the slot.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +64,7 @@ int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request
 {
 	uint64_t quota = quota_with(c, bytes);
 	unsigned request = request_with(c, request_pct);
-	/* Nobody knows yet of how much: it is asked again when somebody does. */
+	/* The GPU's size is not known yet: the promise is asked for again when it is. */
 	bool known = c->rules.memory.physical != 0, own = c->seg.alone || c->seg.stranded;
 	/* No quota, less than before, or what it was promised in a segment that was replaced: nobody can have
 	 * less because of it. */
@@ -100,7 +99,8 @@ int arb_client_promise_again(struct gpuarb_client *c)
 	promised = arb_client_promise(c, c->asked.mem_bytes, c->asked.request_pct);
 	if (promised < 0 && promised != -EDQUOT)
 		return promised;
-	/* Of two that came before anybody knew, one must get it: who is denied does not stand in its way. */
+	/* Of two clients that came before the size was known, one must get the promise: one that is denied does not
+	 * stand in the other's way. */
 	if (promised < 0) {
 		c->ledger.asked_mem = 0;
 		arb_store64(&arb_client_slot(c)->asked_mem, 0);

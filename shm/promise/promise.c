@@ -1,7 +1,7 @@
 /*
- * Making promises. Whoever does holds ARB_BYTE_PROMISES while it adds up and writes, so that of two who come
- * at once the second sees the first. The promise itself is the lock on its byte, which the kernel drops when
- * the last process that inherited the descriptor has ended.
+ * Making promises. A process that makes one holds ARB_BYTE_PROMISES while it adds up and writes, so that of two that
+ * come at once the second sees the first. The promise itself is the lock on its byte, which the kernel drops when the
+ * last process that inherited the descriptor has ended.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /*
- * What an administrator sets for an account is a promise too: a quota while anybody of the account lives or has one, a
- * request as long as it is set. It is added up before it is published, and nobody else promises anything in between.
+ * What an administrator sets for an account is a promise too: a quota while a client of the account lives or has a
+ * promise, a request as long as it is set. It is added up before it is published, and no other process makes promises
+ * in between.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -137,7 +137,7 @@ static void add_account(const struct arb_segment *seg, struct arb_promises *all,
 		p->core_pct = percent(limit / (ARB_PPM / 100));
 }
 
-/* What an administrator has set stands above what anybody asked for. A quota counts while somebody has it; a request is
+/* Replaces what was asked for by what an administrator has set. A quota counts while a client has it; a request is
  * promised as soon as it is set. */
 static void override(const struct arb_control *control, struct arb_promised *p)
 {
@@ -185,7 +185,7 @@ int arb_promise_list(const struct arb_segment *seg, const struct arb_control *co
 	int fd = arb_segment_locks(seg, O_RDONLY);
 
 	all->n = 0;
-	/* Who may only look is not told which of gpuarb-run's promises still hold. */
+	/* A user who may only look cannot learn which of gpuarb-run's promises still hold. */
 	if (fd < 0 && (fd != -EACCES || seg->writable))
 		return fd;
 	for (uint32_t i = 0; fd >= 0 && i < seg->nslots; i++)

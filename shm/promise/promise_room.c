@@ -1,4 +1,5 @@
-/* Is there room for a promise, and if not, who has what: by arithmetic over the list of promises. */
+/* Decides whether there is room for a promise and, if not, lists the others: by arithmetic over the list of promises.
+ */
 #include <errno.h>
 #include <string.h>
 

@@ -60,7 +60,7 @@ struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a)
 		for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
 			i = arb_bits_next(s.attached, seg->nwords, i + 1))
 			arb_asked_add(&asked, seg, i);
-	/* Whoever asks is a member, whatever the record says. */
+	/* The caller is a member, whatever the record says. */
 	if (arb_ledger_in(seg, a) && (r < 0 || !arb_bit_test(s.attached, seg->own_slot)))
 		arb_asked_add(&asked, seg, seg->own_slot);
 	return asked;
@@ -127,7 +127,7 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 		return true;
 	if (window == 0 || window == s.window)
 		return false;
-	/* Nobody is attached who could have been ahead of us: windows are counted anew, or it is garbage. */
+	/* No attached client could have been ahead of us: windows are counted anew, or the record is garbage. */
 	if (s.window > window)
 		return true;
 	windows = window - s.window;
@@ -149,8 +149,8 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 
 	if (high > seg->naccounts)
 		high = seg->naccounts;
-	/* An entry that has a name is in use. A count that leaves it out was written by somebody else, or the one who named
-	 * it died before it was counted. */
+	/* An entry that has a name is in use. If the count leaves it out, another process has overwritten the count,
+	 * or the process that named the entry died before it counted it. */
 	counted = high;
 	while (high < seg->naccounts && arb_hint64(&seg->accounts[high].name[0]))
 		high++;
@@ -174,7 +174,7 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 			return ARB_NONE;
 	}
 	acct = &seg->accounts[best];
-	/* Without a name first: whoever dies here leaves an entry that is nobody's. */
+	/* The name is removed first: a process that dies here leaves an entry without an owner. */
 	arb_text_store(acct->name, ARB_NAME_WORDS, "");
 	arb_add32_full(&acct->generation, 1);
 	arb_store64(&acct->active_window, 0);
@@ -318,10 +318,8 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a)
 	return -EBUSY;
 }
 
-/*
- * Before anybody is refused: is what is counted what the members have? A client never leaves a difference;
- * garbage does, and nobody else would ever find it. True: *s has been corrected.
- */
+/* Before a client is refused, compares what is counted with what the members have. A client never leaves a
+ * difference; garbage does, and nothing else would ever find it. Returns true if *s has been corrected. */
 static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	uint64_t sum = 0;

@@ -108,9 +108,11 @@ int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_sn
 
 		if (r < 0)
 			return r;
-		/* Somebody is ahead of this snapshot: it has been done, by a later one. With no later one,
-		 * this window is garbage (or the snapshot was, and its windows are counted anew): back to the
-		 * snapshot's. */
+		/*
+		 * Another client is ahead of this snapshot: the roll has been done, in a later one. If there is no
+		 * later one, this window is garbage (or the snapshot was, and its windows are counted anew): back to
+		 * the snapshot's window.
+		 */
 		if (s->window > run->win_number && arb_load64(&seg->header->head) != run->head)
 			return 0;
 		if (s->window == run->win_number && s->limit_ppm == terms->limit_ppm &&

@@ -1,4 +1,4 @@
-/* An account's record that somebody has written over, put right by a member that knows what it was. */
+/* An account's record that another process has written over, restored by a member that knows what it was. */
 #include "shm/segment/account_record.h"
 
 /* Is what stands in the segment another record than this one? */
@@ -39,8 +39,9 @@ static bool moved(const struct arb_segment *seg, uint32_t a, uint64_t head)
 }
 
 /*
- * Its members have gone on without this one, or the entry was given to others: its own usage comes back, and the caps with
- * it, so that nobody owes more than before. In the window that it knows, those that it knows.
+ * Its members have gone on without this one, or the entry was given to others. Its own usage is added again, and the
+ * caps are raised with it, so that no member owes more than before. In the window that it knows, the caps are those
+ * that it knows.
  */
 static void take_part_again(const struct arb_segment *seg, uint32_t slot, struct arb_account_snap *s)
 {

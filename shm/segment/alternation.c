@@ -7,7 +7,7 @@ bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns)
 {
 	uint64_t until = arb_load64(&seg->header->alternates_until_ns);
 
-	/* What is further away than anybody writes is garbage. */
+	/* A time that is further away than any client writes is garbage. */
 	return until > now_ns && until - now_ns <= 2ull * ARB_ALTERNATES_NS;
 }
 

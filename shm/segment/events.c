@@ -33,7 +33,7 @@ void arb_events_put(struct arb_segment *seg, const struct arb_event_copy *what)
 		what->b, what->c};
 
 	arb_store64(&e->seq, done - 1);
-	arb_fence_release(); /* EVENT_PUBLISH: readers who see a field see that it is being written */
+	arb_fence_release(); /* EVENT_PUBLISH: a reader that sees a field sees that it is being written */
 	arb_store64(&e->time_ns, fields[0]);
 	arb_store64(&e->what, fields[1]);
 	arb_store64(&e->account, fields[2]);
@@ -68,7 +68,7 @@ void arb_events_repeat(struct arb_segment *seg, struct arb_repeat *r, const stru
 {
 	uint32_t before;
 
-	/* Only what is said in the same words can be said together. */
+	/* Only events with the same words can be combined. */
 	if (r->last.times && (r->last.why != event->why || r->last.account != event->account))
 		arb_events_rest(seg, r, true);
 	before = r->last.times;

@@ -37,7 +37,7 @@ static mode_t directory_mode(mode_t file_mode)
 	return file_mode & 0022 ? mode | 01000 : mode;
 }
 
-/* Puts a finished directory in its place. Somebody may have been faster: then theirs stays. */
+/* Puts a finished directory in its place. If another process was faster, its directory stays. */
 static int place_directory(const char *temporary, const char *path)
 {
 	if (syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
@@ -78,7 +78,7 @@ int arb_file_directories(
 	char path[PATH_MAX];
 	int saved = errno, r;
 
-	/* The upper directory only leads to the two below, which differ in who may write. */
+	/* The upper directory only leads to the two below, which differ in their rights. */
 	r = make_directory(dir, 0755, gid, err);
 	if (r == 0) {
 		snprintf(path, sizeof(path), "%s/%s", dir, sub);
@@ -110,7 +110,7 @@ static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *e
 		plan->initialise(base, plan->argument);
 		arb_os_unmap(base, plan->size);
 	}
-	/* Last, and not through open(): the umask must not decide who may join. */
+	/* The mode comes last, and not through open(): the umask must not decide which users may join. */
 	if ((r = arb_os_mode(fd, plan->mode)) < 0)
 		return arb_fail(err, r, "cannot set the mode of %s: %s", plan->path, strerror(-r));
 	return 0;
@@ -158,7 +158,7 @@ int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err)
 	return r;
 }
 
-/* Both kinds of segment say how large they are at the same place. */
+/* Both kinds of segment have their size at the same offset. */
 _Static_assert(offsetof(struct arb_state_header, size) == offsetof(struct arb_control, size), "");
 static size_t size_of(const char *header)
 {

@@ -29,7 +29,7 @@ void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s)
 	own->looked = true;
 }
 
-/* Its part of so many ticks, as one of those whose weights add up to `all`. */
+/* Returns its part of `ticks`, as one of clients whose weights add up to `all`. */
 static uint64_t part_of(const struct arb_ledger *own, uint64_t ticks, uint64_t all)
 {
 	if (all < own->weight)
@@ -80,7 +80,7 @@ static void check_bill(
 /* Nobody has joined as this slot. It is taken out of the set before it is free, and is not free when it enters. */
 static bool is_free(const struct arb_segment *seg, uint32_t i)
 {
-	/* Its owner may live, and find that somebody else has written this. */
+	/* Its owner may live, and find that another process has written this. */
 	return i >= seg->nslots ||
 	       (arb_hint32(&seg->slots[i].state) == ARB_SLOT_FREE && arb_slot_alive(seg, i) == 0);
 }
@@ -157,7 +157,7 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		arb_ledger_lost(seg, slot, own, now);
 	if (own->inside && runs)
 		check_bill(seg, slot, own, clocks);
-	/* One that is evicted will be billed for the time before that alone. */
+	/* An evicted client will be billed only for the time before the eviction. */
 	if (!own->inside || runs)
 		own->seen = *clocks;
 	if (__builtin_expect(others != 0, 0))

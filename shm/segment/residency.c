@@ -10,10 +10,10 @@
 #define LISTED 128
 
 /*
- * A round is the turns of all who take part, one after the other. Among equals nobody waits for longer than
- * that. Priority decides for two rounds; whoever has waited for longer goes first whatever its priority, so
- * that those who count for more do not starve it. After eight rounds somebody does not end, say because of a
- * kernel that hangs: a GPU that thrashes is better than one that stands still.
+ * A round is the turns of all that take part, one after the other. Among equals none waits for longer than that.
+ * Priority decides for two rounds. A client that has waited for longer goes first whatever its priority, so that
+ * clients of higher priority do not starve it. If a wait lasts for eight rounds a turn does not end, for example
+ * because of a kernel that hangs: a GPU that thrashes is better than one that stands still.
  */
 #define LATE_ROUNDS   2
 #define FORCED_ROUNDS 8
@@ -43,8 +43,7 @@ static uint64_t memory_of(const struct arb_residency *r, uint32_t slot)
 	return arb_load64(&r->seg->slots[slot].mem_now);
 }
 
-/* The rules, with what somebody has seen of the GPU: how large it is, where they do not say, and what others
- * have. */
+/* The rules, with what was seen of the GPU: its size, if the rules do not have it, and what others have. */
 static struct arb_memory_rules rules_of(const struct arb_residency *r)
 {
 	struct arb_memory_rules rules = r->rules->memory;
@@ -76,7 +75,8 @@ bool arb_residency_holds(const struct arb_residency *r, uint32_t me)
 	const struct arb_slot *s = &r->seg->slots[me];
 	uint64_t until = arb_load64(&s->turn_hold_ns);
 
-	/* Longer than anybody may hold it is garbage, or was said under another setting. */
+	/* If it is held for longer than any client may hold it, it is garbage, or was written under another setting.
+	 */
 	return arb_load64(&s->turn_since_ns) && until > r->now_ns &&
 	       until - r->now_ns <= r->rules->memory.idle_ns;
 }
@@ -92,7 +92,7 @@ static void add(const struct arb_residency *r, struct residents *all, uint32_t s
 			(struct resident){slot, bytes, arb_load64(&r->seg->slots[slot].turn_since_ns)};
 }
 
-/* The clients that run, and those that hold on to their turn and live. */
+/* Finds the clients that run, and those that keep their turn and live. */
 static void find(const struct arb_residency *r, uint32_t without, struct residents *all)
 {
 	all->n = all->listed = 0;
@@ -132,8 +132,9 @@ static bool expired(const struct arb_residency *r, const struct resident *who, u
 }
 
 /*
- * Who makes room for `wanted` more bytes: the one with the oldest turn of those that suffice alone, else the
- * largest. turn_ns not 0: only one whose turn has lasted for so long. LISTED: nobody is left who could.
+ * Chooses the client that makes room for `wanted` more bytes: of those that suffice alone the one with the oldest
+ * turn, otherwise the largest. turn_ns not 0: only clients whose turn has lasted for this long. LISTED: no client is
+ * left that could.
  */
 static unsigned leaver(
 	const struct arb_residency *r, const struct residents *all, uint64_t wanted, uint64_t turn_ns)
@@ -157,7 +158,8 @@ static unsigned leaver(
 	return best;
 }
 
-/* Takes away whoever makes room for `wanted` bytes; false if that does not suffice. *moved: their memory. */
+/* Removes the clients that make room for `wanted` bytes; returns false if that does not suffice. *moved: their
+ * memory. */
 static bool make_room(const struct arb_residency *r, struct residents *all, uint64_t wanted, uint64_t turn_ns,
 	uint64_t *moved)
 {
@@ -173,7 +175,7 @@ static bool make_room(const struct arb_residency *r, struct residents *all, uint
 	return true;
 }
 
-/* Runs, waits, or did so a moment ago: who has just left comes back to the queue, mostly. */
+/* Whether a slot runs, waits, or did so a moment ago: a client that has just left mostly comes back to the queue. */
 static bool takes_part(const struct arb_residency *r, uint32_t slot)
 {
 	uint64_t beat = arb_load64(&r->seg->slots[slot].heartbeat_ns);
@@ -231,8 +233,9 @@ static bool waited_enough(const struct arb_residency *r, uint32_t me)
 }
 
 /*
- * Is there room for one that has no turn yet? Beside those that have one, and beside whoever goes before it
- * as well, once that one has got its room: else the small ones would keep a large one out for ever.
+ * Returns whether there is room for a client that has no turn yet. It must fit together with those that have a turn,
+ * and also with those that go before it once these have got their room: otherwise small clients would keep a large
+ * one out for ever.
  */
 static bool has_room(const struct arb_residency *r, uint32_t me)
 {

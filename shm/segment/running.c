@@ -65,9 +65,9 @@ static uint64_t reservation(const struct arb_segment *seg, uint32_t slot)
 }
 
 /*
- * Who is next: chooses a waiter and reserves a place for it, or finds the one it is reserved for already,
- * which has all the time again only if a place has just become free (`freed`): else it would never lapse
- * where others come and go. Whoever it is must be woken after the CAS.
+ * Chooses a waiter and reserves a place for it, or finds the waiter that a place is reserved for already. That
+ * reservation starts again only if a place has just become free (`freed`): otherwise it would never lapse where
+ * others come and go. The chosen waiter must be woken after the CAS.
  */
 static inline void choose(
 	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, const bool freed)
@@ -78,8 +78,8 @@ static inline void choose(
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
-	/* Where one runs at a time there is no place before it has gone: one that was promised now would end
-	 * its turn. */
+	/* Where one client runs at a time there is no place before it has gone: a place that was given away now would
+	 * end its turn. */
 	if (s->weight && !move->more)
 		return;
 	if (arb_snap_reserved(s, now_ns)) {
@@ -147,8 +147,8 @@ static bool over_silence(const struct arb_actor *me, struct arb_move *move, cons
 	return over_silence_of(me, move, s, (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS);
 }
 
-/* The same for who takes a dead one out, as of its last sign of life and ARB_DEATH_NS: those that were last heard of before
- * it come first. Else one short count after the other would bill those that are still in the record. */
+/* For a process that takes a dead client out, as of its last sign of life and ARB_DEATH_NS: members whose last sign is
+ * older come first. Otherwise one short count after the other would bill members that are still in the record. */
 static bool over_the_dead(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
 {
 	int64_t heard_ns = move->in_order ? ARB_DEATH_NS : ARB_HEARD_NS;
@@ -183,7 +183,7 @@ static inline void left(const struct arb_actor *me)
 		own->inside = false;
 }
 
-/* The record does not know this client, and stands. If it had not left, somebody has written that. */
+/* The record is the head and lacks this client. If the client had not left, another process has written that. */
 static inline void not_there(const struct arb_actor *me, const struct arb_move *move)
 {
 	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
@@ -347,7 +347,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		s->waiting[word] &= ~bit;
 		s->weight += move->weight;
 		drop_reservation_of(s, me->slot);
-		/* Where more than one may fit, each who enters lets the next one try. */
+		/* If more than one may fit, each client that enters lets the next one try. */
 		if (move->more && !s->reserved)
 			choose(seg, move, s, false);
 		if (snap_publish(me, s)) {
@@ -359,10 +359,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 	return -EBUSY;
 }
 
-/*
- * Out of the set, and in the queue with the place reserved for itself: nobody is woken, and whoever looks
- * waits until it is back or the reservation has lapsed. Where nobody waits there is nothing to keep.
- */
+/* Takes the client out of the set, and puts it into the queue with the place reserved for itself: none is woken, and
+ * others that look wait until it is back or the reservation has lapsed. If none waits, there is nothing to keep. */
 static inline bool keep_place(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	uint64_t now_ns = move->now / ARB_TICKS_PER_NS, bit = 1ull << (me->slot % 64);

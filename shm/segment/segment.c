@@ -191,7 +191,7 @@ static void state_initialise(void *base, const void *argument)
 	strncpy(h->uuid, plan->gpu, sizeof(h->uuid) - 1);
 	/* Head 0: slot 0, buffer 0, sequence 0. */
 	arb_store64(&slot0->record[0].t, now);
-	/* From 1 on, so that an account in window 0 is one that has never been counted. */
+	/* Windows count from 1, so that an account in window 0 is one that has never been counted. */
 	arb_store64(&slot0->record[0].win_number, 1);
 	arb_store64(&slot0->record[0].win_start, arb_snapshot_aligned(now, 100));
 	arb_store64(&slot0->record[0].shape, 1u << ARB_SHAPE_WORDS_SHIFT | 100ull << ARB_SHAPE_WIN_SHIFT);
@@ -239,7 +239,7 @@ static int state_check(const void *header, size_t size, const char *path, struct
 		h->size != arb_segment_size(h->nslots, h->naccounts, h->nevents))
 		return arb_fail(err, -EBADMSG, "%s has a damaged header (%u slots); it is left as it is",
 			path, h->nslots);
-	/* What is behind the end is nobody's: whoever may write a file can make it longer. */
+	/* Bytes behind the end do not count: a process that may write a file can make it longer. */
 	if (size < h->size)
 		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %llu; it is left as it is", path,
 			size, (unsigned long long)h->size);
@@ -262,10 +262,8 @@ static int control_check(const void *header, size_t size, const char *path, stru
 	return 0;
 }
 
-/*
- * Opens without O_CREAT first (fs.protected_regular), creates if there is nothing, and opens what is there
- * then: ours, or that of whoever was faster.
- */
+/* Opens without O_CREAT first (fs.protected_regular), creates the file if there is none, and opens the file that is
+ * there then: ours, or that of a process that was faster. */
 static int open_or_create(struct arb_file *file, const char *dir, const char *sub, bool writable,
 	size_t header_size, int (*check)(const void *, size_t, const char *, struct gpuarb_error *),
 	struct arb_file_plan *plan, struct gpuarb_error *err)
@@ -307,7 +305,8 @@ static void divide(struct arb_segment *seg, bool writable)
 					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
 }
 
-/* Beside the segment, under a name that no GPU has, so that whoever sees the one sees the other. */
+/* The path is next to the segment, under a name that no GPU has, so that a process that sees the segment sees the
+ * locks. */
 static int locks_path(char *path, size_t size, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
 	if ((size_t)snprintf(path, size, "%s/state/.%s.locks", dir, gpu) >= size)
@@ -316,10 +315,8 @@ static int locks_path(char *path, size_t size, const char *dir, const char *gpu,
 	return 0;
 }
 
-/*
- * Whoever may lock finds it, or makes it: it is missing where a creator died before it, or somebody removed it. Its
- * rights follow from the segment's, whoever makes it.
- */
+/* Finds the file of the locks, or makes it, for a process that may lock. It is missing if a creator died before
+ * making it, or if it was removed. Its rights follow from the segment's, whichever process makes it. */
 static int find_locks(struct arb_segment *seg, const char *dir, struct gpuarb_error *err)
 {
 	char directory[PATH_MAX];

@@ -183,7 +183,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 	bool oversubscribe = value[ARB_KEY_OVERSUBSCRIBE] != 0;
 
 	*rules = (struct arb_rules){
-		/* Where memory may be more than there is, it decides who runs together. */
+		/* If clients may have more memory than there is, memory decides which run together. */
 		.policy = oversubscribe ? ARB_POLICY_MEMORY : (enum arb_policy)value[ARB_KEY_POLICY],
 		.alternation = (enum arb_alternation)value[ARB_KEY_ALTERNATION],
 		.wall = value[ARB_KEY_BILLING] == 1,
@@ -273,7 +273,7 @@ int arb_settings_set_class(struct arb_control_copy *draft, const struct gpuarb_c
 {
 	uint32_t at = find_class(draft, rules->name);
 
-	/* The first place belongs to the default, whether or not anybody has said anything about it. */
+	/* The first place belongs to the default class, whether or not it was ever changed. */
 	if (strcmp(rules->name, gpuarb_class_default.name) == 0)
 		at = 0;
 	else if (at == ARB_CLASSES)

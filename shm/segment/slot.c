@@ -87,7 +87,7 @@ void arb_slot_unlock(struct arb_lock *lock)
 {
 	if (lock->fd < 0)
 		return;
-	/* Said aloud, because a child forked just now has the same open file. */
+	/* It is unlocked explicitly, because a child forked just now has the same open file. */
 	arb_os_unlock(lock->fd, lock->byte);
 	arb_os_close(lock->fd);
 }
@@ -102,7 +102,7 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 	if (seg->stranded)
 		return 1;
 	fd = arb_segment_locks(seg, O_RDONLY);
-	/* Who may only look goes by what the owner has said of itself. */
+	/* A process that may only look goes by what the owner's slot says. */
 	if (fd == -EACCES && !seg->writable)
 		return !arb_os_gone(arb_load32(&seg->slots[i].pid), arb_load64(&seg->slots[i].pid_ns),
 			arb_load64(&seg->slots[i].start_time));
@@ -144,7 +144,7 @@ static void watch_forks(void)
 
 static uint32_t claim_with(struct arb_segment *seg, int fd)
 {
-	/* First those that look free, then all: the hint may be wrong both ways. */
+	/* First the slots that look free, then all: the hint may be wrong both ways. */
 	for (uint32_t w = 0; w < seg->nwords; w++) {
 		uint64_t taken = arb_load64(&seg->header->taken[w]);
 
@@ -165,7 +165,7 @@ static uint32_t claim_with(struct arb_segment *seg, int fd)
 	return ARB_NONE;
 }
 
-/* From here on the page holds the lock; the descriptor may go, unless somebody wants it. */
+/* From here on the page holds the lock; the descriptor may be closed, unless the caller wants it. */
 static int keep(int fd, uint64_t byte, void **page, int *kept)
 {
 	int error;

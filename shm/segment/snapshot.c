@@ -170,10 +170,8 @@ uint32_t arb_snapshot_top(const struct arb_segment *seg, const struct arb_snap *
 	return top;
 }
 
-/*
- * The clocks and the window of a record that is to be replaced. A window that began anew would bring everybody its quota
- * anew: so does only one who knows of none. True: it has begun one.
- */
+/* Sets the clocks and the window of a record that is to be replaced. A window that began anew would give all accounts
+ * their quota anew, so that is done only by a client that knows no window. Returns true if it has begun one. */
 static bool set_clocks(
 	const struct arb_ledger *own, bool good, uint64_t now, uint32_t win_ms, struct arb_snap *s)
 {
@@ -215,7 +213,7 @@ int arb_running_repair(const struct arb_actor *me, uint64_t now, uint32_t win_ms
 				return 0;
 			continue;
 		}
-		/* Members keep their place where it can be read; who loses it finds out at his next
+		/* Members keep their place if it can be read; a client that loses its place finds out at its next
 		 * transition. */
 		if (s.words == 0) {
 			uint64_t head = s.head;

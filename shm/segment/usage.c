@@ -7,7 +7,7 @@
 #include "shm/segment/told.h"
 
 #define TRIES 1000
-/* Between reading the clock and reading the word somebody else, with a later clock, may have written it. */
+/* Between reading the clock and reading the word, another process with a later clock may have written it. */
 #define LATE_NS 1000000000u
 
 bool arb_usage_boosted(const struct arb_usage_rules *rules, uint64_t until_ns, uint64_t now_ns)
@@ -88,7 +88,7 @@ bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u, uint64
 
 	if (next == u->word || !u->fresh)
 		return false;
-	/* Lost: there is a new sample, or somebody else has done it. */
+	/* The CAS failed: there is a new sample, or another process has done it. */
 	if (!arb_cas64_full(&seg->header->adm_sample, u->word, next))
 		return false;
 	tell(seg, u->high, u->hundredths, u->lines, now_ns);
@@ -103,8 +103,8 @@ bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *ru
 		bool was = old.word & ARB_SAMPLE_HIGH;
 		bool high = arb_usage_pressure(old.high, hundredths, old.lines);
 
-		/* Somebody else's, taken after ours: a sampler that was stopped for a while must not undo it.
-		 */
+		/* Another process has taken a sample after ours: a sampler that was stopped for a while must not undo
+		 * it. */
 		if (old.word >> ARB_SAMPLE_TIME_SHIFT > now_ns >> ARB_SAMPLE_TIME_UNIT &&
 			arb_usage_read(seg, rules, arb_os_now_ns()).sampled)
 			return false;

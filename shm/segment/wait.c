@@ -26,8 +26,8 @@ static struct arb_candidate candidate(
 		 silence = order->now_ns > beat ? order->now_ns - beat : 0,
 		 since = arb_load64(&s->wait_since_ns);
 
-	/* Classes are never inverted: whoever waits for a lease gives up when its time is over, so it need not
-	 * go before its betters because it has waited for long. */
+	/* Classes are never inverted: a task that waits for a lease gives up when its time is over, so it need not go
+	 * before higher classes because it has waited for long. */
 	if (arb_load32(&s->flags) & ARB_SLOT_CLASSED && since && order->now_ns > order->max_wait_ns &&
 		since < order->now_ns - order->max_wait_ns)
 		since = order->now_ns - order->max_wait_ns;

@@ -91,10 +91,8 @@ void *world_alloc_aligned(size_t alignment, size_t size)
 	return b + 1;
 }
 
-/*
- * A forked child has a copy of its parent's memory, which is the same memory here: what the child frees of it is still
- * the parent's.
- */
+/* Frees memory. A forked child has a copy of its parent's memory, which is the parent's own memory here: what the
+ * child frees of it still belongs to the parent. */
 void world_free(void *p)
 {
 	struct block *b = (struct block *)p - 1;

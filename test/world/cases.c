@@ -50,7 +50,7 @@ struct run {
 	struct program programs[CLIENTS];
 	struct gpuarb_picture before, after;
 	double got[CLIENTS], busy_s, elapsed_s;
-	double least[CLIENTS]; /* percent of a second, of those that have a request */
+	double least[CLIENTS]; /* percent of a second, of clients that have a request */
 };
 
 static double worst_error;

@@ -9,7 +9,7 @@ void *coro_stack(void);
 void coro_give_back(void *stack);
 /* Where a new one begins: its first switch calls `body`, which must not return. */
 void *coro_prepare(void *stack, void (*body)(void));
-/* Leaves this one, which goes on when somebody comes back to *from. */
+/* Leaves this coroutine, which goes on when another switches back to *from. */
 void coro_switch(void **from, void *to);
 
 #endif

@@ -34,7 +34,7 @@ static struct {
 	unsigned starts, changes;
 } day;
 
-/* Eighty together: where every moment of the GPU is promised, each start of a program is one that is missing. */
+/* Eighty percent together. If every moment of the GPU were promised, each start of a program would lack some. */
 static const unsigned first_pct[TENANTS] = {4, 4, 8, 8, 8, 12, 16, 20};
 static const unsigned kernel_us[TENANTS] = {2000, 5000, 4000, 10000, 20000, 5000, 5000, 8000};
 
@@ -61,7 +61,7 @@ static void start(unsigned i)
 	count(i);
 }
 
-/* Whoever has ended is started again soon. */
+/* Starts each program that has ended again soon. */
 static void *keeper(void *argument)
 {
 	uint64_t back[TENANTS] = {0};

@@ -49,7 +49,7 @@ static void check_living(const struct arb_segment *seg, const struct arb_snap *r
 			(double)run->win_ticks / 1e6 / ARB_TICKS_PER_NS);
 }
 
-/* Has the last member gone, and has it died? One that left may have ended with the same step. */
+/* Notes the death of the last member of an account; it must not have left in the same step. */
 static void note_burial(const struct arb_segment *seg, uint32_t i, const struct arb_account_snap *a)
 {
 	uint32_t last = arb_bits_next(debts[i].attached, seg->nwords, 0);

@@ -1,4 +1,4 @@
-/* What accounts owe: those that live, and those whose last member has died. */
+/* What accounts owe: accounts that live, and accounts whose last member has died. */
 #ifndef WORLD_DEBTS_H
 #define WORLD_DEBTS_H
 

@@ -29,7 +29,7 @@ static void *find(const char *name)
 	return __real_dlsym(RTLD_DEFAULT, full);
 }
 
-/* As far as the driver may see: a lock of ours is held by nobody who calls it. */
+/* Whether this thread has a lock of ours, as far as the driver may see: no thread calls the driver with one. */
 static bool has_a_lock(void)
 {
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -70,7 +70,7 @@ CALLED(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), (ms, start, 
 CALLED(cuStreamGetFlags, (CUstream stream, unsigned *flags), (stream, flags))
 CALLED(cuStreamGetPriority, (CUstream stream, int *priority), (stream, priority))
 
-/* Who destroys a context must have waited for those who ask the driver about what is in it. */
+/* A thread that destroys a context must have waited for threads that ask the driver about what is in it. */
 static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
 {
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -80,10 +80,8 @@ static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
 	return called_cuCtxDestroy_v2(ctx);
 }
 
-/*
- * Calls that may fail, by the faults of the world. They are those that the preload makes for itself as well: it
- * must do without what they would have said.
- */
+/* Calls that may fail, by the faults of the world. The preload makes these calls for itself too, and must do without
+ * their answers. */
 #define MAY_FAIL(symbol, params, args)                                                                       \
 	static CUresult failing_##symbol params                                                              \
 	{                                                                                                    \
@@ -177,7 +175,8 @@ arb_dlsym_fn *arb_libc_dlsym(void)
 	return NULL;
 }
 
-/* As a program's look-up goes with the preload: what it hooks is its own. Not for one that is run without it. */
+/* Looks up names as a program with the preload does: what the preload hooks is the preload's. Not for a program
+ * without it. */
 void *__wrap_dlsym(void *handle, const char *name)
 {
 	const struct hook *hook;

@@ -1,10 +1,10 @@
-/* The heap of those who are due: a part of sched.c, in which nobody waits for anything. */
+/* The heap of threads that are due: a part of sched.c, without any waiting. */
 #ifndef WORLD_DUE_H
 #define WORLD_DUE_H
 
 #include "test/world/world.h"
 
-/* Four children each: the heap is flat, and those that are compared lie side by side. */
+/* Each node has four children: the heap is flat, and the nodes that are compared are next to each other. */
 #define DUE_CHILDREN 4
 
 /* One number without branches: nobody could foretell them. */

@@ -151,7 +151,7 @@ static void *swapper(void *argument)
 	}
 }
 
-/* Somebody removes the segment's file; whoever comes first makes another. */
+/* Removes the segment's file from time to time; the next client makes another. */
 static void *remover(void *argument)
 {
 	(void)argument;
@@ -228,7 +228,7 @@ static void *changer(void *argument)
 	}
 }
 
-/* Tells of those that have ended. */
+/* Reports programs that have ended. */
 static void *follower(void *argument)
 {
 	(void)argument;

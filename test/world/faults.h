@@ -13,9 +13,9 @@ struct faults {
 	uint64_t forks; /* ms between two children that live on for a while */
 	uint64_t swaps; /* ms between two limits files that are replaced, or go, or make no sense */
 	uint64_t
-		abandons; /* one in so many programs ends by destroying its context with work in it; 0: none */
-	uint64_t fails;   /* one in so many of the driver's calls fails; 0: none */
-	uint64_t holds;   /* one in so many of them takes up to 4 ms; 0: none */
+		abandons; /* one of this many programs ends by destroying its context with work in it; 0: none */
+	uint64_t fails; /* one of this many calls of the driver fails; 0: none */
+	uint64_t holds; /* one of this many calls takes up to 4 ms; 0: none */
 };
 extern struct faults faults;
 
@@ -24,7 +24,7 @@ void faults_draw(bool polite);
 void faults_start(uint64_t end_ns, void (*followed)(struct world_process *dead));
 /* Limits are other than they were at the start, by settings or by files. */
 bool faults_limits_move(void);
-/* For how long somebody may have to wait for others in this world. */
+/* For how long a client may have to wait for others in this world. */
 uint64_t faults_patience_ns(void);
 
 #endif

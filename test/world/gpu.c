@@ -1,10 +1,10 @@
 /*
- * The GPU of the world: the simulated one's own model, on the world's clock. Its file is memory here, its lock is
- * never waited for because nobody is interrupted who has it, and a process of it is one of the world's.
+ * The GPU of the world: the simulated GPU's own model, on the world's clock. Its file is memory here, its lock is
+ * never waited for because its holder is never interrupted, and its processes are processes of the world.
  *
- * What the simulated driver has one of in each process, and what is left of such words in the preload, lies in
- * one section of this program (world_state). Before a process runs, its own copy is brought there. Arrays with an
- * entry for each GPU have sections of their own (world_by_...), of which no more is brought than there are GPUs.
+ * What the simulated driver has once in each process, and what is left of such words in the preload, is in one
+ * section of this program (world_state). Before a process runs, its own copy is brought there. Arrays with an entry
+ * for each GPU have sections of their own (world_by_...), of which no more is brought than there are GPUs.
  */
 #include "test/world/gpu.h"
 
@@ -65,7 +65,7 @@ static struct {
 	bool locked;
 	uint32_t *wakes[MAX_WAKES];
 	unsigned nwakes;
-	struct world_thread *spinner; /* who last asked for the time, and how often in a row */
+	struct world_thread *spinner; /* the thread that asked for the time last, and how often in a row */
 	unsigned spins;
 } gpu;
 
@@ -314,7 +314,7 @@ uint64_t world_gpu_memory(const struct world_process *p)
 	return 0;
 }
 
-/* The kernel takes everything from one that has ended. */
+/* Takes everything from a process that has ended, as the kernel does. */
 void world_gpu_ended(struct world_process *p)
 {
 	if (!gpu.used)
@@ -330,7 +330,7 @@ void world_gpu_ended(struct world_process *p)
 
 /* The model's seam (shm.h), as the world has it. */
 
-/* Whoever asks again and again does nothing else: it is let spin in larger steps. */
+/* A thread that asks for the time again and again does nothing else, so it spins in larger steps. */
 uint64_t sim_clock_ns(void)
 {
 	if (!world.current || gpu.locked)

@@ -18,7 +18,7 @@
 
 enum { VICTIM, NEIGHBOUR, NEWCOMER, PROGRAMS };
 
-/* Written over at this time; from a second later on everybody has its share, and over the time after that it is judged. */
+/* When words are written over. One second later all have their share again; the time after that is judged. */
 #define BEGINS_NS (WORLD_S + 37 * WORLD_MS)
 #define WITHIN_NS WORLD_S
 #define OVER_NS   (2 * WORLD_S)
@@ -179,7 +179,7 @@ static const struct {
 	const char *name;
 	void (*write)(struct target *t);
 	bool again;          /* every millisecond, until the end */
-	double costs, gives; /* so many points more, while it lasts */
+	double costs, gives; /* points by which the victim may have less, or more, while it lasts */
 } attacks[] = {
 	{"bill", bill, false, 0, 0},
 	{"bills", bill, true, 0, 0},
@@ -199,9 +199,9 @@ static const struct {
 	{"account", account_zeroed, false, 0, 0},
 	{"slots", slots_zeroed, false, 0, 0},
 	{"emptied", emptied, false, 0, 0},
-	/* Nobody knows who else ran: a place that was lost is paid for as by one that was alone. */
+	/* It is not known which others ran, so a client that lost its place pays as if it had been alone. */
 	{"out", emptied, true, 20, 0},
-	/* Half of what is used may be billed to nobody: so much of the smallest limit. */
+	/* Half of what is used may be billed to no account: this much of the smallest limit. */
 	{"crowd", crowd, true, 0, 10},
 	{"jump", jump, false, 0, 0},
 	{"ahead", ahead, false, 0, 0},
@@ -243,7 +243,8 @@ static bool find(struct target *t)
 	return true;
 }
 
-/* Who it was at the beginning: what an attack that lasts has destroyed is not looked for again. */
+/* Writes over words of the first target, which is found at the beginning, because an attack that lasts has destroyed
+ * what finding it needs. */
 static void write_over(unsigned attack, struct target *first)
 {
 	struct target t = *first;

@@ -1,4 +1,4 @@
-/* Somebody writes over words of the segment that are not his: how soon everybody has its own share again. */
+/* An intruder writes over words of the segment that are not its own: how soon all have their own share again. */
 #ifndef WORLD_INTRUDER_H
 #define WORLD_INTRUDER_H
 

@@ -16,8 +16,8 @@
 #include "test/world/program.h"
 
 #define JOBS 2
-/* Whoever can go on has ended one kernel of each rank more by then: ten times what a turn may be outlasted
- * by. */
+/* By then each job that can go on has ended one kernel of each rank more: ten times the time by which a turn may be
+ * exceeded. */
 #define SPAN_NS (3 * WORLD_S)
 #define SPANS   3
 
@@ -40,7 +40,7 @@ static uint64_t kernels(const struct program *p)
 	return sum;
 }
 
-/* Who waits for what, on each GPU. */
+/* Prints which client waits for what, on each GPU. */
 static void tell_state(void)
 {
 	for (int device = 0; device < sim_device_count(); device++) {

@@ -20,11 +20,12 @@
 #include "test/world/records.h"
 #include "test/world/windows.h"
 
-/* Who has been woken, or let in, is seen to move within this time, unless it was held up. */
+/* A client that was woken, or let in, must be seen to move within this time, unless it was held up. */
 #define LOST_NS (2 * WORLD_MS)
-/* Sleepers are looked at so often. */
+/* How often sleepers are looked at. */
 #define SLEEPERS_NS (50 * WORLD_US)
-/* The rest of the record is looked at after so many steps also where nothing in it has changed: time has passed. */
+/* The rest of the record is looked at after this many steps even if nothing in it has changed, because time has
+ * passed. */
 #define SAME_STEPS 8
 /* In worlds that are looked at as a whole so seldom, the record is, too: they give figures. Random ones find faults. */
 #define LONG_EVERY 1000
@@ -111,7 +112,7 @@ static unsigned members(const uint64_t *bits, unsigned words)
 	return n;
 }
 
-/* Whoever should wake another may be on its way. */
+/* Whether a client that should wake another may have been held up. */
 static bool anybody_held_up(void)
 {
 	for (unsigned i = 0; i < world.nthreads; i++)
@@ -121,7 +122,8 @@ static bool anybody_held_up(void)
 	return false;
 }
 
-/* Who sleeps although the word on which it sleeps has changed was not woken by whoever changed it. */
+/* Checks sleepers: a client that sleeps although its word has changed was not woken by the client that changed the
+ * word. */
 static void check_sleepers(void)
 {
 	if (world.now_ns < judge.sleepers_ns + SLEEPERS_NS)
@@ -133,7 +135,7 @@ static void check_sleepers(void)
 		if (t->state != THREAD_WAITING || !t->word || t->process->stopped ||
 			__atomic_load_n(t->word, __ATOMIC_RELAXED) == t->value)
 			continue;
-		/* Who changed it may have been killed before it woke anybody. */
+		/* The client that changed the word may have been killed before it woke the sleeper. */
 		if (!t->changed_ns || t->changed_ns < world.last_death_ns)
 			t->changed_ns = world.now_ns;
 		if (world.now_ns < t->changed_ns + LOST_NS)
@@ -147,7 +149,7 @@ static void check_sleepers(void)
 	}
 }
 
-/* A place that is kept for one who sleeps: it was not told, or told in vain. */
+/* A place that is kept for a client that sleeps: the client was not woken, or in vain. */
 static void check_reservation(const struct arb_snap *s)
 {
 	uint32_t slot = (uint32_t)s->reserved - 1;
@@ -334,7 +336,7 @@ static void say_nothing(void *argument, const char *sentence)
 	(void)sentence;
 }
 
-/* After everybody: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
+/* Comes after all others: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
 static void *last_one(void *argument)
 {
 	struct gpuarb_options o = {

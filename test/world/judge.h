@@ -15,13 +15,13 @@ struct world_terms {
 	bool exclusive;    /* never two in the set */
 	bool quotas_fixed; /* no account is ever above its memory quota */
 	bool quiet;        /* nobody is killed, stopped or writes garbage: what is late was lost */
-	bool polite;       /* everybody who waits enters when it may, and leaves when told to */
+	bool polite;       /* all waiters enter when they may, and leave when told to */
 	bool prompt;       /* and nobody is stopped, or held up for long */
-	bool garbage;      /* somebody writes it: what is read may be anything, for a while */
+	bool garbage;      /* an intruder writes it: what is read may be anything, for a while */
 	uint64_t
-		work_ns; /* nobody is held up, and a piece of work takes at most so long; 0: that is not known */
+		work_ns; /* no thread is held up, and a piece of work takes at most this long; 0: not known */
 	uint64_t
-		over_ns; /* limits are judged over every window, and so much may be under way; 0: they are not */
+		over_ns; /* limits are judged over every window, and this much work may be under way; 0: they are not */
 	unsigned every; /* steps between two looks at everything */
 };
 extern struct world_terms world_terms;
@@ -32,7 +32,7 @@ void judge_step(void);
 struct arb_segment *judge_segment(void);
 /* What an account has used, as bills have it; false: there is none of that name. */
 bool judge_used(const char *account, uint64_t *used_ns);
-/* Everybody should have ended: has everybody? Then cleans up behind the dead, and sends a newcomer. */
+/* Called when all should have ended: checks that they have, cleans up after the dead, and sends a newcomer. */
 void judge_aftermath(const char *const *environment);
 /* The law, the invariants, and that accounts have been billed all of the busy time. */
 void judge_rest(void);

@@ -10,7 +10,7 @@
 #include "shm/base/os.h"
 #include "test/world/traces.h"
 
-#define FILES        256 /* also those that were removed: somebody may have them mapped */
+#define FILES        256 /* includes removed files: they may still be mapped */
 #define DESCRIPTIONS 8192
 #define FIRST_FD     1000
 #define HELD         4    /* bytes that one description locks */
@@ -29,7 +29,7 @@ struct file {
 	struct description *holder[BYTES];
 };
 
-/* An open file: locks belong to it, and go with the last who has it, a descriptor, a mapping or a child's descriptor. */
+/* An open file: locks belong to it, and end with its last descriptor, mapping or descriptor of a child. */
 struct description {
 	struct file *file;                  /* NULL: unused */
 	struct world_process *owner, *heir; /* heir: a forked child that has the descriptor, too */

@@ -14,7 +14,7 @@
 #include "test/world/program.h"
 
 #define WARM_NS WORLD_S
-/* So long, at least, leases are judged for where only failures are told. */
+/* The shortest time over which leases are judged when only failures are printed. */
 #define LEASE_S 20
 
 enum { REQUESTS, GREEDY, PROGRAMS };

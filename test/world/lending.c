@@ -15,10 +15,11 @@
 enum { OWNER, BORROWER, PROGRAMS };
 enum what { COMES_BACK, KILLED, STOPPED };
 
-/* What is lent comes back, or goes on being lent, within so long; over the time after that it is judged. */
+/* Within this time what is lent comes back, or goes on being lent; the time after that is judged. */
 #define WITHIN_NS (20 * WORLD_MS)
 #define OVER_NS   (100 * WORLD_MS)
-/* Stopped for so long: nobody stops for one that has not been heard of for 20 ms, and its heartbeat may be 8 ms old. */
+/* How long a program is stopped: others stop for none that gave no sign of life for 20 ms, and its heartbeat may be 8
+ * ms old. */
 #define STOPPED_NS (2 * WORLD_S)
 #define LOOK_NS    (WORLD_MS / 2)
 
@@ -52,7 +53,7 @@ static void start(unsigned i, const char *line, uint64_t at_ns)
 	program_start(&programs[i], at_ns);
 }
 
-/* Percent of the GPU's time, after so long. */
+/* Returns the percent of the GPU's time after `after_ns`. */
 static double share(unsigned i, uint64_t after_ns)
 {
 	uint64_t before;

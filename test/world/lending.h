@@ -1,4 +1,5 @@
-/* A request that comes back to its owner, and one whose owner is killed or stopped: how soon, in virtual time. */
+/* A request that comes back to its owner, and requests whose owner is killed or stopped: how soon, in virtual time.
+ */
 #ifndef WORLD_LENDING_H
 #define WORLD_LENDING_H
 

@@ -122,7 +122,7 @@ static inline void own_point(void)
 		interrupt_here();
 }
 
-/* A mutex is one word, of which zero is free; who waits for it waits on the word. */
+/* A mutex is one word: zero is free. A thread that waits for the mutex waits on the word. */
 struct mutex {
 	uint32_t word; /* the owner's number + 1, | WAITED */
 };
@@ -164,7 +164,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 	if (!world.current)
 		return 0;
 	m->word = 0;
-	/* All of them look again: who is first has it. */
+	/* All waiters look again; the first gets the mutex. */
 	if (__builtin_expect(word & WAITED, 0))
 		world_wake(&m->word, 0);
 	own_point();
@@ -232,7 +232,8 @@ static void (*destroys[16])(void *);
 
 int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
 {
-	/* Each process makes it anew; its values are each thread's own, so that all may have the same. */
+	/* Each process makes its keys anew. The values belong to threads, so that all processes may have the same
+	 * keys. */
 	for (*key = 1; *key <= nkeys; ++*key)
 		if (destroys[*key] == destroy)
 			return 0;
@@ -266,10 +267,8 @@ void *__wrap_pthread_getspecific(pthread_key_t key)
 	return world.current ? world.current->keys[key % 16] : NULL;
 }
 
-/*
- * Of those who want to know of a fork, the library alone has something to do before it. The preload's child has a
- * driver that answers nothing, as a real one's; it would begin anew in memory that is its parent's here.
- */
+/* Handlers of fork: only the library has something to do before a fork. In a preload's child the driver answers
+ * nothing, as a real one's does not. The child would begin anew in memory that here is its parent's. */
 static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } at_fork;
@@ -394,7 +393,7 @@ int __wrap_sched_yield(void)
 
 void *__real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 
-/* At the same addresses in every run, because they are handles to some; gone with the world. */
+/* Mappings are at the same addresses in every run, because some serve as handles, and end with the world. */
 #define MAP_BASE   0x400000000000ull
 #define MAP_SPACE  (8ull << 40)
 #define PAGE_BYTES 4096ull
@@ -408,7 +407,7 @@ void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd,
 
 	if (!world.current || address)
 		return __real_mmap(address, size, protection, flags, fd, offset);
-	/* Small ones lie side by side: a huge page apart, they would have the same few lines of the caches. */
+	/* Small mappings are next to each other: a huge page apart they would share a few lines of the caches. */
 	mapped = (mapped + align - 1) & ~(align - 1);
 	at = (void *)(uintptr_t)(MAP_BASE + mapped);
 	mapped += (size + align - 1) & ~(align - 1);

@@ -289,7 +289,7 @@ static void run_again(uint64_t seed)
 	run_seed(seed, opt.clients, false);
 }
 
-/* The last run of this seed has failed after so many steps. */
+/* Looks for a shorter run of this seed, whose last run failed after `steps`. */
 static int shrink(uint64_t seed, uint64_t steps)
 {
 	uint64_t left = smaller_search(seed, run_again, steps);
@@ -379,7 +379,7 @@ int main(int argc, char **argv)
 		options, parse, NULL, "The arbiter in virtual time, by seed.", NULL, NULL, NULL};
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	/* Who reads it from a pipe knows how far it was, if it never ends. */
+	/* A reader of a pipe then knows how far it got, if it never ends. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	catch_crashes();
 	if (opt.cases.pattern)

@@ -6,7 +6,7 @@
 
 #include "test/world/judge.h"
 
-/* Of the GPU's settings, those that each process reads for itself: as the world itself was started with. */
+/* The settings of the GPU that each process reads for itself: as the world itself was started. */
 static const char *const host_settings[] = {"GPUSIM_LAZY_US", "GPUSIM_CALLBACK_US", "GPUSIM_COST_LAUNCH_NS",
 	"GPUSIM_COST_QUERY_NS", "GPUSIM_START_US", "CUDA_DEVICE_MAX_CONNECTIONS", "GPUSIM_WIDTH",
 	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};

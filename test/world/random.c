@@ -40,7 +40,8 @@
 #define OVER_BESIDE (2 / 5.0)
 #define SHORT_US    100
 
-/* The memory of accounts is looked at so often, in steps; and who has moved to another segment has told it by then. */
+/* How often the memory of accounts is looked at, in steps; by then a client that has moved to another segment has
+ * reported it. */
 #define MEMORY_STEPS 64
 #define MOVED_NS     (5 * WORLD_MS)
 
@@ -62,7 +63,7 @@ static struct {
 	double longest_kernel_ms;
 	uint64_t steps;
 	struct {
-		uint64_t bytes, who, since_ns; /* what its members have, who they are, and since when */
+		uint64_t bytes, who, since_ns; /* memory of its members, which they are, and since when */
 	} memory[8];
 } plan;
 
@@ -71,7 +72,7 @@ static bool maybe(unsigned in)
 	return world_chance_once_in(&world.programs, in);
 }
 
-/* One line, as somebody might type it. */
+/* Writes one line as a user might type it. */
 static void draw_line(char *line, size_t size, double seconds)
 {
 	static const char *const patterns[] = {"back", "back", "sync", "burst", "random", "open"};
@@ -139,7 +140,7 @@ static void draw_weather(void)
 	smaller_weather();
 }
 
-/* Who follows a limits file, and who ends without waiting for its work. */
+/* Draws which programs follow a limits file, and which end without waiting for their work. */
 static void draw_ends(void)
 {
 	static const char *const files[] = {WORLD_LIMITS "account0", WORLD_LIMITS "account1",
@@ -198,7 +199,7 @@ static void draw_plan(unsigned programs)
 	world_terms = (struct world_terms){.garbage = faults.garbles,
 		.quotas_fixed = !faults.changes && !faults.replaces,
 		.every = plan.n > 8 ? 1024 : 64};
-	/* Beside others a kernel takes so much longer. */
+	/* Beside other programs a kernel takes this much longer. */
 	if (!plan.robbed && !faults.stops && !faults.fails && !faults.holds && !faults_limits_move())
 		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n;
 	/* Over every window: what each had queued when its quota was used up. */
@@ -277,7 +278,8 @@ static double over_allowed(double elapsed_ns)
 	return OVER_NS + elapsed_ns * (pausing > 1 ? OVER_BESIDE : OVER_OF_RUN);
 }
 
-/* Are bills compared with the GPU's books? What a killed process had on the GPU is billed until somebody notices. */
+/* Whether bills are compared with the GPU's books. What a killed process had on the GPU is billed until that is
+ * noticed. */
 static bool is_judged(void)
 {
 	return !faults.kills && !faults.stops && !faults.fails && !faults.holds && !faults.replaces &&

@@ -12,7 +12,7 @@
 #define ACCOUNTS 16
 /* Others may count on over a dead member until its neighbour finds it. */
 #define FOUND_NS (40 * WORLD_MS)
-/* Who waits looks after 50 ms at the latest; a few may be late, or have a place kept for them in vain. */
+/* A waiter looks after 50 ms at the latest; a few may be late, or have a place kept for them in vain. */
 #define IDLE_NS (120 * WORLD_MS)
 
 static struct {
@@ -40,10 +40,8 @@ const struct world_process *records_owner(const struct arb_segment *seg, uint32_
 	return number < world.nprocesses ? world.processes[number] : NULL;
 }
 
-/*
- * Who has died is billed to its end and ARB_DEATH_NS at most: the record that takes it out has no later time,
- * unless the one before it had; and nobody counts on for long over one that is dead.
- */
+/* Checks deaths: a dead client is billed to its end and ARB_DEATH_NS at most. The record that takes it out has no
+ * later time, unless the record before had one, and no client counts time for long for a dead one. */
 static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -64,7 +62,7 @@ static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s
 	}
 }
 
-/* Only one that leaves, and so makes a place free, gives the reservation all its time again. */
+/* Only a client that leaves, and so makes a place free, may restart a reservation. */
 static void check_reservation(const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -75,7 +73,7 @@ static void check_reservation(const struct arb_snap *s)
 			(double)(s->reserved_until - last->reserved_until) / 1e6);
 }
 
-/* Where nobody is stopped or held up for long, nobody who lives is taken for hung. */
+/* If no thread is stopped or held up for long, no living client may be taken for hung. */
 static void check_evictions(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -89,7 +87,7 @@ static void check_evictions(const struct arb_segment *seg, const struct arb_snap
 	}
 }
 
-/* Who enters or leaves does so in a window for which its account has rolled. */
+/* A client enters and leaves only in a window for which its account has rolled. */
 static void check_window(const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -100,7 +98,7 @@ static void check_window(const struct arb_snap *s)
 				(unsigned long long)s->win_number);
 }
 
-/* Nobody uses the GPU, and one who could waits for it. */
+/* Checks that the GPU is not idle while a client that could use it waits. */
 static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	bool waits = false;
@@ -109,7 +107,7 @@ static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 		i = arb_bits_next(s->waiting, s->words, i + 1)) {
 		const struct world_process *p = records_owner(seg, i);
 
-		/* One that was stopped has its time again when it goes on. */
+		/* A client that was stopped gets this time again when it goes on. */
 		waits |= p && p->alive && !p->stopped && world.now_ns > p->continue_ns + IDLE_NS &&
 			 arb_load64(&seg->slots[i].wait_since_ns);
 	}

@@ -15,7 +15,7 @@
 #include "test/world/world.h"
 
 #define WARM_NS WORLD_S
-/* A program with an end of its own is given up after so many times what is asked for. */
+/* A program that ends by itself is given up after this many times the time that was asked for. */
 #define PATIENCE 20
 
 /* What one client wanted and got, in the unit of its row; and its device time and bill. */

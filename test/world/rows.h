@@ -1,4 +1,4 @@
-/* The rows of bench_device by the same names, in virtual time. */
+/* The rows of bench_device by their names, in virtual time. */
 #ifndef WORLD_ROWS_H
 #define WORLD_ROWS_H
 

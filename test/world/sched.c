@@ -1,4 +1,4 @@
-/* Who runs next: a heap of threads by when they are due, the seed where several are. */
+/* Which thread runs next: a heap of threads by when they are due; the seed decides between several. */
 #include "test/world/world.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include "test/world/due.h"
 #include "test/world/gpu.h"
 
-#define WORDS 4096 /* buckets of those who wait */
+#define WORDS 4096 /* buckets of waiting threads */
 #define NEVER UINT64_MAX
 /* Of the stack of a thread that is soon to run: what it needs to return from a few calls. */
 #define STACK_FETCHED 512
 
 struct world world;
 
-/* Whoever looks from outside is never interrupted. Constructors come before everything. */
+/* An observer from outside is never interrupted. Constructors run before everything. */
 static struct arb_self_state no_self;
 static struct arb_process no_own;
 static struct arb_thread no_mine;
@@ -125,7 +125,7 @@ static void no_longer_ahead(void)
 	world_points = world_points_kept;
 }
 
-/* Leaves the processor to whoever is next. */
+/* Leaves the processor to the next thread. */
 static void leave(void)
 {
 	struct world_thread *t = world.current;
@@ -140,7 +140,7 @@ static void leave_until(uint64_t at_ns)
 	leave();
 }
 
-/* When somebody else of its process is due; UINT64_MAX: nobody is. */
+/* Returns when another thread of its process is due; UINT64_MAX: none is. */
 static uint64_t sibling_due(const struct world_thread *me)
 {
 	uint64_t at = NEVER;
@@ -225,7 +225,7 @@ void world_interrupt(void)
 	ns = world_chance_once_in(&world.chance, world.weather.preempt_in)
 		     ? world_chance_exp(&world.chance, world.weather.preempt_ns)
 		     : world_chance_exp(&world.chance, world.weather.interrupt_ns);
-	/* For no time at all: whoever is due now comes first. */
+	/* It sleeps for no time at all: a thread that is due now goes first. */
 	if (ns || (world.nheap && world.heap[0].at_ns <= world.now_ns)) {
 		world_note(WORLD_HELD_UP, ns, 0);
 		pause_for(t->process, ns);
@@ -446,7 +446,7 @@ struct world_thread *world_thread_new(
 	return t;
 }
 
-/* Its state is the one that the product sees. */
+/* The product sees this thread's state from here on. */
 static void enter(struct world_thread *t)
 {
 	world.current = t;
@@ -487,7 +487,7 @@ static bool put_off(struct world_thread *t)
 	return true;
 }
 
-/* One that is probably next. */
+/* Fetches a thread that is probably next into the cache. */
 static void fetch(const struct world_thread *t)
 {
 	for (unsigned i = 0; i < STACK_FETCHED; i += 64)

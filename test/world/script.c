@@ -46,7 +46,8 @@ static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double t
 		100 * (double)state.busy_ns / elapsed_ns);
 }
 
-/* One that cannot run, for want of memory for its context, say, would be a world of fewer programs than was asked for. */
+/* A program that cannot run, for example for want of memory for its context, would make a world of fewer programs
+ * than were asked for. */
 static void check_results(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)

@@ -1,7 +1,7 @@
 /*
- * Bare clients of the segment: no program, no GPU, only the protocol, at the highest rate. Two kinds. In a wild
- * world everybody does anything at any time, and the invariants hold. In a polite one everybody waits for its
- * turn, works, looks at its bill and leaves when told to: there nobody may starve, and limits hold.
+ * Bare clients of the segment: no program, no GPU, only the protocol, at the highest rate. There are two kinds. In a
+ * wild world each client does anything at any time, and the invariants must hold. In a polite world each client waits
+ * for its turn, works, looks at its bill and leaves when told to: there no client may starve, and limits must hold.
  */
 #include "test/world/segment.h"
 
@@ -116,7 +116,7 @@ static struct gpuarb_client *open_client(struct client *c)
 	return r < 0 ? NULL : client;
 }
 
-/* What the preload does when its segment is gone: into the one that is there now. */
+/* Does what the preload does when its segment is gone: joins the one that is there now. */
 static void join_anew(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_error err = {0};
@@ -395,7 +395,7 @@ static void start(struct client *c, uint64_t at_ns)
 	world_thread_new(c->process, "client", at_ns, run, c);
 }
 
-/* One that ended before its time is followed by another. */
+/* A client that ended before its time is followed by another. */
 static void respawn(struct world_process *dead)
 {
 	struct client *c = dead->script;
@@ -522,9 +522,9 @@ static void draw_plan(unsigned clients)
 }
 
 /*
- * In a polite world where nobody is killed or stopped, over the whole run: an account gets no more than its
- * limit, and a window's quota that it may take in advance, and what its members do between two looks at the
- * bill; and one that is alone, and always wants more, gets what it may have.
+ * Checks limits in a polite world where no client is killed or stopped, over the whole run. An account gets no more
+ * than its limit, a window's quota that it may take in advance, and what its members do between two looks at the
+ * bill. An account that is alone, and always wants more, gets what it may have.
  */
 static void check_limits(void)
 {
@@ -567,7 +567,7 @@ void segment_world(uint64_t seed, unsigned clients)
 	for (unsigned i = 0; i < plan.nclients; i++)
 		start(&plan.clients[i], world.now_ns + world_chance_below(&world.programs, 5 * WORLD_MS));
 	faults_start(plan.end_ns, respawn);
-	/* Everybody ends by itself; who was stopped, some time later. */
+	/* All end by themselves, those that were stopped some time later. */
 	world_run(plan.end_ns + 20 * WORLD_S, judge_step);
 	check_limits();
 	judge_aftermath(plan.environment);

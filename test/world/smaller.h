@@ -1,6 +1,7 @@
 /*
- * A world made smaller, the same draws of its seed otherwise: without some of its faults, with the first of its
- * clients only, for a shorter time, without options of its programs. And the search for the smallest that still fails.
+ * A world made smaller, with otherwise the same draws of its seed: without some of its faults, with only the first of
+ * its clients, for a shorter time, without options of its programs. And the search for the smallest world that still
+ * fails.
  */
 #ifndef WORLD_SMALLER_H
 #define WORLD_SMALLER_H

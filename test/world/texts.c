@@ -1,4 +1,4 @@
-/* Files of a few lines that somebody replaces: what a limits file is to the product. */
+/* Files of a few lines that are replaced: what a limits file is to the product. */
 #include "test/world/world.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static struct text {
 	uint64_t inode, written_ns;
 } texts[TEXTS];
 
-/* Who has opened it sees what it was then. */
+/* A reader that has opened a file sees it as it was then. */
 static struct {
 	struct text was;
 	size_t at;

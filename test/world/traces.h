@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Into this file, no more than so many bytes of each world. False: there is no such folder. */
+/* Writes the trace into this file, at most this many bytes of each world. Returns false if its folder does not exist. */
 bool world_traces_to(const char *path, uint64_t most);
 /* What GPUARB_TRACE is in the world's processes; NULL: nothing is recorded. */
 char *world_traces_path(void);

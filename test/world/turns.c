@@ -12,14 +12,14 @@
 #include "test/world/program.h"
 
 #define MOST      10  /* clients of any case */
-#define PATIENCE  3.5 /* thrashing is given up after so many times what taking turns took */
+#define PATIENCE  3.5 /* thrashing is given up after this many times what taking turns took */
 #define LONGEST_S 600
 
-/* As bench_memory has them, on the same GPU of 16 GiB. */
+/* The jobs of bench_memory, on a GPU of 16 GiB as there. */
 static const struct job {
 	const char *name;
 	unsigned clients, memory_mib, launches;
-	bool fits; /* all at once: beside the same without gpuarb; else beside one after the other */
+	bool fits; /* all at once: compared with the run without gpuarb; otherwise with one after the other */
 	double allowed, thrash; /* thrash: part of the time that thrashing takes; 0: not looked at */
 	const char *settings[6];
 } jobs[] = {

@@ -4,7 +4,7 @@
 
 #include "test/world/cases.h"
 
-/* Those whose names match, or all by the name "memory". Adds to *n how many; returns how many failed. */
+/* Runs the cases whose names match, or all by the name "memory". Adds their number to *n; returns how many failed. */
 int turns_run(const struct case_options *o, int *n);
 
 #endif

@@ -38,16 +38,16 @@ uint64_t world_chance_below(struct world_chance *c, uint64_t n);
 bool world_chance_once_in(struct world_chance *c, uint64_t n);
 /* One of n numbers. */
 uint64_t world_chance_pick(struct world_chance *c, const uint64_t *list, unsigned n);
-/* Exponential with this mean, in whole numbers, by a table: the same on every machine. */
+/* Draws from an exponential distribution with this mean, in whole numbers, by a table: the same on every machine. */
 uint64_t world_chance_exp(struct world_chance *c, uint64_t mean);
 
 /* What was decided, for the record. */
 enum world_what {
 	WORLD_RUNS,      /* a thread goes on */
-	WORLD_HELD_UP,   /* is taken off its processor, for so long */
+	WORLD_HELD_UP,   /* it is taken off its processor, for this long */
 	WORLD_SLEEPS,    /* until then */
 	WORLD_WAITS,     /* on a word */
-	WORLD_WAKES,     /* so many who wait on a word */
+	WORLD_WAKES,     /* how many threads wait on a word */
 	WORLD_STARTS,    /* a thread */
 	WORLD_ENDS,      /* a thread */
 	WORLD_EXITS,     /* a process */
@@ -80,7 +80,7 @@ struct world_thread {
 	void *stack, *sp;
 	void *(*body)(void *);
 	void *argument, *result;
-	uint32_t ended;            /* 1; who joins it waits on this */
+	uint32_t ended;            /* 1; a thread that joins it waits on this */
 	struct world_thread *next; /* of its process */
 	struct arb_thread mine;
 	void *keys[16];
@@ -107,17 +107,17 @@ struct world_process {
 struct world_weather {
 	uint32_t point_mean;   /* points between two interruptions; 0: none */
 	uint64_t interrupt_ns; /* how long, on average */
-	uint32_t preempt_in;   /* one in so many of them is a long one; 0: none */
+	uint32_t preempt_in;   /* one of this many is long; 0: none */
 	uint64_t preempt_ns;   /* on average */
 	uint64_t late_ns;      /* how late a wake-up is, on average */
-	uint32_t very_late_in; /* one in so many is late by 5 ms; 0: none */
+	uint32_t very_late_in; /* one of this many is late by 5 ms; 0: none */
 	uint64_t clock_ns;     /* reading the clock */
 	uint64_t call_ns;      /* a system call */
 	uint64_t wake_ns;      /* the processor's time that a sleep costs its thread; no time passes for it */
 	uint64_t ahead_ns;     /* how far a thread may go on past others that are due, where nobody sees it */
 };
 
-/* Who is due when; of several at the same time the one with the lowest tie is first. */
+/* When a thread is due; of several at one time the thread with the lowest tie is first. */
 struct world_due {
 	uint64_t at_ns, tie;
 	struct world_thread *thread;
@@ -134,7 +134,7 @@ struct world {
 	struct world_due *heap;
 	unsigned nheap, room;
 	struct world_thread **threads;             /* of processes that live */
-	unsigned nthreads, threads_room, numbered; /* numbered: also those that are gone */
+	unsigned nthreads, threads_room, numbered; /* numbered: all ever made, also those that are gone */
 	unsigned ended;                            /* processes whose threads are still listed */
 	struct world_process **processes;
 	unsigned nprocesses, processes_room;
@@ -178,7 +178,7 @@ static inline void world_spend(uint64_t ns)
 	world.now_ns += ns;
 	world.current->cpu_ns += ns;
 }
-/* Whoever is due before goes first: before anything that other processes see, or that is theirs to change. */
+/* Lets threads that are due before go first: called before anything that other processes see, or can change. */
 void world_meet(void);
 /* It has gone on past the time at which others are due; and the points that it has left besides. */
 extern bool world_ahead;
@@ -197,16 +197,16 @@ void world_keys_end(void);
 /* The end of a program: its exit handlers, then the process. */
 void world_exit(void) __attribute__((noreturn));
 
-/* By anybody. The victim goes no further, wherever it is. */
+/* Called by any thread. The victim goes no further, wherever it is. */
 void world_kill(struct world_process *p);
-/* It goes so many points further. */
+/* Lets it go on for `points` more points. */
 void world_doom(struct world_process *p, uint32_t points);
 void world_stop(struct world_process *p, uint64_t ns);
 
 /* Processor time of this program, in seconds: what virtual time is compared with. */
 double world_cpu_s(void);
 
-/* How late somebody wakes up who is woken now. */
+/* Returns how late a thread that is woken now will wake up. */
 uint64_t world_lateness(void);
 
 /* The record. */

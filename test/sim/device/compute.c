@@ -47,7 +47,7 @@ static bool spatial(void)
 	return sim_shm.file->set.mode == SIM_SPATIAL;
 }
 
-/* All processes of the queue run at the same time, so that there are neither slices nor switches. */
+/* Whether all processes of the queue run at the same time, so that there are neither slices nor switches. */
 static bool together(void)
 {
 	return sim_shm.file->set.mode == SIM_SHARE || spatial();
@@ -237,10 +237,8 @@ static uint32_t earliest(uint32_t device, uint32_t slot, bool its)
 	return found;
 }
 
-/*
- * fifo: the kernels of one process that were submitted before any other process's are on the engine
- * together. Whoever comes later waits until they have ended, as does what this process submits later.
- */
+/* fifo: the kernels of one process that were submitted before any other process's run on the engine together. A
+ * process that comes later waits until they have ended, and so does what this process submits later. */
 static void dispatch(struct sim_device *d, uint32_t device)
 {
 	struct sim_file *f = sim_shm.file;
@@ -428,10 +426,8 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 	return next_ns;
 }
 
-/*
- * Everybody in front of the engine is charged first. The parts add up to the whole, to the last unit; in spatial, where
- * they run side by side, each is charged for the time, at the speed that it had.
- */
+/* Charges all processes in front of the engine before anything changes. The parts add up to the whole, to the last
+ * unit. In spatial, where they run side by side, each is charged for the time, at the speed that it had. */
 static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64_t *granted)
 {
 	uint32_t n = at_engine(d);

@@ -79,10 +79,8 @@ static void end_copy(uint32_t id, struct sim_ring *r, unsigned engine)
 	}
 }
 
-/*
- * Rings that share a hardware queue start their ops in the order in which they were submitted: whether one that was
- * submitted earlier has not started yet.
- */
+/* Rings that share a hardware queue start their ops in the order in which these were submitted. Returns whether an op
+ * that was submitted earlier has not started yet. */
 static bool behind_others(uint32_t id, const struct sim_ring *r, const struct sim_op *op)
 {
 	struct sim_file *f = sim_shm.file;
@@ -199,7 +197,7 @@ static void settle(void)
 
 			if (!f->ring[id].started) {
 				again |= settle_ring(id);
-				/* One that has started lets those behind it in its hardware queue go on. */
+				/* A ring that has started lets those behind it in its hardware queue go on. */
 				again |= f->queues && f->ring[id].started;
 			}
 			if (f->ring[id].state == SIM_RING_IDLE && unlist(id))
@@ -373,8 +371,7 @@ static void run_to(uint64_t target)
 	for (;;) {
 		uint64_t next;
 
-		/* Whoever gets the engine may have something that takes no time and was only waiting for it.
-		 */
+		/* The process that gets the engine may have ops that take no time and only waited for it. */
 		do {
 			settle();
 		} while (sim_compute_rotate(f->now_ns) && f->set.slice_events);

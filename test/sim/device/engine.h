@@ -1,6 +1,6 @@
 /*
- * The device model: a discrete-event simulation in the time of CLOCK_MONOTONIC that is advanced by
- * whoever looks. Completions happen at their computed times, in order, however late they are noticed.
+ * The device model: a discrete-event simulation in the time of CLOCK_MONOTONIC. Any process that looks advances it.
+ * Completions happen at their computed times, in order, however late they are noticed.
  *
  * All of it runs under the file's lock.
  */
@@ -12,7 +12,7 @@
 /* Brings the model to now (never back). Cheap when nothing can have changed. */
 void sim_engine_advance(uint64_t now_ns);
 
-/* The same, and the accounts are exact at now too. */
+/* Advances the model, and makes the accounts exact at `now` too. */
 void sim_engine_advance_fully(uint64_t now_ns);
 
 /* Ends the processes that died; looks at most every few ms unless forced. */
@@ -54,7 +54,7 @@ void sim_managed_take(uint32_t device, uint64_t bytes);
 void sim_managed_give(uint32_t device, uint64_t bytes);
 uint64_t sim_memory_used(uint32_t device);
 
-/* residency.c: brings up to so many of a process's managed pages in; returns how many came. */
+/* residency.c: brings up to `bytes` of a process's managed pages in; returns how many came. */
 uint64_t sim_page_in(struct sim_account *account, uint32_t device, uint64_t bytes);
 
 /* compute.c: the compute engine's queue. */
@@ -76,7 +76,7 @@ bool sim_compute_runs(uint32_t ring);
 
 /* held.c: kernels that occupy the device while they wait. */
 void sim_held_start(uint32_t ring);
-/* Who has arrived, and for whom the wait is over. */
+/* Finds the kernels that have arrived, and those whose wait is over. */
 void sim_held_update(void);
 
 /* Time for work at a rate of 1/n, in whole ns, rounded up. */

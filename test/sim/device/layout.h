@@ -93,7 +93,7 @@ struct sim_ring {
 	uint64_t launches_done; /* completed ops with SIM_OP_LAUNCH */
 	uint64_t done_work;
 	uint64_t rem;     /* work left of the oldest op once it has started */
-	uint64_t waited;  /* lowest count somebody sleeps for, 0 for nobody */
+	uint64_t waited;  /* lowest count that a process sleeps for, 0 if none does */
 	uint32_t wake;    /* futex word of those sleepers */
 	uint32_t started; /* rem is valid */
 	uint32_t state;   /* derived: enum sim_ring_state */
@@ -115,7 +115,7 @@ _Static_assert(sizeof(struct sim_ring) == 192, "a ring is three cache lines");
 /* What one process did and holds on one device. */
 struct sim_account {
 	uint64_t device_units; /* attained compute time */
-	uint64_t width_units;  /* the same times the part of the device that its kernels filled */
+	uint64_t width_units;  /* device_units times the part of the device that its kernels filled */
 	uint64_t copy_units[SIM_ENGINES];
 	uint64_t paging_units; /* part of device_units */
 	uint64_t launches;
@@ -202,7 +202,8 @@ struct sim_group {
 
 enum sim_mode { SIM_TIMESLICE, SIM_SHARE, SIM_FIFO, SIM_SPATIAL };
 
-/* Read from the environment by whoever creates the file; the same for all processes from then on. */
+/* The process that creates the file reads these from its environment; they are the same for all processes from then
+ * on. */
 struct sim_settings {
 	uint32_t devices;
 	uint32_t mode;
@@ -229,7 +230,7 @@ struct sim_file {
 	uint32_t lock __attribute__((aligned(64)));
 	uint32_t pad;
 	uint64_t now_ns __attribute__((aligned(64))); /* model time */
-	uint64_t next_ns;      /* nothing changes before this time unless somebody submits */
+	uint64_t next_ns;      /* nothing changes before this time unless a process submits work */
 	uint64_t done_seq;     /* completions so far */
 	uint64_t serial;       /* processes so far */
 	uint64_t checked_ns;   /* when the processes were last checked for life */

@@ -1,8 +1,8 @@
 /*
- * The device model as a reader sees it: what exists, how much memory is used, who ran for how long.
+ * The device model as a reader sees it: what exists, how much memory is used, which process ran for how long.
  *
- * Every call brings the model up to the present first, so a figure is exact at the moment of the call.
- * A reader needs no slot in the shared file and changes nothing but the model's clock.
+ * Every call brings the model up to the present first, so a figure is exact at the moment of the call. A reader needs
+ * no slot in the shared file and changes nothing but the model's clock.
  */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
@@ -59,7 +59,7 @@ struct sim_process_state {
 	uint64_t away_bytes;   /* managed memory of it that is not on the device */
 	uint64_t memory_peak_bytes;
 	uint64_t device_ns; /* time on the device, at the speed that it has alone */
-	uint64_t width_ns;  /* the same times the part of the device that its kernels filled */
+	uint64_t width_ns;  /* device_ns times the part of the device that its kernels filled */
 	uint64_t copy_ns;
 	uint64_t paging_ns;
 	uint64_t launches;
@@ -89,11 +89,11 @@ int sim_device_state(int device, struct sim_device_state *state);
 /* Fills at most max; returns how many there are. Dead ones are listed only when asked for. */
 int sim_processes(int device, bool with_dead, struct sim_process_state *list, int max);
 
-/* Both at the same moment, so that the parts add up to the sums. */
+/* Gives both at one moment, so that the parts add up to the sums. */
 int sim_snapshot(
 	int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
 
-/* The last whole sample period, and those that ended after after_ns, oldest first (returns how many). */
+/* Give the last whole sample period, and the periods that ended after after_ns, oldest first (returns how many). */
 int sim_last_sample(int device, struct sim_sample *sample);
 int sim_samples_after(int device, uint64_t after_ns, struct sim_sample *list, int max);
 uint64_t sim_sample_period_ns(void);

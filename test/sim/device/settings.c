@@ -1,4 +1,4 @@
-/* GPUSIM_* settings of the model. The creator's environment decides for everybody. */
+/* GPUSIM_* settings of the model. The creator's environment decides for all processes. */
 #include "test/sim/device/shm.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 
 	if (!item(getenv("GPUSIM_NAME"), n, info->name, sizeof(info->name)))
 		snprintf(info->name, sizeof(info->name), "Simulated GPU");
-	/* A list of UUIDs that is too short must not give two devices the same one. */
+	/* If the list of UUIDs is too short, no two devices may get the same UUID. */
 	if (items(getenv("GPUSIM_UUID")) <= n || !item(getenv("GPUSIM_UUID"), n, text, sizeof(text)) ||
 		!parse_uuid(text, u)) {
 		for (unsigned i = 0; i < 16; i++) {

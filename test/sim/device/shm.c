@@ -221,7 +221,7 @@ static void file_paths(char *dir, char *path, size_t size)
 	snprintf(path, size + sizeof(FILE_NAME), "%s/" FILE_NAME, dir);
 }
 
-/* The file gets its name only when it is complete; whoever comes second uses the first one's. */
+/* The file gets its name only when it is complete; a process that comes second uses the first one's file. */
 static int create_file(const char *dir, const char *path)
 {
 	char tmp[PATH_MAX + 32];
@@ -320,7 +320,7 @@ void sim_shm_close(void)
 	sim_shm_forget();
 }
 
-/* Free slots first, then the one whose process died longest ago. */
+/* Chooses a free slot, or otherwise the slot whose process died longest ago. */
 static uint32_t choose_slot(struct sim_file *file)
 {
 	uint32_t best = SIM_NONE;

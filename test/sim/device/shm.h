@@ -20,7 +20,7 @@ static inline struct sim_op *sim_op_at(uint32_t ring, uint64_t count)
 }
 
 uint64_t sim_clock_ns(void);
-/* The same, for whoever submits something: that is no waiting. */
+/* Stamps what a call submits, which is not a wait. */
 uint64_t sim_stamp_ns(void);
 
 /* 0 or -errno. Opening twice is harmless. */
@@ -34,10 +34,8 @@ void sim_shm_leave(void);
 /* In a forked child: drop everything that belongs to the parent without touching the shared state. */
 void sim_shm_forget(void);
 
-/*
- * The lock names its holder in the same word that is compared and swapped, and the holder's life is seen
- * by the lock it holds on a byte of the file: so a lock that died with its holder is taken over.
- */
+/* The lock names its holder in the word that is compared and swapped, and the holder's life shows in the lock that it
+ * has on a byte of the file. So a lock whose holder died is taken over. */
 void sim_lock(void);
 void sim_unlock(void);
 

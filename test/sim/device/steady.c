@@ -10,7 +10,7 @@
 
 #define RINGS 64 /* more than that are left to the long way */
 
-/* One that is on the engine, with the account that it is charged to. */
+/* A process on the engine, with the account that is charged. */
 struct runner {
 	struct sim_ring *ring;
 	struct sim_account *account;

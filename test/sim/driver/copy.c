@@ -1,8 +1,8 @@
 /*
- * Copies. Every form becomes one three-dimensional description. Who waits follows the driver's rules:
- * an asynchronous call is so only between the device and pinned memory; from pageable memory a small
- * transfer is staged at once and a large one waited for; into pageable memory is waited for; a copy
- * within the device never makes the host wait.
+ * Copies. Every form becomes one three-dimensional description. Whether the host waits follows the driver's rules: an
+ * asynchronous call is asynchronous only between the device and pinned memory; from pageable memory a small transfer
+ * is staged at once and a large one waited for; into pageable memory is waited for; a copy within the device never
+ * makes the host wait.
  */
 #include "test/sim/driver/driver.h"
 #include "test/sim/driver/copy.h"

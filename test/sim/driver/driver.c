@@ -45,7 +45,7 @@ __attribute__((weak)) void drv_cost_slow(uint64_t ns)
 		;
 }
 
-/* One thing at a time is loaded, and whoever needs the same one waits for it. */
+/* Loads one thing at a time; a thread that needs it too waits for it. */
 void drv_load(bool *loaded)
 {
 	pthread_mutex_lock(&drv.loading);

@@ -213,7 +213,7 @@ struct driver {
 	pthread_mutex_t loading;
 	uint64_t cost_ns[COST_COUNT];
 	uint64_t lazy_ns, lazy_most_ns; /* of the first launch of a function or a graph */
-	uint64_t start_ns; /* from the call to the device: what is submitted arrives so much later */
+	uint64_t start_ns; /* from the call to the device: what is submitted arrives this much later */
 	uint64_t callback_ns, callback_most_ns; /* from the end of the work to the call */
 	unsigned connections; /* hardware queues that its streams share; 0: each has its own */
 	unsigned streams_made;

@@ -1,8 +1,8 @@
 /*
- * The memory of graphs. An allocation node has an address from the time it is made; physical memory is put
- * behind it by a launch or an upload, out of a stock for each device that gives nothing back by itself. What
- * a graph had is used again by the next one in the same stream, by others when its work is done. An
- * allocation that its graph does not free keeps its memory until somebody frees it.
+ * The memory of graphs. An allocation node has an address from the time it is made; a launch or an upload puts
+ * physical memory behind it, from a stock for each device that gives nothing back by itself. What a graph had is used
+ * again by the next graph in its stream, and by others when its work is done. An allocation that its graph does not
+ * free keeps its memory until the program frees it.
  */
 #include "test/sim/driver/graph.h"
 
@@ -222,7 +222,7 @@ static bool over(CUgraph g, const CUgraphNode *deps, size_t n, CUdeviceptr p)
 	return made == freed;
 }
 
-/* Allocations of one graph that are never there at the same time may have the same address. */
+/* Allocations of one graph that never exist at the same time may have the same address. */
 CUdeviceptr drv_graphmem_address(
 	CUgraph g, const CUgraphNode *deps, size_t n, uint32_t device, uint64_t bytes)
 {
@@ -280,7 +280,7 @@ bool drv_graphmem_step(struct graph_memory *m, const struct task *t)
 	return true;
 }
 
-/* Of one that is still running the addresses stay for good. */
+/* If the graph is still running, its addresses stay for good. */
 void drv_graphmem_end(struct graph_memory *m, bool running)
 {
 	for (struct chunk *c = stock; c; c = c->next)

@@ -41,7 +41,7 @@ static bool due(const struct pending *p, const struct sim_ring *r, uint64_t *at_
 	return *at_ns <= sim_clock_ns();
 }
 
-/* drv.lock held: takes the first one whose turn it is, or says when to look again. */
+/* drv.lock held: takes the first op whose turn it is, or says when to look again. */
 static struct pending *ready(uint64_t *look_ns)
 {
 	struct sim_file *f = sim_shm.file;
@@ -115,7 +115,7 @@ static void *helper(void *arg)
 	(void)arg;
 	prctl(PR_SET_NAME, "cuda-EvtHandlr"); /* as the real one is called */
 	if (drv.callback_most_ns)
-		prctl(PR_SET_TIMERSLACK, 1000); /* the delay is to be the one that was asked for */
+		prctl(PR_SET_TIMERSLACK, 1000); /* the delay must be the one that was asked for */
 	for (;;) {
 		uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		struct pending *p;

@@ -1,11 +1,9 @@
 /*
- * Device memory that another process opens. Exporting moves the allocation's pages into a file beside
- * the simulation's, at the same address; opening maps that file. The books know only the exporter, as
- * with a real device.
+ * Device memory that another process opens. Exporting moves the allocation's pages into a file beside the
+ * simulation's, at the same address; opening maps that file. The books know only the exporter, as with a real device.
  *
- * Bytes move when their process notices that the work is done. Whoever exports must therefore have
- * synchronised before the other process looks; events that cross processes would promise more than
- * that and are not supported.
+ * Bytes move when their process notices that the work is done. So the exporter must have synchronised before the
+ * other process looks. Events that cross processes would promise more than that and are not supported.
  */
 #include "test/sim/driver/driver.h"
 

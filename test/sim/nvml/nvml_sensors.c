@@ -160,7 +160,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(
 	return NVML_SUCCESS;
 }
 
-/* The same two powers as above, integrated since the simulation began. */
+/* The two powers above, integrated since the simulation began. */
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoule)
 {
 	struct sim_device_state s;

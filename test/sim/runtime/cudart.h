@@ -20,7 +20,7 @@ extern struct rt_driver rt_drv;
 /* Loads and initialises the driver once; the error is remembered. */
 cudaError_t rt_load(void);
 
-/* The same, and the calling thread has a context: the one it chose, or its device's primary one. */
+/* Loads the driver, and gives the calling thread a context: the one that it chose, or its device's primary one. */
 cudaError_t rt_enter(void);
 
 /* Keeps the error for cudaGetLastError. Numbers of the driver mean the same here. */

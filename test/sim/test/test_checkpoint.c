@@ -93,7 +93,7 @@ Test(checkpoint, memory_is_gone_meanwhile)
 	sim_truth(&state, NULL, NULL);
 	cr_assert_eq(state.busy_ns, busy, "a locked process has run");
 
-	/* Somebody else has the room meanwhile. */
+	/* Another process has the memory meanwhile. */
 	OK(cuMemAlloc_v2(&p, GIB));
 	GIVES(cuCheckpointProcessRestore(pid, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	cr_assert_eq(state_of(pid), CU_PROCESS_STATE_CHECKPOINTED);

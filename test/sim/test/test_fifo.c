@@ -1,4 +1,4 @@
-/* A device that serves what was queued first, whoever queued it. */
+/* A device that runs what was queued first, whichever process queued it. */
 #include "test/sim/test/simtest.h"
 
 #include <signal.h>

@@ -397,7 +397,7 @@ Test(graph, memory_comes_with_a_launch_and_is_shared_by_those_that_do_not_run_at
 	OK(cuGraphLaunch(a, s));
 	OK(cuGraphLaunch(a, s));
 	cr_assert_eq(reserved(), 30 * MIB);
-	/* Behind it in the same stream; then beside it. */
+	/* It is launched behind the first one in its stream; then in another stream. */
 	OK(cuGraphLaunch(b, s));
 	cr_assert_eq(reserved(), 40 * MIB);
 	OK(cuGraphLaunch(a, t));

@@ -150,10 +150,8 @@ static void be_rank(void *arg)
 	me->with->between_us[me->number] = sim_between_us(a, b);
 }
 
-/*
- * Two ranks of one job that share a GPU in slices of 2 ms: whoever comes first spins until its slice ends, and
- * then the other one has the GPU until it waits itself. They get on, and the spinning is busy time.
- */
+/* Two ranks of one job share a GPU in slices of 2 ms: the first spins until its slice ends, and then the other has
+ * the GPU until it waits itself. They get on, and the spinning is busy time. */
 Test(held, ranks_on_one_device_take_their_slices_to_meet)
 {
 	struct rank ranks[2] = {{shared(), 0}, {NULL, 1}};

@@ -119,7 +119,7 @@ Test(memory, a_pool_keeps_what_its_threshold_allows)
 	OK(cuMemAllocAsync(&p, 32 * MIB, s));
 	cr_assert_eq(used() - base, 32 * MIB);
 	OK(cuMemFreeAsync(p, s));
-	/* The same stream may have it again at once. */
+	/* The stream that freed it may have it again at once. */
 	OK(cuMemAllocAsync(&q, 32 * MIB, s));
 	cr_assert_eq(p, q);
 	cr_assert_eq(used() - base, 32 * MIB);

@@ -161,7 +161,7 @@ static void *one_thread(void *arg)
 
 	OK(cuCtxSetCurrent(t->ctx));
 	OK(cuStreamGetId_ptsz(NULL, &t->id));
-	/* Both exist at the same time, or an identity could come back. */
+	/* Both exist at the same time; otherwise the second could get the first one's identity. */
 	for (*t->there += 1; *t->there < 2;)
 		usleep(100);
 	return NULL;

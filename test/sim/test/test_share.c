@@ -20,7 +20,7 @@ static struct job *shared_jobs(void)
 	return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* Waits after every so many, or queues everything (at most 1024) first and then lets it run. */
+/* Waits after every few launches, or queues everything (at most 1024) first and then lets it run. */
 static void run(void *arg)
 {
 	struct job *j = arg;

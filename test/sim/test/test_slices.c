@@ -59,7 +59,7 @@ static void halves(const char *slice_us, const char *switch_us)
 	elapsed = (double)(state[1].now_ns - state[0].now_ns);
 	lost = (double)(state[1].switch_ns - state[0].switch_ns);
 	switches = state[1].switches - state[0].switches;
-	/* The device is never idle: it runs somebody's kernel or it switches. Both round down to a ns. */
+	/* The device is never idle: it runs a kernel or switches. Both figures round down to a ns. */
 	cr_assert_float_eq((double)(state[1].busy_ns - state[0].busy_ns) + lost, elapsed, 2.0);
 	cr_assert_float_eq(lost, (double)switches * switch_ns, switch_ns + 1);
 	if (switch_ns > 0)
