@@ -168,6 +168,13 @@ enum arb_reason {
 #define ARB_WANT_PASS           (1u << 16) /* goes under pressure too */
 #define ARB_WANT_BLOCKED        (1u << 17) /* by its own quota or memory: in nobody's way */
 
+/* A slot's `frozen`: a state, and above it the time at which the driver said so, ns. */
+#define ARB_FROZEN_STATE_BITS   2
+#define ARB_FROZEN_NOT          0u
+#define ARB_FROZEN_LOCKED       1u /* its calls wait; what it has on the device is still there */
+#define ARB_FROZEN_CHECKPOINTED 2u /* what it had on the device is not there */
+#define ARB_FROZEN_NOBODY       3u /* nobody answers here, as if the whole word were 0 */
+
 /* The header's adm_sample is one word, so that a reader always sees a single sample. */
 #define ARB_SAMPLE_USAGE_BITS   14         /* hundredths of a percent, 0..10000 */
 #define ARB_SAMPLE_SOURCE_SHIFT 14         /* 2 bits: enum arb_sample_source */
@@ -307,6 +314,13 @@ struct arb_slot {
 	/* Calls under way that may need less than they reserved; << 32: how many have settled. Written by the
 	 * holder of byte i. A wrong one makes others wait for seconds before they are refused. */
 	arb_u64 mem_passing;
+
+	/* Whether the process is frozen by a checkpoint, as its own driver says: ARB_FROZEN_*. By the holder of byte i, from a
+	 * thread that does nothing else. 0: nobody answers there. A stale one costs memory that is counted though the
+	 * device has it back, or the reverse, until the owner is asked again. */
+	arb_u64 frozen;
+	arb_u32 ask_frozen; /* futex; +1 by whoever wants to know it anew (WAKE), the owner included */
+	arb_u32 pad0;
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];

@@ -201,15 +201,23 @@ GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_mem_try_beside(
 	struct gpuarb_client *client, uint64_t bytes, bool most, uint64_t gone);
 
-/* Another process of the account in this one's PID namespace that holds memory. */
-struct gpuarb_member {
-	unsigned pid;
-	uint64_t bytes;
-};
+/*
+ * What other processes of the account hold that are checkpointed, in bytes: each is asked, and has some ms to answer. Who
+ * does not is taken at its last word.
+ */
+GPUARB_API uint64_t gpuarb_client_mem_gone(struct gpuarb_client *client);
 
-/* Gives how many there are, `most` at most. */
-GPUARB_API unsigned gpuarb_client_members(
-	struct gpuarb_client *client, struct gpuarb_member *list, unsigned most);
+/*
+ * Whether this process is frozen by a checkpoint, for a thread that does nothing but ask the driver and say it: it takes
+ * how often it was asked, asks, says the answer (ARB_FROZEN_* of abi.h), and sleeps until somebody asks again, `ns` at
+ * most. Since it first took that number it is believed that somebody answers here.
+ */
+GPUARB_API uint32_t gpuarb_client_asked_frozen(struct gpuarb_client *client);
+GPUARB_API void gpuarb_client_say_frozen(struct gpuarb_client *client, unsigned state);
+GPUARB_API void gpuarb_client_await_frozen(
+	struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n, uint64_t ns);
+/* Asks this process itself. */
+GPUARB_API void gpuarb_client_ask_frozen(struct gpuarb_client *client);
 
 /* A process of the account, and what it holds. */
 struct gpuarb_holder {

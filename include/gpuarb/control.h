@@ -147,6 +147,7 @@ struct gpuarb_view_client {
 	unsigned account; /* index into accounts[], or ARB_NONE */
 	unsigned priority, reason;
 	bool running, waiting, evicted;
+	unsigned frozen;  /* ARB_FROZEN_* */
 	bool dead;        /* nobody has cleaned up behind it yet; its account does not count it */
 	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;

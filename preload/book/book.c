@@ -414,6 +414,11 @@ static struct book_action on_lost(struct book *b, const struct book_event *e)
 	return nothing;
 }
 
+static struct book_action on_frozen(struct book *b, const struct book_event *e)
+{
+	return interval_leave_frozen(b, e);
+}
+
 static struct book_action ignored(struct book *b, const struct book_event *e)
 {
 	(void)b, (void)e;
@@ -444,6 +449,7 @@ static struct book_action (*const table[EVENT_KINDS][BOOK_STATES])(
 	[EVENT_FORGOTTEN] = {on_forgotten, on_forgotten, on_forgotten, on_forgotten, on_forgotten},
 	[EVENT_HELD] = {on_held, on_held, on_held, on_held, on_held},
 	[EVENT_LOST] = {on_lost, on_lost, on_lost, on_lost, on_lost},
+	[EVENT_FROZEN] = {ignored, ignored, on_frozen, on_frozen, ignored},
 };
 
 struct book_action book_tell(struct book *b, const struct book_event *e)

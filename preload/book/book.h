@@ -45,7 +45,8 @@ enum book_event_kind {
 	EVENT_CALLBACK,   /* the answer to ACT_CALLBACK: the driver was asked for a callback, or cannot be */
 	EVENT_FORGOTTEN,  /* a context is destroyed, and its fences with it */
 	EVENT_HELD, /* covers 1: the interval must not end while a context with work is destroyed; 0: it may end again */
-	EVENT_LOST, /* the segment cannot be used any more; another one was joined, or none */
+	EVENT_LOST,   /* the segment cannot be used any more; another one was joined, or none */
+	EVENT_FROZEN, /* the process is frozen by a checkpoint: all work has ended, and none begins; at_ns: when it was last known not to be */
 	EVENT_KINDS
 };
 

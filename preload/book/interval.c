@@ -2,8 +2,9 @@
  * Time that no fence has measured is estimated, and counted as estimated. */
 #include "preload/book/parts.h"
 
-/* Why the set is left: the work has ended; the work has gaps; the work waits for a partner on another GPU. */
-enum { WHY_IDLE, WHY_GAPS, WHY_STALLED };
+/* Why the set is left: the work has ended; the work has gaps; the work waits for a partner on another GPU; the process is
+ * frozen by a checkpoint. */
+enum { WHY_IDLE, WHY_GAPS, WHY_STALLED, WHY_FROZEN };
 
 uint64_t interval_calls(const struct book *b, const struct book_event *e)
 {
@@ -216,6 +217,24 @@ struct book_action interval_leave_stalled(struct book *b, const struct book_even
 	return leave(b, partner_end(b), 0, WHY_STALLED);
 }
 
+/*
+ * A driver locks a process when all that it has submitted has ended, and nobody could look when that was. Not before it was
+ * last seen unfinished, or answered that it was not locked; and about as long after the last end that is known as what is
+ * queued should take.
+ */
+struct book_action interval_leave_frozen(struct book *b, const struct book_event *e)
+{
+	const struct book_queue *q = &b->queue;
+	uint64_t begin = b->interval.begin_ns, end = q->last_end_ns > begin ? q->last_end_ns : begin;
+
+	if (b->interval.first_to_come)
+		return leave(b, begin, 0, WHY_FROZEN);
+	end += q->ns;
+	end = end < q->busy_ns ? q->busy_ns : end;
+	end = end < e->at_ns ? e->at_ns : end;
+	return leave(b, end < e->now_ns ? end : e->now_ns, 0, WHY_FROZEN);
+}
+
 static void ended(struct book *b, const struct book_event *e)
 {
 	struct book_interval *i = &b->interval;
@@ -227,7 +246,7 @@ static void ended(struct book *b, const struct book_event *e)
 	if (calls)
 		i->call_ns = i->call_ns ? (3 * i->call_ns + ns / calls) / 4 : ns / calls;
 	/* Up to the last fence the time was measured; the rest was estimated. */
-	if (i->unfenced || i->leaving.why == WHY_GAPS) {
+	if (i->unfenced || i->leaving.why == WHY_GAPS || i->leaving.why == WHY_FROZEN) {
 		uint64_t from = b->queue.last_end_ns > i->begin_ns && i->leaving.why != WHY_GAPS
 					? b->queue.last_end_ns
 					: i->begin_ns;

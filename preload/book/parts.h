@@ -56,6 +56,8 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 struct book_action interval_leave_gaps(struct book *b, const struct book_event *e);
 /* Leaves the set although work is queued, because that waits for a partner. */
 struct book_action interval_leave_stalled(struct book *b, const struct book_event *e);
+/* Leaves the set because the process is frozen: the queued work has ended. */
+struct book_action interval_leave_frozen(struct book *b, const struct book_event *e);
 /* Notes that the set was left. */
 struct book_action interval_left(struct book *b, const struct book_event *e);
 /* Notes that the interval's first launch, let through at let_ns, is back from the driver. */

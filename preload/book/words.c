@@ -18,7 +18,7 @@ const char *book_event_name(unsigned kind)
 {
 	static const char *const names[EVENT_KINDS] = {"asked", "let", "returned", "abandoned", "fenced",
 		"passed", "unfinished", "started", "waited", "settle", "idle", "entered", "left", "status",
-		"timer", "callback", "forgotten", "held", "lost"};
+		"timer", "callback", "forgotten", "held", "lost", "frozen"};
 
 	return kind < EVENT_KINDS ? names[kind] : "?";
 }
@@ -170,6 +170,9 @@ static void say_event(struct sentence *s, const struct book_event *e)
 		break;
 	case EVENT_LOST:
 		say(s, e->result < 0 ? "there is no segment any more" : "another segment was joined");
+		break;
+	case EVENT_FROZEN:
+		say(s, "the process is frozen by a checkpoint");
 		break;
 	default:
 		say(s, "?");

@@ -118,6 +118,11 @@ struct arb_process {
 	uint32_t rung;           /* futex: +1 by whoever has something to say to it */
 	uint32_t asleep;         /* futex, enum sleeping */
 	uint32_t exiting;
+	/* track_frozen.c: its thread exists, is in the driver, is to end; the process is frozen. */
+	struct {
+		uint32_t running, asking, end, state;
+	} frozen;
+
 	uint32_t gpus;        /* how many are tracked */
 	uint32_t tracks_high; /* behind the last of those */
 	uint64_t look_ns;     /* how often it looks at one that has work */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,10 @@
 
 #include "preload/process/known.h"
 #include "preload/track/track.h"
+#include "shm/base/os.h"
 #include "shm/base/word.h"
+
+COMPAT_WEAK(pthread_create)
 
 struct act_chunk {
 	struct act_chunk *older;
@@ -95,6 +99,26 @@ static bool is_zombie(void)
 	return after && after[1] == ' ' && after[2] == 'Z';
 }
 
+bool act_thread_start(void *(*body)(void *argument), void *argument)
+{
+	pthread_attr_t attr;
+	sigset_t all, before;
+	pthread_t thread;
+	bool started;
+
+	if (arb_os_hooks && arb_os_hooks->thread)
+		return arb_os_hooks->thread(body, argument) == 0;
+	if (!pthread_create || pthread_attr_init(&attr))
+		return false;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	started = pthread_create(&thread, &attr, body, argument) == 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return started;
+}
+
 void act_thread_is_tracker(void)
 {
 	arb_mine.is_tracker = true;
@@ -136,6 +160,7 @@ enum act_left act_thread_left(void)
 		called_back += driver && !strcmp(entries + at + 19, name);
 		at += length;
 	}
+	tasks -= arb_word_load_acquire(&arb_own.frozen.running) && tasks;
 	return tasks != 2 + called_back ? ACT_OTHERS : called_back ? ACT_WITH_DRIVER : ACT_ALONE;
 }
 

@@ -30,6 +30,9 @@ static inline void act_thread_take_back(struct act_thread *self)
 
 /* The program's first thread has ended, and others go on. */
 bool act_thread_main_left(void);
+/* A thread of ours, detached and without signals. False: it cannot be had. */
+bool act_thread_start(void *(*body)(void *argument), void *argument);
+
 /*
  * Then: is the calling thread the only one left? The C library ends the program with the last one. A driver
  * may have made a thread to call us back, which does not count if the program never asked for such a thing.

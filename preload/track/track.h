@@ -314,6 +314,13 @@ uint64_t limits_file_follow(void);
 /* Reads the limits file of a GPU that has just been joined. Returns as above. */
 uint64_t limits_file_look(struct arb_device *device);
 
+/* track_frozen.c: a thread that finds out whether this process is frozen by a checkpoint. */
+void frozen_begin(void);
+/* It was, and a call of the driver has come back. */
+void frozen_look(void);
+/* The thread ends; it is not waited for. */
+void frozen_end(void);
+
 /* tracker.c */
 /* Returns the track of a joined device. Starts the tracker with the first one. */
 struct track *tracker_get(struct arb_device *device);

@@ -4,10 +4,7 @@
  */
 #include "preload/track/track.h"
 
-#include "preload/hooks/compat.h"
-
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -22,8 +19,6 @@
 #include "preload/track/trace.h"
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
-
-COMPAT_WEAK(pthread_create)
 
 /* The pause between two looks is LOOK_COSTS times what a look costs (half a percent of a core), within these bounds. */
 #define LOOK_LEAST_NS (2 * MS)
@@ -234,6 +229,7 @@ static void *tracker(void *argument)
 				sleep = ns;
 		}
 		known_free();
+		frozen_look();
 		coverage_tick(track_now());
 		/* A program ends with its last thread, which must not be this one, so threads are counted. */
 		if (act_thread_main_left() && track_now() >= counted_ns) {
@@ -267,6 +263,8 @@ static void *tracker(void *argument)
 	}
 	if (arb_own.watch)
 		arb_watch_end(arb_own.watch);
+	if (left != ACT_OTHERS)
+		frozen_end();
 	arb_word_store_release(&arb_own.running, 0);
 	arb_os_unpark(&arb_own.running);
 	/* Does what the C library would do when the program's last thread ends; it does not, because the driver
@@ -295,8 +293,9 @@ static void at_exit(void)
 	arb_word_store_full(&arb_own.exiting, 1);
 	gate_free();
 	tracker_ring();
-	while (arb_word_load_acquire(&arb_own.running) && track_now() < end)
-		arb_os_park(&arb_own.running, 1, MS);
+	while ((arb_word_load_acquire(&arb_own.running) || arb_word_load_full(&arb_own.frozen.asking)) &&
+		track_now() < end)
+		arb_os_park(&arb_own.running, arb_word_load(&arb_own.running), MS);
 	for (unsigned i = 0; !arb_word_load_acquire(&arb_own.running) && i < tracks_high(); i++)
 		if (arb_word_load_acquire(&arb_own.tracks[i].device) && arb_own.tracks[i].trace)
 			trace_end(&arb_own.tracks[i]);
@@ -317,6 +316,7 @@ static void forget_work(void)
 	arb_mine.locks = arb_mine.number = 0;
 	pthread_mutex_init(&arb_own.starting, NULL);
 	memset(&arb_own.budget, 0, sizeof(arb_own.budget));
+	memset(&arb_own.frozen, 0, sizeof(arb_own.frozen));
 	if (arb_own.watch)
 		memset(arb_own.watch, 0, sizeof(*arb_own.watch));
 	arb_own.running = arb_own.asleep = arb_own.captures = arb_own.gpus = arb_own.tracks_high = 0;
@@ -326,10 +326,6 @@ static void forget_work(void)
 
 static void start_thread(void)
 {
-	pthread_attr_t attr;
-	sigset_t all, before;
-	pthread_t thread;
-
 	if (arb_own.running)
 		return;
 	if (!arb_own.prepared) {
@@ -337,23 +333,14 @@ static void start_thread(void)
 		atexit(at_exit);
 		arb_own.prepared = true;
 	}
-	if (arb_os_hooks && arb_os_hooks->thread) {
-		arb_own.running = arb_os_hooks->thread(tracker, NULL) == 0;
-		return;
-	}
-	if (!pthread_create || pthread_attr_init(&attr))
-		return;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
 	arb_own.running = 1;
-	if (pthread_create(&thread, &attr, tracker, NULL)) {
+	if (!act_thread_start(tracker, NULL)) {
 		arb_own.running = 0;
 		arb_log(ARB_LOG_WARN,
 			"no thread for the tracker: work that nobody waits for is billed too long");
+		return;
 	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
+	frozen_begin();
 }
 
 struct track *tracker_get(struct arb_device *device)

@@ -1,19 +1,14 @@
 #include "preload/track/vigil.h"
 
-#include "preload/hooks/compat.h"
-
-#include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include "gpuarb/client.h"
 
 #include "preload/process/device.h"
 #include "preload/process/own.h"
+#include "preload/process/threads.h"
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
-
-COMPAT_WEAK(pthread_create)
 
 /* The tracker shows itself with its first sleep; after this time there is none. */
 #define RELIEVED_NS 1000000000ull
@@ -39,26 +34,6 @@ static void *keep(void *argument)
 	return NULL;
 }
 
-static bool start(void *argument)
-{
-	pthread_attr_t attr;
-	sigset_t all, before;
-	pthread_t thread;
-	bool started;
-
-	if (arb_os_hooks && arb_os_hooks->thread)
-		return arb_os_hooks->thread(keep, argument) == 0;
-	if (!pthread_create || pthread_attr_init(&attr))
-		return false;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
-	started = pthread_create(&thread, &attr, keep, argument) == 0;
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return started;
-}
-
 void vigil_begin(CUdevice ordinal)
 {
 	struct arb_device *d = arb_device_known(ordinal);
@@ -69,7 +44,7 @@ void vigil_begin(CUdevice ordinal)
 	number = arb_word_add_then_load(&d->vigils, 1);
 	if (!number || !arb_word_cas_acq_rel(&d->vigil, &none, number))
 		return;
-	if (!start((void *)((uintptr_t)number << ORDINAL_BITS | (uintptr_t)ordinal)))
+	if (!act_thread_start(keep, (void *)((uintptr_t)number << ORDINAL_BITS | (uintptr_t)ordinal)))
 		arb_word_store_release(&d->vigil, 0);
 }
 

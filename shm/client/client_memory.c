@@ -243,35 +243,6 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 	return gpuarb_client_mem_try_beside(c, bytes, most, 0);
 }
 
-unsigned gpuarb_client_members(struct gpuarb_client *c, struct gpuarb_member *list, unsigned most)
-{
-	struct arb_account_snap acct;
-	uint64_t here, left;
-	unsigned n = 0;
-
-	arb_lock_take(&c->guard->lock);
-	if (arb_load32(&c->guard->joined) && arb_account_read(&c->seg, c->account, &acct) == 0) {
-		here = arb_load64(&arb_client_slot(c)->pid_ns);
-		left = acct.mem_used > c->mem.held ? acct.mem_used - c->mem.held : 0;
-		for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0);
-			n < most && i != ARB_NONE && i < c->seg.nslots;
-			i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
-			const struct arb_slot *s = &c->seg.slots[i];
-			uint64_t bytes = arb_load64(&s->mem_now);
-
-			if (i == c->me.slot || arb_load64(&s->pid_ns) != here)
-				continue;
-			/* These words belong to other clients: together they are no more than the account's. */
-			bytes = bytes < left ? bytes : left;
-			left -= bytes;
-			if (bytes)
-				list[n++] = (struct gpuarb_member){arb_load32(&s->pid), bytes};
-		}
-	}
-	arb_lock_give(&c->guard->lock);
-	return n;
-}
-
 void gpuarb_client_mem_settled(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);

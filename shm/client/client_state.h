@@ -89,6 +89,7 @@ struct arb_client_memory {
 	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for callers that ask without the lock */
 	arb_u32 turns;          /* the policy is memory, for callers that ask without the lock */
+	uint64_t unanswered_ns; /* when a member of its account last did not say whether it is checkpointed */
 	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
 };
 

@@ -9,6 +9,7 @@
 #include "shm/admission/admission.h"
 #include "shm/base/atomic.h"
 #include "shm/segment/events.h"
+#include "shm/segment/frozen.h"
 #include "shm/base/os.h"
 #include "shm/segment/residency.h"
 #include "shm/segment/running.h"
@@ -19,6 +20,8 @@
 
 /* The directory is held for microseconds; only a stopped holder makes this long. */
 #define PATIENCE_NS 200000000u
+/* One that does not answer its driver is asked no more often whether it is frozen. */
+#define ASK_AGAIN_NS 5000000u
 
 /* What becomes of a member that lives and has not been heard of for its whole grace. */
 enum hang {
@@ -326,7 +329,7 @@ static int look(
 	struct arb_segment *seg, uint32_t me, uint32_t slot, enum hang hang, const struct arb_rules *rules)
 {
 	struct arb_reclaimed what;
-	uint64_t patience = rules->grace_ns;
+	uint64_t patience = rules->grace_ns, now = arb_os_now_ns();
 	bool live;
 	int alive;
 
@@ -339,6 +342,9 @@ static int look(
 	live = arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE;
 	if (!live)
 		patience = ARB_HEARD_NS;
+	/* It may be frozen, and can take itself out as of the right time if it is told that somebody cares. */
+	if (alive > 0 && live && arb_running_heard(seg, slot, now) + ARB_HEARD_NS < now)
+		arb_frozen_ask(&seg->slots[slot], ASK_AGAIN_NS, now);
 	if (alive > 0 && (!live || hang == HANG_EVICTED) &&
 		arb_load64(&seg->slots[slot].heartbeat_ns) + patience < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);

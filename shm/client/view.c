@@ -14,6 +14,7 @@
 #include "shm/base/error.h"
 #include "shm/segment/events.h"
 #include "shm/segment/foreign.h"
+#include "shm/segment/frozen.h"
 #include "shm/base/os.h"
 #include "shm/policy/policy.h"
 #include "shm/promise/promise_bytes.h"
@@ -189,6 +190,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 	for (uint32_t i = 0; i < v->seg.nslots; i++) {
 		const struct arb_slot *s = &v->seg.slots[i];
 		struct gpuarb_view_client *to = &p->clients[p->nclients];
+		uint64_t said_ns;
 		uint32_t account;
 
 		if (arb_load32_acquire(&s->state) != ARB_SLOT_LIVE) /* pairs SLOT_PUBLISH */
@@ -211,6 +213,7 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 		to->running = i / 64 < run->words && arb_bit_test(run->running, i);
 		to->waiting = i / 64 < run->words && arb_bit_test(run->waiting, i);
 		to->evicted = i / 64 < run->words && arb_bit_test(run->evicted, i);
+		to->frozen = to->running ? ARB_FROZEN_NOT : arb_frozen_read(s, m->now_ns, &said_ns);
 		to->used_ns = (arb_running_usage(&v->seg, run, i) - arb_load64(&s->base)) / ARB_TICKS_PER_NS;
 		to->used_now_ns =
 			(arb_running_usage(&v->seg, &m->ahead, i) - arb_load64(&s->base)) / ARB_TICKS_PER_NS;

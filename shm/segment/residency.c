@@ -2,6 +2,7 @@
 
 #include "shm/base/atomic.h"
 #include "shm/segment/foreign.h"
+#include "shm/segment/frozen.h"
 #include "shm/policy/memory_fit.h"
 #include "shm/segment/slot.h"
 #include "shm/segment/wait.h"
@@ -54,14 +55,26 @@ static struct arb_memory_rules rules_of(const struct arb_residency *r)
 	return rules;
 }
 
+/* Those that have joined, and whose contexts are not off the GPU with a checkpoint. */
+static unsigned have_contexts(const struct arb_residency *r)
+{
+	unsigned n = 0;
+
+	for (uint32_t w = 0; w < r->seg->nwords; w++)
+		for (uint64_t taken = arb_load64(&r->seg->header->taken[w]); taken; taken &= taken - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(taken);
+
+			n += i >= r->seg->nslots || !arb_frozen_gone(&r->seg->slots[i], r->now_ns);
+		}
+	return n;
+}
+
 /* `n` of them would run. The contexts of the others are on the GPU as well: they do not move. */
 static bool fits(const struct arb_residency *r, uint64_t bytes, unsigned n)
 {
 	struct arb_memory_rules rules = rules_of(r);
-	unsigned joined = 0;
+	unsigned joined = have_contexts(r);
 
-	for (uint32_t w = 0; w < r->seg->nwords; w++)
-		joined += (unsigned)__builtin_popcountll(arb_load64(&r->seg->header->taken[w]));
 	return arb_memory_fits(&rules, bytes, n > joined ? n : joined);
 }
 

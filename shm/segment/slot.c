@@ -296,6 +296,8 @@ void arb_slot_fill(
 	arb_store32(&s->adm_leases, 0);
 	arb_store64(&s->adm_granted, 0);
 	arb_store64(&s->adm_refused, 0);
+	if (arb_hint64(&s->frozen))
+		arb_store64(&s->frozen, 0);
 	for (int i = 0; i < ARB_COUNTERS; i++)
 		arb_store64(&s->counter[i], 0);
 	arb_text_store(s->unknown, ARB_UNKNOWN_WORDS, "");

@@ -57,11 +57,16 @@ def alone(build, policy):
     return until(build, policy + ": the other goes on beside a frozen one", got_on)
 
 
-def frozen(build, policy):
+def evictions(said, name):
+    return sum(p["evictions"] for p in said[name]["processes"])
+
+
+def frozen(build, policy, names):
     directory = tempfile.mkdtemp(prefix="gpuarb-checkpoint-", dir="/dev/shm")
+    # Nobody is evicted here: who is frozen takes itself out.
     os.environ.update(GPUARB_DIR=directory, GPUSIM_DIR=directory + "/sim", LD_LIBRARY_PATH=build + "/sim",
-                      GPUARB_POLICY=policy)
-    programs = {name: start(build, name) for name in ("frozen", "other")}
+                      GPUARB_POLICY=policy, GPUARB_GRACE_MS="600000")
+    programs = {name: start(build, name) for name in names}
     code = ("import ctypes, sys; cu = ctypes.CDLL(%r)\n"
             "calls = [cu.cuInit(0)] + [getattr(cu, 'cuCheckpointProcess' + c)(%d, None) for c in sys.argv[1:]]\n"
             "sys.exit(any(calls))" % (build + "/sim/libcuda.so.1", programs["frozen"].pid))
@@ -70,13 +75,17 @@ def frozen(build, policy):
         subprocess.run([sys.executable, "-c", code] + list(names), check=True, timeout=DEADLINE_S)
 
     try:
-        until(build, policy + ": both work", lambda s: all(used(s, n) > PROGRESS_NS for n in programs))
-        call("Lock", "Checkpoint")
-        after = alone(build, policy)
-        assert after["frozen"]["state"] != "running", "%s: the frozen one is in the set" % policy
+        until(build, policy + ": they work", lambda s: all(used(s, n) > PROGRESS_NS for n in programs))
+        call("Lock")
+        locked = until(build, policy + ": shown as frozen", lambda s: s["frozen"]["state"] == "frozen")
+        call("Checkpoint")
+        after = alone(build, policy) if "other" in programs else accounts(build)
+        assert after["frozen"]["state"] == "frozen", "%s: the frozen one is %s" % (policy, after["frozen"]["state"])
+        assert used(after, "frozen") == used(locked, "frozen"), "%s: billed while it was frozen" % policy
         call("Restore", "Unlock")
-        until(build, policy + ": both work when it is let go",
-              lambda s: all(used(s, n) > used(after, n) + PROGRESS_NS for n in programs))
+        after = until(build, policy + ": they work when it is let go",
+                      lambda s: all(used(s, n) > used(after, n) + PROGRESS_NS for n in programs))
+        assert evictions(after, "frozen") == 0, "%s: the frozen one was evicted" % policy
         for name, p in programs.items():
             assert p.poll() is None, "%s: %s ended with %d: %s" % (policy, name, p.returncode, p.stderr.read())
     finally:
@@ -89,7 +98,9 @@ def frozen(build, policy):
 def main():
     build = os.path.abspath(sys.argv[1])
     for policy in ("concurrent", "exclusive"):
-        frozen(build, policy)
+        frozen(build, policy, ("frozen", "other"))
+    # Nobody is there to ask it.
+    frozen(build, "concurrent", ("frozen",))
     print("checkpoint: a frozen program is out of the set, holds nobody up, and comes back")
 
 

@@ -326,7 +326,7 @@ static int one(void *argument)
 	static void (*const without[])(void) = {pm_queries, pm_others, pm_devices, pm_under_way,
 		pm_under_way_elsewhere, pm_overhead, pm_found, pm_overhead_race, pm_promises, pm_turns,
 		pm_says, pm_says_ways, pm_says_driver, pm_says_context, pm_frozen, pm_frozen_killed,
-		pm_found_by_nvml, pm_found_without_nvml};
+		pm_frozen_stopped, pm_found_by_nvml, pm_found_without_nvml};
 	bool with = true;
 
 	for (unsigned i = 0; i < sizeof(without) / sizeof(without[0]); i++)
@@ -442,6 +442,7 @@ int main(int argc, char **argv)
 	run("two GPUs", pm_devices, "256Mi");
 	run("processes that are frozen", pm_frozen, "256Mi");
 	run("processes that are killed while they are frozen", pm_frozen_killed, "256Mi");
+	run("processes that are stopped, frozen or not", pm_frozen_stopped, "256Mi");
 	run("captures", pm_capture, "256Mi");
 	run("streams that wait for the program", pm_waits, "256Mi");
 	run("calls under way", pm_under_way, "256Mi");

@@ -82,6 +82,7 @@ void pm_says_restored(void);
 /* preload_memory_frozen.c; both begin without a context */
 void pm_frozen(void);
 void pm_frozen_killed(void);
+void pm_frozen_stopped(void);
 /* preload_memory_wait.c */
 void pm_waits(void);
 void pm_waits_managed(void);

@@ -83,6 +83,29 @@ static void restored(struct frozen *f, pid_t pid)
 	T_CHECK(pm_counted(0) == 200 * MIB && pm_truth(0) == 0, "counted %lld", (long long)pm_counted(0));
 }
 
+/* A process that is stopped cannot say whether it is frozen: nobody waits for it, and what it said last counts. */
+static void stopped(pid_t pid)
+{
+	CUdeviceptr a;
+
+	kill(pid, SIGSTOP);
+	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	must_have_left(56 * MIB);
+	kill(pid, SIGCONT);
+	OK(cuCheckpointProcessLock(pid, NULL));
+	OK(cuCheckpointProcessCheckpoint(pid, NULL));
+	must_have_left(256 * MIB);
+	kill(pid, SIGSTOP);
+	t_sleep_us(200000);
+	must_have_left(256 * MIB);
+	OK(cuMemAlloc_v2(&a, 100 * MIB));
+	OK(cuMemFree_v2(a));
+	kill(pid, SIGCONT);
+	OK(cuCheckpointProcessRestore(pid, NULL));
+	OK(cuCheckpointProcessUnlock(pid, NULL));
+	must_have_left(56 * MIB);
+}
+
 static void killed(pid_t pid)
 {
 	CUdeviceptr a, b;
@@ -115,6 +138,19 @@ void pm_frozen(void)
 	t_wait(pid);
 	must_have_left(256 * MIB);
 	PM_BOTH(0);
+}
+
+void pm_frozen_stopped(void)
+{
+	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid;
+
+	T_CHECK(f != MAP_FAILED, "no memory");
+	pid = begin(f);
+	pm_context();
+	stopped(pid);
+	kill(pid, SIGKILL);
+	t_wait(pid);
 }
 
 void pm_frozen_killed(void)

@@ -249,6 +249,23 @@ Test(model, an_account_is_as_lively_as_its_liveliest_process)
 	w_free(g);
 }
 
+Test(model, a_frozen_client_is_neither_idle_nor_running)
+{
+	static struct gpuarb_picture p;
+
+	for (unsigned frozen = ARB_FROZEN_NOT; frozen <= ARB_FROZEN_CHECKPOINTED; frozen++) {
+		struct top_gpu *g = calloc(1, sizeof(*g));
+
+		w_picture(&p, steady, 1, 5);
+		p.clients[0].running = false;
+		p.clients[0].frozen = frozen;
+		cr_assert(top_gpu_update(g, &p));
+		cr_assert_str_eq(
+			top_state_name(g->client_state[0]), frozen == ARB_FROZEN_NOT ? "idle" : "frozen");
+		w_free(g);
+	}
+}
+
 Test(model, a_reason_counts_while_somebody_waits)
 {
 	static const struct {

@@ -395,6 +395,47 @@ Test(book, a_context_that_goes_takes_its_fences_along)
 	cr_assert_eq(b.queue.ns, 0);
 }
 
+/* A driver that locks a process has let all of its work end before. Nobody saw when. */
+Test(book, a_frozen_process_leaves_as_of_when_its_work_should_have_ended)
+{
+	struct book_event e;
+	struct book_action act;
+
+	begin(true);
+	enter_and_launch(0);
+	now += MS;
+	pass(0, now);
+	tell(event(EVENT_SETTLE));
+	tell(event(EVENT_LEFT));
+	/* A kernel of known length; the tracker's next question comes back when the process is let go. */
+	now += 10 * MS;
+	enter_and_launch(0);
+	now += 500 * MS;
+	act = tell(event(EVENT_FROZEN));
+	cr_assert_eq(act.what, ACT_LEAVE);
+	cr_assert_eq(act.ns, 0, "its place is not kept");
+	cr_assert_leq(act.at_ns - b.interval.begin_ns, 2 * MS);
+	cr_assert_geq(act.at_ns - b.interval.begin_ns, MS / 2);
+	tell(event(EVENT_LEFT));
+	cr_assert_eq(b.state, BOOK_OUT);
+	cr_assert_gt(b.interval.estimated_ns, 0);
+	/* Again: there is nothing to leave. */
+	cr_assert_eq(tell(event(EVENT_FROZEN)).what, ACT_NONE);
+	/* What was seen afterwards teaches nothing wrong, and the next launch begins anew. */
+	pass(0, now);
+	cr_assert_eq(b.queue.count, 0);
+	calls++;
+	cr_assert_eq(ask(0).what, ACT_ENTER);
+	entered(0);
+	/* One that was not locked yet 3 ms ago had work until then. */
+	ask(CALL_ENTERED);
+	launch(0);
+	now += 500 * MS;
+	e = event(EVENT_FROZEN);
+	e.at_ns = now - 3 * MS;
+	cr_assert_eq(tell(e).at_ns, now - 3 * MS);
+}
+
 Test(book, without_a_segment_everything_passes)
 {
 	struct book_event e;

@@ -400,6 +400,11 @@ bool sim_shm_alive(uint32_t slot)
 	return gpu.slots[slot] != NULL;
 }
 
+bool sim_shm_stopped(uint32_t slot)
+{
+	return gpu.slots[slot] && gpu.slots[slot]->stopped;
+}
+
 /* It is open in every process from the beginning. */
 int sim_shm_open(void)
 {

@@ -76,6 +76,9 @@ static void say_state(const struct story *s)
 	case TOP_EVICTED:
 		fputs("it was stopped for so long that its place was taken.\n", s->to);
 		break;
+	case TOP_FROZEN:
+		fputs("it is frozen by a checkpoint.\n", s->to);
+		break;
 	default:
 		fputs("it has no work on the GPU just now.\n", s->to);
 	}

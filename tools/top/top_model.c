@@ -19,7 +19,7 @@ const unsigned top_span_s[TOP_SPANS] = {1, 10, 60};
 const char *top_state_name(enum top_state state)
 {
 	static const char *const names[TOP_STATES] = {
-		"gone", "idle", "running", "throttled", "waiting", "memory", "pressure", "evicted"};
+		"gone", "idle", "running", "throttled", "waiting", "memory", "pressure", "evicted", "frozen"};
 
 	return state < TOP_STATES ? names[state] : "?";
 }
@@ -266,6 +266,8 @@ static enum top_state client_state(const struct top_gpu *g, const struct gpuarb_
 		return TOP_RUNNING;
 	if (c->evicted)
 		return TOP_EVICTED;
+	if (c->frozen != ARB_FROZEN_NOT)
+		return TOP_FROZEN;
 	if (c->reason == ARB_REASON_QUOTA && (queued || spent || throttled_since(g, c)))
 		return TOP_THROTTLED;
 	if (c->reason == ARB_REASON_MEMORY && queued)
@@ -280,12 +282,13 @@ static int liveliness(enum top_state state)
 {
 	static const int order[TOP_STATES] = {[TOP_GONE] = 0,
 		[TOP_IDLE] = 1,
-		[TOP_EVICTED] = 2,
-		[TOP_PRESSURE] = 3,
-		[TOP_MEMORY] = 4,
-		[TOP_WAITING] = 5,
-		[TOP_THROTTLED] = 6,
-		[TOP_RUNNING] = 7};
+		[TOP_FROZEN] = 2,
+		[TOP_EVICTED] = 3,
+		[TOP_PRESSURE] = 4,
+		[TOP_MEMORY] = 5,
+		[TOP_WAITING] = 6,
+		[TOP_THROTTLED] = 7,
+		[TOP_RUNNING] = 8};
 
 	return order[state];
 }

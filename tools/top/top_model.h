@@ -33,6 +33,7 @@ enum top_state {
 	TOP_MEMORY,    /* for memory */
 	TOP_PRESSURE,  /* for the GPU's utilisation to fall */
 	TOP_EVICTED,
+	TOP_FROZEN, /* by a checkpoint */
 	TOP_STATES
 };
 

@@ -218,7 +218,8 @@ static void state_cell(const struct place *p)
 		[TOP_WAITING] = TOP_WARN,
 		[TOP_MEMORY] = TOP_WARN,
 		[TOP_PRESSURE] = TOP_WARN,
-		[TOP_EVICTED] = TOP_BAD};
+		[TOP_EVICTED] = TOP_BAD,
+		[TOP_FROZEN] = TOP_DIM};
 	enum top_state state = p->client ? p->gpu->client_state[p->index] : p->account->state;
 
 	top_grid_text(p->grid, p->y, p->x, p->room, styles[state], top_state_name(state));

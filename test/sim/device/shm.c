@@ -122,6 +122,25 @@ bool sim_shm_alive(uint32_t slot)
 	return byte_lock(F_OFD_GETLK, F_WRLCK, slot + 1) != 0;
 }
 
+bool sim_shm_stopped(uint32_t slot)
+{
+	char path[64], text[256], *after;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)sim_shm.file->proc[slot].pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	after = strrchr(text, ')');
+	return after && after[1] == ' ' && after[2] == 'T';
+}
+
 static bool holder_is_dead(uint32_t word)
 {
 	uint32_t id = word & SLOT_MASK;

@@ -41,6 +41,8 @@ void sim_unlock(void);
 
 /* Whether the process of a slot lives. */
 bool sim_shm_alive(uint32_t slot);
+/* Whether it is stopped by a signal, so that none of its threads answers. */
+bool sim_shm_stopped(uint32_t slot);
 
 /* Remembers a futex word that must be woken as soon as the lock is released. */
 void sim_wake_later(uint32_t *word);

@@ -1,6 +1,7 @@
 /*
  * cuCheckpointProcess*: another process stops the calls of a process (lock), takes its memory off the devices
- * (checkpoint), brings it back (restore) and lets it go on (unlock). What it has queued before ends first.
+ * (checkpoint), brings it back (restore) and lets it go on (unlock). What it has queued before ends first. Of a process
+ * that is stopped by a signal every call waits until it goes on, also the question for its state.
  *
  * The state is a word of the target's slot. Its calls sleep on that word where they take drv.lock; its helper thread
  * does not, because host functions that were queued belong to what ends first.
@@ -21,17 +22,28 @@ static struct sim_proc *find(int pid)
 	return NULL;
 }
 
-/* Of a live process; the file's lock is held afterwards if this is success. */
+/*
+ * Of a live process; the file's lock is held afterwards if this is success. A real driver has a thread in each process that
+ * answers, so a process that is stopped answers nobody until it goes on.
+ */
 static CUresult target(int pid, struct sim_proc **p)
 {
+	uint32_t nobody = 0;
+	bool stopped;
+
 	if (!drv.ready)
 		return drv_why();
-	sim_lock();
-	sim_engine_advance_fully(sim_clock_ns());
-	*p = find(pid);
-	if (*p)
-		return CUDA_SUCCESS;
-	sim_unlock();
+	do {
+		sim_lock();
+		sim_engine_advance_fully(sim_clock_ns());
+		*p = find(pid);
+		stopped = *p && pid != getpid() && sim_shm_stopped((uint32_t)(*p - sim_shm.file->proc));
+		if (*p && !stopped)
+			return CUDA_SUCCESS;
+		sim_unlock();
+		if (stopped)
+			sim_futex_wait(&nobody, 0, sim_clock_ns() + LOOK_NS);
+	} while (stopped);
 	return CUDA_ERROR_INVALID_VALUE;
 }
 

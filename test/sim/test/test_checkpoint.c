@@ -126,6 +126,41 @@ Test(checkpoint, a_lock_waits_for_what_was_queued)
 	sim_join(pid);
 }
 
+struct question {
+	pid_t pid;
+	volatile int answered;
+};
+
+static void asker(void *argument)
+{
+	struct question *q = argument;
+	CUprocessState state;
+
+	OK(cuInit(0));
+	OK(cuCheckpointProcessGetState(q->pid, &state));
+	q->answered = 1;
+}
+
+/* A thread of the process itself would have to answer. */
+Test(checkpoint, a_stopped_process_answers_nobody)
+{
+	struct question *q = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t pid, other;
+
+	start(&pid, 0);
+	kill(pid, SIGSTOP);
+	usleep(20000);
+	q->pid = pid;
+	other = sim_child(asker, q);
+	usleep(200000);
+	cr_assert(!q->answered);
+	kill(pid, SIGCONT);
+	sim_join(other);
+	cr_assert(q->answered);
+	kill(pid, SIGKILL);
+	sim_join(pid);
+}
+
 Test(checkpoint, of_nobody_is_refused)
 {
 	CUprocessState state;

@@ -1,0 +1,195 @@
+/*
+ * Whether this process is frozen by a checkpoint (cuCheckpointProcess*). Then the driver holds up its calls, those of the
+ * tracker among them, so that nobody is left to take it out of the running set. Therefore one more thread of ours, which
+ * calls nothing but cuCheckpointProcessGetState, and that of this process alone: a driver answers a process about itself
+ * whatever its state, and about another one only through a thread of that one, which may be stopped.
+ *
+ * The thread sleeps until somebody wants to know: a neighbour that has not heard of this client for too long, a process of
+ * its account that would be refused memory (shm/segment/frozen.h). It looks by itself, without asking the driver, whether
+ * one of our questions or a launch has been in the driver for a second.
+ */
+#include "preload/track/track.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "gpuarb/client.h"
+
+#include "preload/hooks/hooks.h"
+#include "preload/process/threads.h"
+#include "shm/base/os.h"
+#include "shm/base/word.h"
+
+/* How often it looks by itself, while the process has work and while it has none. */
+#define LOOK_BUSY_NS (1000 * MS)
+#define LOOK_IDLE_NS (10000 * MS)
+/* How often the driver is asked at most; and while the process is frozen, at first and at last. */
+#define ASK_LEAST_NS  MS
+#define ASK_FROZEN_NS (50 * MS)
+#define ASK_MOST_NS   (1000 * MS)
+#define GPUS          16 /* of a process that may be asked; of further ones it looks by itself */
+
+struct frozen_look {
+	uint64_t question; /* that was in the driver when it was last looked at; 0: none */
+};
+
+/* Has something of this GPU's been in the driver since the last look, or for as long? */
+static bool is_held_up(struct track *t, struct frozen_look *look)
+{
+	uint64_t question = 0;
+	bool held;
+
+	track_lock(t);
+	for (const struct track_ask *ask = t->asks; ask; ask = ask->next)
+		question = ask->number;
+	held = question && question == look->question;
+	held |= t->book.passing && track_now() - t->book.passed_ns > LOOK_BUSY_NS;
+	track_unlock(t);
+	look->question = question;
+	return held;
+}
+
+/* False: the driver cannot say. */
+static bool ask_driver(unsigned *state)
+{
+	__typeof__(cuCheckpointProcessGetState) *ask = arb_real(cuCheckpointProcessGetState);
+	CUprocessState said = CU_PROCESS_STATE_RUNNING;
+	CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+	arb_word_store_full(&arb_own.frozen.asking, 1);
+	/* Who ends the program waits for us, or is seen here. */
+	arb_word_fence_full();
+	if (!arb_word_load_full(&arb_own.exiting)) {
+		arb_mine.locks++;
+		r = ask(getpid(), &said);
+		arb_mine.locks--;
+	}
+	arb_word_store_full(&arb_own.frozen.asking, 0);
+	*state = said == CU_PROCESS_STATE_RUNNING || said == CU_PROCESS_STATE_FAILED ? ARB_FROZEN_NOT
+		 : said == CU_PROCESS_STATE_CHECKPOINTED                             ? ARB_FROZEN_CHECKPOINTED
+										     : ARB_FROZEN_LOCKED;
+	return r == CUDA_SUCCESS;
+}
+
+/* A driver that locks lets what was queued end before; so there is no work, whatever the fences say. */
+static void take_out(struct track *t, uint64_t running_ns)
+{
+	struct book_event e = {.kind = EVENT_FROZEN, .at_ns = running_ns};
+
+	track_lock(t);
+	track_carry_out(t, track_tell(t, &e), NULL);
+	track_unlock(t);
+}
+
+static unsigned joined(struct gpuarb_client **clients, uint32_t *asked)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < tracks_high() && n < GPUS; i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device)) {
+			clients[n] = arb_own.tracks[i].device->client;
+			asked[n] = gpuarb_client_asked_frozen(clients[n]);
+			n++;
+		}
+	return n;
+}
+
+static void say(struct gpuarb_client *const *clients, unsigned n, unsigned state, uint64_t running_ns)
+{
+	bool frozen = state == ARB_FROZEN_LOCKED || state == ARB_FROZEN_CHECKPOINTED;
+
+	arb_word_store(&arb_own.frozen.state, frozen);
+	for (unsigned i = 0; frozen && i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device))
+			take_out(&arb_own.tracks[i], running_ns);
+	for (unsigned i = 0; i < n; i++)
+		gpuarb_client_say_frozen(clients[i], state);
+}
+
+static bool any_has_work(void)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < tracks_high(); i++)
+		any |= arb_word_load(&arb_own.tracks[i].in);
+	return any;
+}
+
+static void *keep(void *argument)
+{
+	struct gpuarb_client *clients[GPUS];
+	struct frozen_look looks[ARB_DEVICES] = {0};
+	uint32_t asked[GPUS], before = 0, now;
+	unsigned state = ARB_FROZEN_NOT, n;
+	uint64_t running_ns = track_now(), asked_ns = 0, pause_ns = ASK_FROZEN_NS, begun_ns;
+	bool first = true, can = true;
+
+	prctl(PR_SET_NAME, "gpuarb");
+	act_thread_is_tracker();
+	track_relax();
+	while (can && !arb_word_load_full(&arb_own.exiting) && !arb_word_load_full(&arb_own.frozen.end)) {
+		bool wanted = state != ARB_FROZEN_NOT;
+
+		n = joined(clients, asked);
+		now = 0;
+		for (unsigned i = 0; i < n; i++)
+			now += asked[i];
+		wanted |= !first && now != before;
+		before = now;
+		for (unsigned i = 0; i < tracks_high(); i++)
+			if (arb_word_load_acquire(&arb_own.tracks[i].device))
+				wanted |= is_held_up(&arb_own.tracks[i], &looks[i]);
+		begun_ns = track_now();
+		if (wanted && begun_ns - asked_ns < ASK_LEAST_NS) {
+			arb_os_sleep_ns(ASK_LEAST_NS - (begun_ns - asked_ns));
+			begun_ns = track_now();
+		}
+		if (wanted)
+			can = ask_driver(&state);
+		if (wanted && state == ARB_FROZEN_NOT)
+			running_ns = begun_ns;
+		asked_ns = wanted ? track_now() : asked_ns;
+		if (wanted)
+			say(clients, n, can ? state : ARB_FROZEN_NOBODY, running_ns);
+		first = false;
+		pause_ns = state == ARB_FROZEN_NOT      ? ASK_FROZEN_NS
+			   : pause_ns < ASK_MOST_NS / 2 ? 2 * pause_ns
+							: ASK_MOST_NS;
+		gpuarb_client_await_frozen(clients, asked, n,
+			state != ARB_FROZEN_NOT ? pause_ns
+			: any_has_work()        ? LOOK_BUSY_NS
+						: LOOK_IDLE_NS);
+	}
+	arb_word_store_release(&arb_own.frozen.running, 0);
+	return argument;
+}
+
+void frozen_begin(void)
+{
+	__typeof__(cuCheckpointProcessGetState) *ask = arb_real(cuCheckpointProcessGetState);
+
+	if (!ask || arb_own.frozen.running)
+		return;
+	arb_own.frozen.running = 1;
+	if (!act_thread_start(keep, NULL))
+		arb_own.frozen.running = 0;
+}
+
+void frozen_look(void)
+{
+	if (__builtin_expect(!arb_word_load(&arb_own.frozen.state), 1))
+		return;
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device)) {
+			gpuarb_client_ask_frozen(arb_own.tracks[i].device->client);
+			return;
+		}
+}
+
+void frozen_end(void)
+{
+	arb_word_store_full(&arb_own.frozen.end, 1);
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device))
+			gpuarb_client_ask_frozen(arb_own.tracks[i].device->client);
+}

@@ -1,0 +1,131 @@
+/* A client that is asked whether its process is frozen by a checkpoint, and one that asks others (segment/frozen.h). */
+#include "gpuarb/client.h"
+
+#include "shm/base/atomic.h"
+#include "shm/client/client_state.h"
+#include "shm/segment/frozen.h"
+
+/* An answer takes a driver some 0.1 ms. One that has not come by then is not waited for: its driver may be in the midst
+ * of moving memory, or the process stopped. */
+#define ANSWER_NS 10000000ull
+#define LOOK_NS   100000ull
+/* Who did not answer will not, for a while. */
+#define IN_VAIN_NS 100000000ull
+
+void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined)) {
+		struct arb_slot *s = arb_client_slot(c);
+
+		/* What is not on the GPU need not be kept there for it. */
+		if (state == ARB_FROZEN_CHECKPOINTED && !c->running && arb_hint64(&s->turn_hold_ns))
+			arb_store64(&s->turn_hold_ns, 0);
+		arb_frozen_say(s, state, arb_os_now_ns());
+	}
+	arb_lock_give(&c->guard->lock);
+}
+
+uint32_t gpuarb_client_asked_frozen(struct gpuarb_client *c)
+{
+	uint32_t asked = 0;
+
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined)) {
+		struct arb_slot *s = arb_client_slot(c);
+
+		asked = arb_load32(&s->ask_frozen);
+		if (!arb_hint64(&s->frozen))
+			arb_frozen_say(s, ARB_FROZEN_NOT, arb_os_now_ns());
+	}
+	arb_lock_give(&c->guard->lock);
+	return asked;
+}
+
+void gpuarb_client_ask_frozen(struct gpuarb_client *c)
+{
+	arb_lock_take(&c->guard->lock);
+	if (arb_load32(&c->guard->joined))
+		arb_os_wake(&arb_client_slot(c)->ask_frozen);
+	arb_lock_give(&c->guard->lock);
+}
+
+/*
+ * The words are not touched without the lock: another thread may move the client to another segment meanwhile. The
+ * kernel then wakes nobody, or finds no memory there, and the caller looks again when its time is over.
+ */
+void gpuarb_client_await_frozen(
+	struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n, uint64_t ns)
+{
+	struct arb_os_word words[ARB_OS_WORDS];
+	unsigned nwords = 0;
+
+	for (unsigned i = 0; i < n && nwords < ARB_OS_WORDS; i++) {
+		arb_lock_take(&clients[i]->guard->lock);
+		if (arb_load32(&clients[i]->guard->joined))
+			words[nwords++] = (struct arb_os_word){
+				&arb_client_slot(clients[i])->ask_frozen.v, asked[i], true};
+		arb_lock_give(&clients[i]->guard->lock);
+	}
+	if (!nwords)
+		arb_os_sleep_ns(ns);
+	else if (nwords == 1 || arb_os_park_any(words, nwords, ns) < 0)
+		arb_os_futex_wait((arb_u32 *)(void *)words[0].word, words[0].value, ns);
+}
+
+struct sum {
+	uint64_t gone;    /* bytes that are off the GPU */
+	bool asked, owed; /* some were asked; some of them have not answered yet */
+};
+
+/* The lock is held. `asked_ns` 0: asks those whose answer is old. Else looks who has answered since. */
+static void add_up(struct gpuarb_client *c, uint64_t asked_ns, struct sum *sum)
+{
+	struct arb_account_snap acct;
+	uint64_t now = arb_os_now_ns(), left;
+
+	*sum = (struct sum){0};
+	if (!arb_load32(&c->guard->joined) || arb_account_read(&c->seg, c->account, &acct) != 0)
+		return;
+	left = acct.mem_used > c->mem.held ? acct.mem_used - c->mem.held : 0;
+	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE && i < c->seg.nslots;
+		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
+		struct arb_slot *s = &c->seg.slots[i];
+		uint64_t bytes = arb_load64(&s->mem_now), said;
+
+		if (i == c->me.slot || !bytes)
+			continue;
+		if (!asked_ns)
+			sum->asked |= arb_frozen_ask(s, ARB_FROZEN_FRESH_NS, now);
+		/* These words belong to other clients: together they are no more than the account's. */
+		bytes = bytes < left ? bytes : left;
+		if (arb_frozen_read(s, now, &said) == ARB_FROZEN_CHECKPOINTED) {
+			sum->gone += bytes;
+			left -= bytes;
+		}
+		sum->owed |= said && said + ARB_FROZEN_FRESH_NS < asked_ns;
+	}
+}
+
+uint64_t gpuarb_client_mem_gone(struct gpuarb_client *c)
+{
+	uint64_t begun = arb_os_now_ns();
+	struct sum sum;
+
+	arb_lock_take(&c->guard->lock);
+	add_up(c, 0, &sum);
+	if (!sum.asked || begun - c->mem.unanswered_ns < IN_VAIN_NS) {
+		arb_lock_give(&c->guard->lock);
+		return sum.gone;
+	}
+	do {
+		arb_lock_give(&c->guard->lock);
+		arb_os_sleep_ns(LOOK_NS);
+		arb_lock_take(&c->guard->lock);
+		add_up(c, begun, &sum);
+	} while (sum.owed && arb_os_now_ns() - begun < ANSWER_NS);
+	if (sum.owed)
+		c->mem.unanswered_ns = begun;
+	arb_lock_give(&c->guard->lock);
+	return sum.gone;
+}
