@@ -41,6 +41,13 @@ static uint64_t sequence(uint64_t head)
 	return head >> ARB_HEAD_SEQ_SHIFT;
 }
 
+/* It has no name while it is given to another account: its generation and its record change one after the other, and
+ * whoever does it may have died in between. */
+static bool changes_hands(const struct arb_segment *seg, uint32_t a, uint64_t head)
+{
+	return !arb_hint64(&seg->accounts[a].name[0]) && sequence(head);
+}
+
 /* A client is detached before its slot is free, and its slot is not free when it is attached; so it is with one that lives
  * and belongs to another account that has it as well. */
 static bool is_stranger(const struct arb_segment *seg, uint32_t a, uint32_t i)
@@ -210,7 +217,7 @@ int arb_audit_account(struct arb_segment *seg, uint32_t a, struct arb_audit_seen
 		return 0; /* a member has published: at the next look */
 	if (found)
 		tell(seg, a, found);
-	if (seen && is_empty(seg, &s)) {
+	if (seen && is_empty(seg, &s) && !changes_hands(seg, a, s.head)) {
 		seen->looked = true;
 		seen->generation = arb_load32(&entry->generation);
 		seen->busy = run.busy;
