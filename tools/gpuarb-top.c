@@ -1,7 +1,9 @@
 /* Shows what happens on the GPUs: on a screen, as a table, or for programs. It only looks and never needs root. */
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 
 #include "tools/common/cli.h"
 #include "tools/common/cli_gpu.h"
+#include "tools/common/holders.h"
 #include "tools/top/top_draw.h"
 #include "tools/top/top_out.h"
 #include "tools/top/top_past.h"
@@ -183,12 +186,53 @@ static void print_history(const struct options *o)
 		puts("nothing has happened");
 }
 
+/* Locks on the bytes of a GPU's locks that none of its clients holds. */
+static void read_holders(unsigned i, char path[PATH_MAX], struct holders *to)
+{
+	const struct gpuarb_picture *p = source.gpus[i]->picture;
+	static bool taken[ARB_SLOTS_MAX];
+
+	memset(to, 0, sizeof(*to));
+	if (!p)
+		return;
+	memset(taken, 0, sizeof(taken));
+	for (unsigned k = 0; k < p->nclients; k++)
+		if (p->clients[k].slot < ARB_SLOTS_MAX)
+			taken[p->clients[k].slot] = true;
+	snprintf(path, PATH_MAX, "%s/state/.%s.locks", gpuarb_control_dir(source.dir), source.uuids[i]);
+	holders_read(path, p->nslots, taken, to);
+}
+
+static void say_holders(const char *path, const struct holders *all)
+{
+	char command[2 * ARB_COMMAND_BYTES];
+
+	for (unsigned i = 0; i < all->n; i++) {
+		const struct holder *h = &all->list[i];
+
+		printf("  Bytes %" PRIu64 " to %" PRIu64 " of %s are held by one that owns no slot there",
+			h->first, h->last, path);
+		if (h->known)
+			printf(": pid %u (%s) of user %u.", h->pid,
+				top_text_safe(h->command, command, sizeof(command)), h->uid);
+		else if (all->hidden)
+			printf("; the kernel tells root alone who it is.");
+		else
+			printf("; the kernel does not say who: it has closed the file, or is in another PID namespace.");
+		puts(" Who comes may find no slot, or wait.");
+	}
+}
+
 static void explain(const struct options *o)
 {
+	static struct holders before[TOP_GPUS], now;
 	struct top_origin origin;
+	char path[PATH_MAX];
 	bool found = false;
 
 	look(true);
+	for (unsigned i = 0; i < source.ngpus; i++)
+		read_holders(i, path, &before[i]);
 	pause_ms(o->interval_ms ? o->interval_ms : 1000);
 	look(true);
 	for (unsigned i = 0; i < source.ngpus; i++) {
@@ -198,6 +242,9 @@ static void explain(const struct options *o)
 		if (found)
 			putchar('\n');
 		top_words_explain(source.gpus[i], o->explain, &origin, stdout);
+		read_holders(i, path, &now);
+		holders_name(path, &before[i], &now);
+		say_holders(path, &now);
 		found = true;
 	}
 	if (!found)

@@ -89,7 +89,8 @@ static int audit_accounts(struct arb_segment *seg, struct gpuarb_books *books, s
 #undef ARB_RESTORED_ADD
 		arb_text_load(seg->accounts[a].name, ARB_NAME_WORDS, name);
 		snprintf(text, sizeof(text),
-			"account '%.60s', which nobody uses, had been written over: %s; put right", name, what);
+			"account '%.60s', which nobody uses, had been written over: %s; put right", name,
+			what);
 		report(to, text);
 	}
 	return 0;

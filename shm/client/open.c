@@ -27,6 +27,8 @@
  * join. */
 #define RETURN_NS        1000000000ull
 #define RETURN_FAILED_NS 10000000000ull
+/* A program that runs is not held up for longer because it could come back. */
+#define RETURN_PATIENCE_NS 20000000ull
 
 void arb_client_find_control(struct gpuarb_client *c)
 {
@@ -120,6 +122,7 @@ static int open_alone(struct gpuarb_client *c, const char *dir, const char *gpu,
 	if (r == 0)
 		r = open_control(c, NULL, config, err);
 	c->have_control = r == 0;
+	c->opened.return_ns = arb_os_now_ns() + RETURN_NS;
 	return r;
 }
 
@@ -375,8 +378,10 @@ static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, s
 	moved = fresh->seg.alone
 			? !c->seg.alone
 			: differ(&fresh->seg.file, &c->seg.file) || differ(&fresh->seg.locks, &c->seg.locks);
-	if (moved && c->seg.alone)
+	if (moved && c->seg.alone) {
 		ask_as_before(c);
+		patience.length_ns = RETURN_PATIENCE_NS;
+	}
 	if (moved)
 		move_to(c, fresh);
 	arb_slot_let_fork();
@@ -439,17 +444,32 @@ int gpuarb_client_rejoin(struct gpuarb_client *c, bool alone, struct gpuarb_erro
 	return r;
 }
 
+static bool is_held(const struct arb_segment *seg, uint64_t byte)
+{
+	struct arb_lock lock;
+
+	if (arb_slot_lock(seg, byte, &lock) < 0)
+		return true;
+	arb_slot_unlock(&lock);
+	return false;
+}
+
 bool gpuarb_client_may_return(struct gpuarb_client *c)
 {
 	uint64_t now = arb_os_now_ns();
 	struct arb_segment there;
+	bool open;
 
 	if (!c->seg.alone || !*c->opened.dir || now < c->opened.return_ns)
 		return false;
 	c->opened.return_ns = now + RETURN_NS;
 	if (arb_segment_open(&there, c->opened.dir, c->opened.gpu, true, NULL, NULL) < 0)
 		return false;
+	open = !is_held(&there, ARB_BYTE_DIRECTORY(there.nslots)) &&
+	       !is_held(&there, ARB_BYTE_PROMISES(there.nslots));
 	arb_segment_close(&there);
+	if (!open)
+		return false;
 	/* Should it not be able to join it. */
 	c->opened.return_ns = now + RETURN_FAILED_NS;
 	return true;

@@ -85,7 +85,8 @@ void restore_slot_mend(struct world *w, struct arb_segment *seg)
 		if (now == words[i].wrong)
 			arb_store64(word, words[i].right);
 		else if (now != words[i].right)
-			world_wrong(w, "word %u is %llx, and neither what was written over it nor what it was", i,
+			world_wrong(w,
+				"word %u is %llx, and neither what was written over it nor what it was", i,
 				(unsigned long long)now);
 	}
 }

@@ -194,6 +194,21 @@ static void note(struct outcome *o, const char *what)
 	snprintf(o->text + strlen(o->text), sizeof(o->text) - strlen(o->text), "; %s", what);
 }
 
+/* An administrator asks who it is that holds bytes of the locks. */
+static void judge_named(pid_t attacker, const char *place, struct outcome *o)
+{
+	char command[2 * PATH_MAX], log[64], text[8192], who[64];
+
+	snprintf(log, sizeof(log), "%s/explain", place);
+	snprintf(command, sizeof(command), "%s/gpuarb-top --explain victim >%s 2>&1", build, log);
+	if (system(command) != 0)
+		note(o, "gpuarb-top cannot explain");
+	read_log(log, text, sizeof(text));
+	snprintf(who, sizeof(who), "pid %d (hostile) of user %d.", (int)attacker, NEIGHBOUR);
+	if (!strstr(text, "are held by one that owns no slot there") || !strstr(text, who))
+		note(o, "gpuarb-top does not name it");
+}
+
 static void judge(const struct attack *a, struct outcome *o, int status, const char *log, const char *said)
 {
 	double least = a->least > 0 ? a->least : LEAST, most = a->most > 0 ? a->most : MOST;
@@ -351,6 +366,8 @@ static void run_case(const struct attack *a, struct outcome *o)
 		build, place);
 	if (a->who != CONTAINER && system(command) != 0)
 		note(o, "gpuarb-set cannot set a limit");
+	if (a->named)
+		judge_named(attacker, place, o);
 	{
 		int status = 0;
 

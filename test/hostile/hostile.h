@@ -38,6 +38,7 @@ struct attack {
 	/* The segment stays unusable, so all are alone with their limits: two whose windows begin at the same moments have
 	 * the GPU at the same times, and each gets half as much as long as both have work. */
 	bool alone;
+	bool named;   /* gpuarb-top --explain says who it is */
 	double least; /* percent that the victim must have during the attack; 0: as usual */
 	double most;  /* percent that it may have at most; 0: as usual */
 };
