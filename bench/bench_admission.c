@@ -18,7 +18,6 @@
 #include "bench/report.h"
 
 #define GPU "bench"
-#define MS  1000000.0
 
 static char directory[] = "/dev/shm/gpuarb-bench-XXXXXX";
 
@@ -228,8 +227,8 @@ static void takeover(struct bench *b)
 		kill(pid[0], SIGKILL);
 		while (sample_word(&seg) == last)
 			usleep(1000);
-		if ((double)(bench_now_ns() - began) / MS / 200 > worst)
-			worst = (double)(bench_now_ns() - began) / MS / 200;
+		if ((double)(bench_now_ns() - began) / 1e6 / 200 > worst)
+			worst = (double)(bench_now_ns() - began) / 1e6 / 200;
 		kill(pid[1], SIGKILL);
 		while (wait(NULL) > 0)
 			;

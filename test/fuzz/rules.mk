@@ -4,6 +4,10 @@ FUZZ_TARGETS := $(patsubst test/fuzz/fuzz_%.c,%,$(wildcard test/fuzz/fuzz_*.c))
 FUZZ_CHANGES ?= 2000
 TARGET       ?= config
 FUZZ_TOOLS   := common/conf_edit top/top_since
+# Sources that a target needs in addition, for libFuzzer's build.
+FUZZ_trace   := $(wildcard preload/book/*.c)
+FUZZ_json    := test/tools/top_world.c $(TOP_PURE:$(BUILD)/obj/%.o=%.c)
+FUZZ_bundle  := tools/runtime/runtime_json.c
 
 $(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz/fuzz_%.o $(BUILD)/obj/test/fuzz/main.o $(FUZZ_TOOLS:%=$(BUILD)/obj/tools/%.o) $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
@@ -12,7 +16,8 @@ $(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz/fuzz_%.o $(BUILD)/obj/test/fuzz/mai
 
 $(BUILD)/test/fuzz_trace: $(BOOK_OBJ)
 $(BUILD)/test/fuzz_json: $(BUILD)/obj/test/tools/top_world.o $(TOP_PURE)
-$(BUILD)/test/fuzz_json: LDLIBS += -l:libjansson.a
+$(BUILD)/test/fuzz_bundle: $(BUILD)/obj/tools/runtime/runtime_json.o
+$(BUILD)/test/fuzz_json $(BUILD)/test/fuzz_bundle: LDLIBS += -l:libjansson.a
 
 .PHONY: check-fuzz check-fuzz-corpus fuzz
 CHECK += check-fuzz
@@ -25,5 +30,5 @@ fuzz: ## search for inputs that break a parser: make fuzz TARGET=config SECONDS=
 	@test/install-deps.sh clang libclang-rt-14-dev $(PACKAGES)
 	@mkdir -p $(BUILD)/fuzz/found-$(TARGET)
 	$(Q)clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined $(CPPFLAGS) -fno-strict-aliasing -o $(BUILD)/fuzz/$(TARGET) \
-		test/fuzz/fuzz_$(TARGET).c $(FUZZ_TOOLS:%=tools/%.c) $(if $(filter trace,$(TARGET)),$(wildcard preload/book/*.c)) $(SHM_SRC) -l:libinih.a -lpthread -ldl
+		$(sort test/fuzz/fuzz_$(TARGET).c $(FUZZ_TOOLS:%=tools/%.c) $(FUZZ_$(TARGET)) $(SHM_SRC)) -l:libinih.a -l:libjansson.a -lpthread -ldl
 	$(BUILD)/fuzz/$(TARGET) -max_total_time=$(SECONDS) -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/found-$(TARGET) test/fuzz/corpus/$(TARGET)
