@@ -1,5 +1,5 @@
 # gpuarb-top: its numbers, its screens without a terminal, and the program on a real one.
-TOP_TESTS := top_model top_screens top_past top_out top_source top_tool top_terminal
+TOP_TESTS := top_numbers top_screens top_history top_out top_looks top_tool top_terminal
 CHECK     += check-top
 TESTS     += $(TOP_TESTS:%=$(BUILD)/test/%)
 CHECK_PACKAGES += libcriterion-dev libjansson-dev tmux
@@ -15,8 +15,8 @@ $(BUILD)/test/top_%: $(BUILD)/obj/test/tools/top_%.o $(BUILD)/obj/test/tools/top
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -l:libinih.a -l:libjansson.a -lpthread -lm -lcriterion
 
 $(BUILD)/test/top_tool: $(BUILD)/obj/test/stress/garble.o
-$(BUILD)/test/top_source: $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/top_names common/nvml common/nvml_child common/proc common/nonclients)
-$(BUILD)/test/top_source: LDFLAGS += -Wl,--wrap=gpuarb_view_read,--wrap=calloc,--wrap=realloc
+$(BUILD)/test/top_looks: $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/top_names common/nvml common/nvml_child common/proc common/nonclients)
+$(BUILD)/test/top_looks: LDFLAGS += -Wl,--wrap=gpuarb_view_read,--wrap=calloc,--wrap=realloc
 
 .PHONY: check-top
 check-top: $(BUILD)/gpuarb-top $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal
