@@ -370,10 +370,13 @@ struct gpuarb_client_status {
 GPUARB_API bool gpuarb_client_may_launch(struct gpuarb_client *client);
 
 GPUARB_API int gpuarb_client_status(struct gpuarb_client *client, struct gpuarb_client_status *status);
-/* A tick and the status right after it, for little more than the tick. Returns what gpuarb_client_tick does; *told is what
- * gpuarb_client_status would have returned. */
+/*
+ * A tick and the status right after it, for little more than the tick. Returns what gpuarb_client_tick does; *told is what
+ * gpuarb_client_status would have returned. Both are as of at_ns (0: now), when the caller last saw that its work has not
+ * ended: an end since then can still be dated, even if the caller was stopped in here.
+ */
 GPUARB_API int gpuarb_client_tick_status(
-	struct gpuarb_client *client, struct gpuarb_client_status *status, int *told);
+	struct gpuarb_client *client, uint64_t at_ns, struct gpuarb_client_status *status, int *told);
 /* Its account and the limits in force, as the segment has them: "account web may use 30 percent of ...". */
 GPUARB_API int gpuarb_client_terms(struct gpuarb_client *client, char *text, size_t size);
 

@@ -48,6 +48,7 @@ static struct book_action check(struct book *b, const struct book_event *e)
 		return act;
 	}
 	act.what = ACT_CHECK;
+	act.at_ns = e->now_ns;
 	return act;
 }
 

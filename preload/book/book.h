@@ -58,7 +58,7 @@ enum book_action_kind {
 	ACT_RESUME,   /* go back into the running set, whatever the quota: work is on the GPU */
 	ACT_LEAVE,    /* leave the running set as of at_ns; keep the place in the turn for ns */
 	ACT_GIVE_WAY, /* give up the kept place */
-	ACT_CHECK,    /* ask the segment about quota, turn and others */
+	ACT_CHECK,    /* ask the segment about quota, turn and others, as of at_ns */
 	ACT_FENCES,   /* ask the driver which fences have passed */
 	ACT_STREAMS,  /* ask the driver whether all streams are idle */
 	ACT_FENCE,    /* record a fence behind the last n launches of this thread */

@@ -194,8 +194,8 @@ static void summary(struct track *t, const struct gpuarb_client_status *status, 
 	t->said_throttled_ns = status->throttled_ns;
 }
 
-/* Shows the heartbeat and asks the segment about quota, turn and others. */
-static void check(struct track *t)
+/* Shows the heartbeat and asks the segment about quota, turn and others, as of at_ns. */
+static void check(struct track *t, uint64_t at_ns)
 {
 	struct gpuarb_client_status s;
 	struct book_event e = {.kind = EVENT_STATUS};
@@ -204,7 +204,7 @@ static void check(struct track *t)
 
 	if (__builtin_expect(gpuarb_client_is_alone(t->device->client), 0) && come_back(t))
 		return;
-	r = gpuarb_client_tick_status(t->device->client, &s, &failed);
+	r = gpuarb_client_tick_status(t->device->client, at_ns, &s, &failed);
 	if (r < 0 && r != -EDQUOT && r != -EAGAIN)
 		failed = r;
 	if (failed < 0) {
@@ -352,7 +352,7 @@ void track_carry_out(struct track *t, struct book_action act, const struct act_c
 		gpuarb_client_leave(t->device->client, 0);
 		break;
 	case ACT_CHECK:
-		check(t);
+		check(t, act.at_ns);
 		break;
 	case ACT_RESUME:
 		resume(t, act.n);

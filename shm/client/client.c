@@ -453,15 +453,16 @@ bool gpuarb_client_may_launch(struct gpuarb_client *c)
 	return may;
 }
 
-/* Reads again what a tick has just rolled. False: a window has ended since, or there is garbage. */
-static bool read_again(struct gpuarb_client *c, struct arb_snap *snap, struct arb_account_snap *acct)
+/* Reads again what a tick has just rolled. False: a window has ended since, as of at_ns (0: now), or there is garbage. */
+static bool read_again(
+	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct)
 {
 	return arb_running_read(&c->seg, snap) == 0 && arb_account_read(&c->seg, c->account, acct) == 0 &&
 	       acct->window == snap->win_number &&
-	       arb_os_now_ns() * ARB_TICKS_PER_NS < snap->win_start + snap->win_ticks;
+	       (at_ns ? at_ns : arb_os_now_ns()) * ARB_TICKS_PER_NS < snap->win_start + snap->win_ticks;
 }
 
-static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_status *status)
+static int tell(struct gpuarb_client *c, bool ticked, uint64_t at_ns, struct gpuarb_client_status *status)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	struct arb_snap snap;
@@ -473,13 +474,15 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 	arb_lock_take(&c->guard->lock);
 	do {
 		r = arb_client_ensure(c);
-		if (r == 0 && !(ticked && read_again(c, &snap, &acct)))
-			r = arb_client_roll(c, 0, &snap, &acct);
+		if (r == 0 && !(ticked && read_again(c, at_ns, &snap, &acct)))
+			r = arb_client_roll(c, at_ns, &snap, &acct);
 	} while (r == -EBUSY && arb_client_breathe(c, &patience));
 	if (r == 0) {
 		struct arb_slot *s = arb_client_slot(c);
 
 		now = arb_os_now_ns();
+		if (at_ns && at_ns < now)
+			now = at_ns;
 		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 		usage = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false);
 		status->slot = c->me.slot;
@@ -519,14 +522,15 @@ static int tell(struct gpuarb_client *c, bool ticked, struct gpuarb_client_statu
 
 int gpuarb_client_status(struct gpuarb_client *c, struct gpuarb_client_status *status)
 {
-	return tell(c, false, status);
+	return tell(c, false, 0, status);
 }
 
-int gpuarb_client_tick_status(struct gpuarb_client *c, struct gpuarb_client_status *status, int *told)
+int gpuarb_client_tick_status(
+	struct gpuarb_client *c, uint64_t at_ns, struct gpuarb_client_status *status, int *told)
 {
-	int r = gpuarb_client_tick(c);
+	int r = arb_client_tick(c, at_ns);
 
-	*told = tell(c, r == 0 || r == -EDQUOT || r == -EAGAIN, status);
+	*told = tell(c, r == 0 || r == -EDQUOT || r == -EAGAIN, at_ns, status);
 	return r;
 }
 

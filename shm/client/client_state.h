@@ -273,6 +273,9 @@ static inline void arb_client_follow(struct gpuarb_client *c)
 int arb_client_wait_until(
 	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease);
 
+/* Ticks as of at_ns (0: now): gpuarb_client_tick_status says what that means. */
+int arb_client_tick(struct gpuarb_client *c, uint64_t at_ns);
+
 /* Writes events that were held back because they repeat: those that are due, or all `now`. */
 void arb_client_note_rest(struct gpuarb_client *c, bool now);
 

@@ -16,8 +16,12 @@
 
 #define STALE_CHECK_NS 1000000000ull
 
-/* Slots that cannot be cleaned now are left to the next client that looks. */
-static int tick(struct gpuarb_client *c, bool *untidy)
+/*
+ * The window is rolled as of at_ns (0: now), when the caller last saw that it has work. A client that is stopped in here for
+ * longer than a window would roll it when it goes on, and could not date the end of its work before that any more.
+ * Slots that cannot be cleaned now are left to the next client that looks.
+ */
+static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 {
 	struct arb_snap snap;
 	struct arb_account_snap acct;
@@ -39,7 +43,7 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 		if (arb_slot_alive(&c->seg, c->me.slot) == -ESTALE)
 			return -ESTALE;
 	}
-	r = arb_client_roll(c, 0, &snap, &acct);
+	r = arb_client_roll(c, at_ns, &snap, &acct);
 	if (r < 0)
 		return r;
 	c->running = c->me.slot / 64 < snap.words && arb_bit_test(snap.running, c->me.slot);
@@ -48,7 +52,8 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 		r = arb_client_neighbour(c, &snap, now);
 		if (r < 0 && r != -ESTALE)
 			r = 0;
-		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+		arb_running_advance(
+			&snap, (at_ns && at_ns < now ? at_ns : now) * ARB_TICKS_PER_NS, c->rules.win_ms);
 		if (__builtin_expect(arb_above_matters(c), 0)) {
 			int leveled = arb_above_tick(c);
 
@@ -71,7 +76,7 @@ static int tick(struct gpuarb_client *c, bool *untidy)
 	return r;
 }
 
-int gpuarb_client_tick(struct gpuarb_client *c)
+int arb_client_tick(struct gpuarb_client *c, uint64_t at_ns)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
 	bool untidy = false;
@@ -80,10 +85,15 @@ int gpuarb_client_tick(struct gpuarb_client *c)
 	arb_client_follow(c);
 	arb_lock_take(&c->guard->lock);
 	do
-		r = tick(c, &untidy);
+		r = tick(c, at_ns, &untidy);
 	while (__builtin_expect(r == -EBUSY, 0) && arb_client_breathe(c, &patience));
 	arb_lock_give(&c->guard->lock);
 	if (__builtin_expect(untidy, 0))
 		arb_queue_tidy(c);
 	return r;
+}
+
+int gpuarb_client_tick(struct gpuarb_client *c)
+{
+	return arb_client_tick(c, 0);
 }

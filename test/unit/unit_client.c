@@ -228,7 +228,7 @@ Test(client, a_tick_with_a_status_says_the_same_as_a_tick_and_a_status)
 		int r;
 
 		u_clock_ns += 5 * 1000000ull;
-		r = gpuarb_client_tick_status(a, &both, &told);
+		r = gpuarb_client_tick_status(a, 0, &both, &told);
 		cr_assert_eq(told, 0);
 		cr_assert_eq(gpuarb_client_tick(a), r);
 		cr_assert_eq(gpuarb_client_status(a, &status), 0);

@@ -1,5 +1,5 @@
 /* A client that dies in the running set is billed to its last sign of life, whichever client finds it and however
- * late. */
+ * late; one that was stopped to the end of its work. */
 #include "test/unit/unit_clients.h"
 
 #include "shm/client/reclaim.h"
@@ -388,5 +388,29 @@ Test(death, members_that_pay_in_full_owe_a_window_each)
 	cr_assert_eq(gpuarb_client_status(c, &status), 0);
 	cr_assert(status.debt_ns > 0 && status.debt_ns <= status.window_ns, "%.3f ms",
 		(double)status.debt_ns / 1e6);
+	gpuarb_client_close(c);
+}
+
+/* The tracker saw work, was stopped on its way into the tick for three windows, and then sees when the work had ended. */
+Test(death, an_end_before_a_late_tick_can_still_be_dated)
+{
+	struct gpuarb_client *c = u_client("a", 30);
+	struct gpuarb_client_status status;
+	uint64_t seen, used;
+	int told;
+
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	used = status.total_ns;
+	cr_assert_eq(gpuarb_client_enter(c, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(c), 0);
+	seen = u_clock_ns + 1000000;
+	u_clock_ns += 300000000;
+	cr_assert_eq(gpuarb_client_tick_status(c, seen, &status, &told), 0);
+	cr_assert_eq(told, 0);
+	cr_assert(status.running);
+	cr_assert_eq(gpuarb_client_leave(c, seen + 2000000), 0);
+	cr_assert_eq(gpuarb_client_status(c, &status), 0);
+	cr_assert_eq(status.total_ns - used, 3000000, "%llu ns are billed for 3 ms",
+		(unsigned long long)(status.total_ns - used));
 	gpuarb_client_close(c);
 }

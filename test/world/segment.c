@@ -345,7 +345,8 @@ static bool polite_turn(struct client *c, struct gpuarb_client *client)
 	do {
 		world_sleep(end - world.now_ns < WORLD_MS ? end - world.now_ns : WORLD_MS);
 		world_does("looks at its bill", 0, 0);
-		r = expect("tick", gpuarb_client_tick_status(client, &status, &told), MAY(-EDQUOT, -EAGAIN));
+		r = expect(
+			"tick", gpuarb_client_tick_status(client, 0, &status, &told), MAY(-EDQUOT, -EAGAIN));
 		expect("status", told, NULL);
 	} while (r == 0 && world.now_ns < end);
 	world_does("leaves", 0, 0);
