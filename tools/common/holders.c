@@ -20,8 +20,8 @@ static bool parse(const char *line, const struct stat *file, uint64_t *first, ui
 	uint64_t inode;
 	char end[32];
 
-	if (sscanf(line, " %*u: %*s %*s %*s %*d %x:%x:%" SCNu64 " %" SCNu64 " %31s", &major, &minor, &inode, first,
-		    end) != 5 ||
+	if (sscanf(line, " %*u: %*s %*s %*s %*d %x:%x:%" SCNu64 " %" SCNu64 " %31s", &major, &minor, &inode,
+		    first, end) != 5 ||
 		inode != file->st_ino || makedev(major, minor) != file->st_dev)
 		return false;
 	*last = strcmp(end, "EOF") ? strtoull(end, NULL, 10) : UINT64_MAX;
