@@ -155,7 +155,7 @@ static uint64_t minus(uint64_t a, uint64_t b)
 
 static uint64_t really_free(const struct candidate *c)
 {
-	return minus(minus(c->room.free, c->room.loose), c->others.bytes);
+	return minus(minus(c->room.free, c->room.unpromised), c->others.bytes);
 }
 
 /* Whether what is promised is really free: programs that are no clients keep no promises. */

@@ -50,7 +50,7 @@ struct gpuarb_room {
 	uint64_t promised; /* to other accounts, also to those that queue before this one */
 	uint64_t bytes; /* what this account would have: what was asked, or what was set or promised before */
 	uint64_t free;  /* most - promised, or 0 */
-	uint64_t loose; /* used by accounts that have no quota: not promised, but not there either */
+	uint64_t unpromised;  /* used by accounts that have no quota: not promised, but not there either */
 	unsigned core_used;   /* percent that other accounts have, by their limits; 100 each without one */
 	unsigned request_pct; /* as bytes and promised, of the GPU's time */
 	unsigned request_promised;

@@ -72,7 +72,7 @@ static void add_up(const struct arb_promises *all, const struct arb_promise_boun
 		if (other->waiting > other->bytes && other->ticket < ticket)
 			room->promised = plus(room->promised, other->waiting - other->bytes);
 		if (!other->bytes)
-			room->loose = plus(room->loose, other->used);
+			room->unpromised = plus(room->unpromised, other->used);
 		room->core_used += other->core_pct;
 	}
 	if (had > room->bytes)
