@@ -88,15 +88,15 @@ static inline bool latency_judged(const struct latency_case *c, const struct lat
 	return way->p99 > 0 && !(c->equal && way->median);
 }
 
-/* Where turns are taken, the place is handed over: the client that had it notices the end of its work 50 us after the
- * expected end, and wakes the other, whose thread is as late as threads of this machine are. */
+/* Among equals the place is handed over at the end of a slice: the client that had it notices the end of its work 50 us after
+ * the expected end, and wakes the other, whose thread is as late as threads of this machine are. Whoever must stop for a
+ * higher priority waits for that end without sleeping. */
 #define LATENCY_HAND_OVER_US 150
 
 static inline double latency_p99_us(
 	const struct latency_case *c, const struct latency_way *way, double alone_us)
 {
-	return way->p99 * alone_us + c->kernel_us + (c->equal ? LATENCY_SLICE_US : 0) +
-	       (way->median ? 0 : LATENCY_HAND_OVER_US);
+	return way->p99 * alone_us + c->kernel_us + (c->equal ? LATENCY_SLICE_US + LATENCY_HAND_OVER_US : 0);
 }
 
 /* Returns whether a measured time is within its bound. */

@@ -223,7 +223,7 @@ uint64_t others_below_patience(const struct book *b, uint64_t due_ns, uint64_t n
 {
 	uint64_t late = b->others.below_late_ns;
 
-	if (!b->others.above || b->state != BOOK_RUNNING || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
+	if (!b->others.above || !book_is_in(b) || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
 		return otherwise_ns;
 	return due_ns > now + late ? due_ns - now - late : 0;
 }

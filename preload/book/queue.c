@@ -121,8 +121,8 @@ uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now
 	uint64_t least = LOOK_NS / 2, most = now > at + STUCK_SOON_NS ? 4 * LONG_NS : LONG_NS;
 	uint64_t early = behind(b) + expected_ns;
 
-	/* When there is room for the next one. */
-	early = early < b->others.below_ns ? b->others.below_ns - early : 0;
+	/* When there is room for the next one; or, where none may be queued, when the place can be handed over. */
+	early = b->state == BOOK_RUNNING && early < b->others.below_ns ? b->others.below_ns - early : 0;
 	return others_below_patience(b, at > early ? at - early : 0, now,
 		ns < least  ? least
 		: ns > most ? most

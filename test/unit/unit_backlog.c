@@ -206,6 +206,33 @@ Test(backlog, below_a_higher_priority_the_next_kernel_is_queued_shortly_before_t
 		"what is over though nobody has seen it does not make room twice");
 }
 
+/* Where one runs at a time, whoever is above waits until this one has left: so its end is not slept through. */
+Test(backlog, who_must_stop_for_a_higher_priority_sees_the_end_without_sleeping)
+{
+	struct book_action act;
+	struct book_status s;
+
+	begin(true);
+	durations_learn(&b.durations, KERNEL, 1, 20 * US, true);
+	enter_and_launch(0);
+	s = limited(-EAGAIN, 20 * MS);
+	s.core_pct = 100;
+	s.above_present = true;
+	status(s);
+	cr_assert_eq(b.state, BOOK_DRAINING);
+	b.others.below_ns = 25 * US;
+	b.others.below_late_ns = 5 * US;
+	act = ask(CALL_ENTERED | STEP_SETTLED);
+	cr_assert_eq(act.what, ACT_WAIT);
+	cr_assert_eq(act.ns, 15 * US, "as late as sleeps are before the end");
+	now += 15 * US;
+	act = ask(CALL_ENTERED | CALL_AWAKE | STEP_SETTLED);
+	cr_assert_eq(act.what, ACT_WAIT);
+	cr_assert_eq(act.ns, 0);
+	now += QUEUE_BELOW_MOST_NS;
+	cr_assert_gt(ask(CALL_ENTERED | CALL_AWAKE | STEP_SETTLED).ns, 0, "but not for ever");
+}
+
 /* On a GPU that alternates, one graph at a time takes a slice more than two in a row, and does so each time. That is
  * no reason to queue only one. */
 Test(backlog, when_contended_a_second_launch_is_queued_by_what_it_takes_of_the_gpu)
