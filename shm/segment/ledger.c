@@ -3,6 +3,9 @@
 #include "shm/segment/publish.h"
 #include "shm/segment/slot.h"
 
+/* For so many windows it is remembered how many were in the set: whoever has work is in it in each of them. */
+#define COMPANY_WINDOWS 5
+
 void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger *own)
 {
 	const struct arb_slot *s = &seg->slots[slot];
@@ -37,15 +40,33 @@ static uint64_t part_of(const struct arb_ledger *own, uint64_t ticks, uint64_t a
 	return (int64_t)ticks > 0 && all ? ticks / all * own->weight + ticks % all * own->weight / all : 0;
 }
 
+static void note_company(struct arb_ledger *own, uint32_t weight, uint64_t now)
+{
+	uint64_t length = COMPANY_WINDOWS * (uint64_t)own->seen.win_ms * 1000000u * ARB_TICKS_PER_NS;
+
+	if (now - own->company_t >= length) {
+		own->company_before = now - own->company_t < 2 * length ? own->company : 0;
+		own->company = 0;
+		own->company_t = now;
+	}
+	if (weight > own->company)
+		own->company = weight;
+}
+
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at)
 {
 	struct arb_slot *s = &seg->slots[slot];
 	uint64_t gone = (int64_t)(at - own->seen.t) > 0 ? at - own->seen.t : 0;
+	uint64_t all = own->seen.weight;
 
+	/* Whoever empties the set has taken the others out as well, before and after that look. */
+	if (own->company > all)
+		all = own->company;
+	if (own->company_before > all)
+		all = own->company_before;
 	own->inside = false;
 	own->found |= ARB_RESTORED_PLACE;
-	ARB_LEDGER_STORE(
-		own, s, total, own->acc + own->weight * own->seen.v + part_of(own, gone, own->seen.weight));
+	ARB_LEDGER_STORE(own, s, total, own->acc + own->weight * own->seen.v + part_of(own, gone, all));
 	ARB_LEDGER_STORE(own, s, wall_total, own->wall_acc + own->seen.busy + gone);
 }
 
@@ -162,6 +183,7 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		own->seen = *clocks;
 	if (__builtin_expect(others != 0, 0))
 		own->seen.weight = (uint32_t)others;
+	note_company(own, others ? (uint32_t)others : clocks->weight, now);
 	own->looked = true;
 }
 

@@ -37,6 +37,9 @@ struct arb_ledger {
 	struct arb_clocks seen; /* by its last look at the set; with `inside`, since it entered */
 	struct arb_clocks sure; /* the last of these whose time had come when the clock was read after it */
 	bool looked;            /* there is one */
+	/* The most that W was at a look since company_t, and in as many windows before that. */
+	uint32_t company, company_before;
+	uint64_t company_t;
 	bool impossible;    /* no client can have published what the last look found: it is to be replaced */
 	bool astray;        /* and its clocks cannot be believed */
 	uint64_t refused_t; /* the time of the record by which it was last refused */
