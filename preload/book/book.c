@@ -323,8 +323,7 @@ static void look(struct book *b, const struct book_event *e)
 	if (!(e->call & ~(uint32_t)CALL_RANG))
 		b->observer.quiet = e->calls == b->observer.calls;
 	b->observer.calls = e->calls;
-	b->observer.hurry =
-		e->budget_ns > (b->others.turns || others_contended(b, e->now_ns) ? -(int64_t)LOAN_NS : 0);
+	b->observer.hurry = e->budget_ns > 0;
 }
 
 static struct book_action on_timer_out(struct book *b, const struct book_event *e)

@@ -10,15 +10,13 @@ uint32_t book_piece(const struct book *b)
 
 	if (b->program.sample)
 		return 0;
-	/* Too short to be measured. */
-	if (each && each <= US)
-		return (uint32_t)CREDIT_MOST;
 	if (each)
 		return each > PIECE_NS / 4 ? 0 : (uint32_t)(PIECE_NS / each);
 	/* While no duration is known, each credit is as large as all launches before it. */
-	return b->program.blind < CREDIT_LEAST  ? (uint32_t)CREDIT_LEAST
-	       : b->program.blind < CREDIT_MOST ? b->program.blind
-						: (uint32_t)CREDIT_MOST;
+	if (b->program.blind < CREDIT_LEAST)
+		return (uint32_t)CREDIT_LEAST;
+	return b->program.blind < PIECE_NS / SHORTEST_NS ? b->program.blind
+							 : (uint32_t)(PIECE_NS / SHORTEST_NS);
 }
 
 /* Whether kernels are so short and follow each other so closely that a fence behind each would slow the program down. */
@@ -63,7 +61,7 @@ static uint32_t up_to_the_last(const struct book *b, const struct book_event *e,
 }
 
 /*
- * Whether this call leaves no credit. A program that launches rarely, or a few times in a row, gets none: then fences say
+ * Whether this call leaves no credit. A program that launches a few times in a row and then pauses gets none: then fences say
  * everything, and its next call finds that the work has ended. While a stream captures nobody gets credit, because captured
  * launches would use it up. A copy in a stream of another GPU leaves none, because what follows may be work of that GPU
  * alone.
@@ -80,11 +78,12 @@ static bool gets_none(struct book *b, const struct book_event *e)
 		p->called_ns = e->now_ns;
 	if (e->calls > p->calls)
 		p->calls = e->calls;
-	if (apart > 4 * SPARSE_NS)
-		apart = 4 * SPARSE_NS;
+	/* A single long pause must not outweigh many short ones: four times the bound that are_short() compares with. */
+	if (apart > 8 * SHORT_NS)
+		apart = 8 * SHORT_NS;
 	durations_follow(&p->apart_ns, apart);
-	return p->apart_ns > SPARSE_NS || (interval_is_rare(b, e) && interval_calls(b, e) <= FEW) ||
-	       (e->facts & FACT_CAPTURES) || (e->call & CALL_PEER);
+	return (interval_is_rare(b, e) && interval_calls(b, e) <= FEW) || (e->facts & FACT_CAPTURES) ||
+	       (e->call & CALL_PEER);
 }
 
 uint32_t credit_for(struct book *b, const struct book_event *e)

@@ -92,20 +92,20 @@ void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint
 		d->mean_ns = d->each_ns = each;
 	durations_follow(&d->off_ns, difference(each, d->mean_ns));
 	durations_follow(&d->mean_ns, each);
+	/* Over about sixteen launches, because the error of a sum of many launches is many times the error of this. */
 	d->each_ns = (uint64_t)((int64_t)d->each_ns + ((int64_t)each - (int64_t)d->each_ns) / 16);
-	/* Events cannot tell shorter durations. */
-	if (d->mean_ns < US)
-		d->mean_ns = US;
-	if (d->each_ns < US)
-		d->each_ns = US;
+	if (d->mean_ns < SHORTEST_NS)
+		d->mean_ns = SHORTEST_NS;
+	if (d->each_ns < SHORTEST_NS)
+		d->each_ns = SHORTEST_NS;
 }
 
 void durations_bound(struct durations *d, uint32_t launches, uint64_t took_ns)
 {
 	if (d->mean_ns > took_ns / launches)
 		durations_follow(&d->mean_ns, took_ns / launches);
-	if (d->mean_ns < US)
-		d->mean_ns = US;
+	if (d->mean_ns < SHORTEST_NS)
+		d->mean_ns = SHORTEST_NS;
 }
 
 void durations_raise(struct durations *d, uint64_t work, uint64_t ns)

@@ -120,12 +120,6 @@ void fence_unfinished(struct book *b, const struct book_event *e)
 	}
 }
 
-static uint64_t shortest(uint64_t a, uint64_t b, uint64_t c)
-{
-	a = a < b ? a : b;
-	return a < c ? a : c;
-}
-
 /* Learns from the time that a fenced launch took. Time spent waiting for others is not its duration. */
 static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint64_t took, bool whole,
 	uint64_t now, uint8_t *alternates)
@@ -139,9 +133,9 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
 	} else if (b->others.stalls) {
 		/* The kernel has waited for a partner or is just long. At most twice of what was known is learned: a kernel
-		 * that is always long is soon known to be, one that waits now and then is not. TEACH_MOST_NS bounds it
-		 * besides, so that a wait for a partner that has died is soon seen to be stuck. */
-		durations_raise(&b->durations, f->work, shortest(took, 2 * f->expected_ns, TEACH_MOST_NS));
+		 * that is always long is soon known to be, one that waits now and then is not. */
+		durations_raise(
+			&b->durations, f->work, took < 2 * f->expected_ns ? took : 2 * f->expected_ns);
 		queue_widen(b, f->launches, now);
 	} else if (f->expected_ns && others_contended(b, now) &&
 		   others_waited(b, took, f->expected_ns, now, alternates)) {

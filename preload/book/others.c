@@ -122,7 +122,7 @@ struct book_action others_status(struct book *b, const struct book_event *told)
 	struct book_event copy = *told, *e = &copy;
 	struct book_status *s = &e->status;
 	struct book_others *o = &b->others;
-	uint64_t next = e->look_ns, least = b->observer.hurry ? LOOK_NS : MS;
+	uint64_t next = e->look_ns, least = b->observer.hurry ? LOOK_NS : UNHURRIED_NS;
 
 	o->turns = s->turns;
 	o->tail_pct = s->tail_pct;

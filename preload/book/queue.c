@@ -98,7 +98,7 @@ bool queue_has_room(const struct book *b, const struct book_event *e)
 void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 {
 	struct book_queue *q = &b->queue;
-	uint64_t most = bound(b, now) / (b->durations.mean_ns ? b->durations.mean_ns : US);
+	uint64_t most = bound(b, now) / (b->durations.mean_ns ? b->durations.mean_ns : SHORTEST_NS);
 
 	/* Below a higher priority the kernel that runs is not counted as a whole, so one more may be queued. */
 	most += b->others.above;

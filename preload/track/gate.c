@@ -14,6 +14,8 @@
 #include "preload/process/threads.h"
 #include "shm/base/word.h"
 
+/* The credit of a thread whose GPU was not joined. After so many calls it looks whether that has changed. */
+#define FREE_CALLS 4096
 /* After a call whose event did not pass at once, this many calls do not wait for theirs. */
 #define IN_VAIN 16
 /* Looks behind the waits of an unwatched client take at most one part in this many of its time. */
@@ -279,8 +281,7 @@ void gate_before(struct act_call *call)
 	self->gate = number;
 	if (!t || arb_word_load(&t->broken)) {
 		/* There is no context, or its GPU was not joined. Another call may find a GPU that was. */
-		self->credit =
-			t || arb_own.exiting || !arb_word_load(&arb_own.gpus) ? (uint32_t)CREDIT_MOST : 0;
+		self->credit = t || arb_own.exiting || !arb_word_load(&arb_own.gpus) ? FREE_CALLS : 0;
 		return;
 	}
 	if (streams_capturing(call)) {

@@ -98,8 +98,9 @@ static void account_for(void)
 	}
 	if (arb_own.budget.left_ns > ACT_SAVINGS_NS)
 		arb_own.budget.left_ns = ACT_SAVINGS_NS;
-	if (arb_own.budget.left_ns < -2 * (int64_t)LOAN_NS)
-		arb_own.budget.left_ns = -2 * (int64_t)LOAN_NS;
+	/* Not deeper in debt than it can save up: one expensive moment must not stop looks for long. */
+	if (arb_own.budget.left_ns < -ACT_SAVINGS_NS)
+		arb_own.budget.left_ns = -ACT_SAVINGS_NS;
 	arb_own.budget.wall_ns = now;
 	arb_own.budget.cpu_ns = cpu;
 	look = arb_own.budget.each_ns * LOOK_COSTS;
