@@ -104,19 +104,17 @@ static inline void drop_reservation_of(struct arb_snap *s, uint32_t slot)
 		s->reserved = s->reserved_until = 0;
 }
 
-/*
- * Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger
- * than `heard` is counted on without a look: most are.
- */
-static inline bool over_silence_of(
-	const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s, const int64_t heard)
+/* Would counting on to `at` bill a member for a time in which it may have been dead? A record that is younger than `young`
+ * is counted on without a look: most are. */
+static inline bool over_silence_of(const struct arb_actor *me, struct arb_move *move,
+	const struct arb_snap *s, const int64_t young, const int64_t heard)
 {
 	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS, at = move->at;
 	const struct arb_slot *slots = me->seg->slots;
 	const uint32_t mine = me->slot;
 	uint64_t silent = 0; /* the longest that one has been */
 
-	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= heard, 1))
+	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= young, 1))
 		return false;
 	if ((int64_t)(move->at - move->asked) <= heard)
 		return false;
@@ -144,16 +142,18 @@ static inline bool over_silence_of(
 
 static bool over_silence(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
 {
-	return over_silence_of(me, move, s, (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS);
+	const int64_t heard = (int64_t)ARB_HEARD_NS * ARB_TICKS_PER_NS;
+
+	return over_silence_of(me, move, s, heard, heard);
 }
 
 /* For a process that takes a dead client out, as of its last sign of life and ARB_DEATH_NS: members whose last sign is
  * older come first. Otherwise one short count after the other would bill members that are still in the record. */
 static bool over_the_dead(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
 {
-	int64_t heard_ns = move->in_order ? ARB_DEATH_NS : ARB_HEARD_NS;
+	const int64_t death = (int64_t)ARB_DEATH_NS * ARB_TICKS_PER_NS;
 
-	return over_silence_of(me, move, s, heard_ns * ARB_TICKS_PER_NS);
+	return move->in_order ? over_silence_of(me, move, s, 0, death) : over_silence(me, move, s);
 }
 
 /* What an evicted slot owes goes to `total`, which counts once the bit is gone. */
