@@ -11,8 +11,8 @@
 /* So many are left for the next time that the tracker is awake anyway. */
 #define LEFT_MOST 64
 /* A section takes some ten nanoseconds; a thread that is held up in one is not waited for any longer than this. */
-#define LOOKS   8
-#define LOOK_NS 50000
+#define LOOKS    8
+#define RETRY_NS 50000
 
 /* What liburcu's read side refers to. */
 struct urcu_bp_gp urcu_bp_gp = {.ctr = URCU_BP_GP_COUNT};
@@ -77,7 +77,7 @@ static bool passed(void)
 	for (unsigned i = 0; i < LOOKS; i++) {
 		if (!act_thread_any_reads())
 			return true;
-		arb_os_sleep_ns(LOOK_NS);
+		arb_os_sleep_ns(RETRY_NS);
 	}
 	return false;
 }

@@ -1,7 +1,8 @@
 /*
- * Completion callbacks: where the end of work cannot be foreseen, the driver is asked to say when it comes. A stream of
- * our own waits for the last fence of each of the program's, and then the driver calls back. Nothing is put into the
- * program's streams, and nobody waits inside the driver: a context can be destroyed, and a program end, meanwhile.
+ * Completion callbacks: if the end of work cannot be foreseen, the driver is asked to call back when it comes. A callback
+ * stream of our own waits for the last fence of each of the program's streams, and then the driver calls a function. Nothing
+ * is put into the program's streams, and no thread waits inside the driver: meanwhile a context can be destroyed and the
+ * program can end.
  */
 #include "preload/track/track.h"
 
@@ -13,23 +14,23 @@
 #include "preload/process/threads.h"
 #include "shm/base/word.h"
 
-/* In more streams than this, to ask for all of them would cost more than it saves. */
+/* With work in more streams than this, a request for all of them would cost more than it saves. */
 #define STREAMS_MOST 16
 /*
- * Beyond what any device has, so that it is the highest. Streams may share the GPU's queues, in which one that waits holds
- * others up; not with those of another priority.
+ * Higher than any device has, so the driver takes the highest. Streams of one priority may share a queue of the GPU, in which
+ * a stream that waits holds up the others.
  */
 #define PRIORITY (-1000)
-/* If so many have not come, the driver's thread is held up, perhaps by a function of the program's: to queue ever more
- * would in the end wait for it. */
+/* If this many callbacks have not come, the driver's thread is held up, perhaps by a function of the program. A full callback
+ * stream would make the next request wait for it. */
 #define OWED_MOST 8
 /*
- * Where streams have fewer queues of the hardware than this, ours may share one with the program's, and holds up what is
- * behind it there. Drivers have 8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise.
+ * With fewer hardware queues than this, our stream may share one with a stream of the program and hold it up. Drivers use 8
+ * unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise.
  */
 #define QUEUES_LEAST 8
 
-/* In the driver's thread. Everything that it touches is there for as long as the process. */
+/* Runs in the driver's thread. Everything that it touches exists as long as the process. */
 static void called(void *argument)
 {
 	struct track *t = argument;
@@ -37,12 +38,12 @@ static void called(void *argument)
 	act_thread_is_drivers();
 	arb_word_add(&t->answered, 1);
 	arb_word_store_release(&t->called, 1);
-	/* Who stands at the gate has more work. */
+	/* A thread that waits at the gate looks itself. */
 	if (!arb_word_load(&t->waiters))
 		tracker_ring();
 }
 
-/* Is one of those behind it in the same stream? */
+/* Whether one of the later fences is in the same stream. */
 static bool is_before(const struct book_fence *f, const struct book_fence *const *later, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -51,14 +52,13 @@ static bool is_before(const struct book_fence *f, const struct book_fence *const
 	return false;
 }
 
-/* What to ask for: to be called behind the last fences, of one context. If it is others that end last, that is seen when
- * it has called. */
+/* A request to be called behind the last fences of one context. If other work ends later, that is seen at the callback. */
 struct request {
 	CUcontext ctx;
-	uint64_t places; /* of the fences, a bit for each */
+	uint64_t places; /* of the fences in the table: a bit for each */
 	unsigned n, nstreams;
 	CUevent last[STREAMS_MOST];
-	CUstream streams[STREAMS_MOST]; /* those of them that are known to be there still */
+	CUstream streams[STREAMS_MOST]; /* those of their streams that are known to exist */
 };
 
 static void choose(const struct track *t, struct request *r)
@@ -83,8 +83,8 @@ static void choose(const struct track *t, struct request *r)
 }
 
 /*
- * Each context has its own stream for it. One that waited for another context's work would hold up whoever waits for all
- * of its own context, or destroys it. NULL: there are more contexts than that.
+ * Returns the callback stream of a context, or NULL if there are more contexts than places. Each context has its own: a stream
+ * that waited for work of another context would hold up threads that wait for its own context, or destroy it.
  */
 static struct track_callback *callback_of(struct track *t, CUcontext ctx)
 {
@@ -101,7 +101,7 @@ static struct track_callback *callback_of(struct track *t, CUcontext ctx)
 	return free;
 }
 
-/* Does the administrator, or the number of queues, forbid a stream of ours that waits? */
+/* Whether callbacks are switched off, or the number of hardware queues forbids them. */
 static bool is_forbidden(struct track *t)
 {
 	if (t->may_call == CALLBACKS_UNKNOWN) {
@@ -115,13 +115,13 @@ static bool is_forbidden(struct track *t)
 	return t->may_call == CALLBACKS_NEVER;
 }
 
-/* Does the program use the priority that our stream has? Then they may share a queue. */
+/* Whether a stream of the program has the priority of our stream. Then they may share a queue. */
 static bool shares_priority(CUstream ours, const CUstream *theirs, unsigned n)
 {
 	__typeof__(cuStreamGetPriority) *get = (__typeof__(get))arb_driver_symbol("cuStreamGetPriority");
 	int highest = 0, of = 0;
 
-	/* Where there is one priority for all, our stream has no other to take. */
+	/* The device has one priority for all streams, so ours cannot have another. */
 	if (!get || get(ours, &highest) != CUDA_SUCCESS || highest >= 0)
 		return false;
 	for (unsigned i = 0; i < n; i++)
@@ -132,7 +132,7 @@ static bool shares_priority(CUstream ours, const CUstream *theirs, unsigned n)
 
 enum outcome { ASKED, FAILED, NEVER };
 
-/* In the context, without the lock. *stream: ours, made if there is none yet. */
+/* Carries a request out, in its context and without the lock. *stream: the callback stream, made if there is none yet. */
 static enum outcome ask(struct track *t, const struct request *r, CUstream *stream)
 {
 	__typeof__(cuStreamCreateWithPriority) *create = arb_real(cuStreamCreateWithPriority);
@@ -153,7 +153,7 @@ static enum outcome ask(struct track *t, const struct request *r, CUstream *stre
 	return call(*stream, called, t) == CUDA_SUCCESS ? ASKED : FAILED;
 }
 
-/* Signed: one whose context has gone may come nevertheless. */
+/* Returns how many callbacks are to come. It may be negative: one whose context was destroyed may come nevertheless. */
 static int32_t owed(const struct track *t)
 {
 	return (int32_t)(t->asked - arb_word_load(&t->answered));
@@ -165,8 +165,9 @@ bool callback_is_owed(const struct track *t)
 }
 
 /*
- * Functions of the program's may be called one after the other with ours, and take any time. Who waits for all of a context
- * waits for those in it as well; for those of another context it would wait because of us. Graphs may have some.
+ * Whether a callback might make a thread wait for a host function of the program. The driver may call host functions one after
+ * the other, ours among them, and they may take any time. A thread that waits for all work of a context waits for the host
+ * functions in it anyway; because of our callback it would also wait for those in other contexts. Graphs may have some, too.
  */
 static bool waits_for_functions(const struct track *t)
 {
@@ -180,7 +181,7 @@ static bool waits_for_functions(const struct track *t)
 
 bool callback_is_prevented(const struct track *t)
 {
-	/* Who waits says when it is over, and might have to wait for our stream as well. */
+	/* A thread that waits for work sees its end itself, and might have to wait for our callback as well. */
 	return owed(t) >= OWED_MOST || act_thread_any_waits() || waits_for_functions(t);
 }
 
@@ -203,7 +204,7 @@ static bool request(struct track *t, bool anew)
 	c->asking = true;
 	stream = c->stream;
 	t->callback_ctx = r.ctx;
-	/* It may come before the call returns. */
+	/* Counted first: the callback may come before the request returns. */
 	t->asked++;
 	arb_word_store(&t->called, 0);
 	question = (struct track_ask){.ctx = r.ctx, .places = r.places};
@@ -215,7 +216,7 @@ static bool request(struct track *t, bool anew)
 	ask_end(t, &question);
 	if (outcome == NEVER)
 		t->may_call = CALLBACKS_NEVER;
-	/* What is owed in a context that has gone was forgotten with it. */
+	/* The context was destroyed meanwhile, and its callbacks were forgotten with it. */
 	if (question.gone)
 		return false;
 	if (outcome != ASKED)
@@ -228,8 +229,8 @@ static bool request(struct track *t, bool anew)
 	return outcome == ASKED;
 }
 
-/* The first one in a context is the tracker's to ask for, because the driver may make a thread for it, which has the
- * signal mask of whoever asked. */
+/* The first callback in a context is asked for by the tracker alone: the driver may create a thread for it, which inherits the
+ * signal mask of the thread that asks. */
 bool callback_ask(struct track *t, bool anew)
 {
 	struct book_event e = {.kind = EVENT_CALLBACK};
@@ -237,7 +238,7 @@ bool callback_ask(struct track *t, bool anew)
 
 	e.result = request(t, anew) ? 0 : -1;
 	track_tell(t, &e);
-	/* It has called already, and the tracker may have looked before the book was told that it would. */
+	/* The driver has called already, and the tracker may have looked before the book knew of the request. */
 	if (!e.result && arb_word_load(&t->answered) != answered) {
 		arb_word_store_release(&t->called, 1);
 		tracker_ring();
@@ -254,14 +255,14 @@ void callback_forget(struct track *t, CUcontext ctx)
 		return;
 	t->callback_ctx = NULL;
 	t->asked = arb_word_load(&t->answered);
-	/* It will not come: the tracker looks as if it had. */
+	/* The callback will not come. The tracker looks as if it had. */
 	arb_word_store(&t->called, 1);
 }
 
 /*
- * Who has several contexts and no functions may have a callback pending. One that it now puts into a stream would be called
- * before that, and whoever waits for all of the other context would wait for it: so ours come first, which they do by
- * themselves, and are not asked for again. Only the first function waits, and not for long.
+ * A program with several contexts and without host functions may have a callback of ours pending. A host function that it puts
+ * into a stream now might be called before our callback, and a thread that waits for the other context would wait for it. So
+ * the program's first host function waits, for a short time, until our callbacks have come; no more are asked for then.
  */
 void callback_before_function(void)
 {

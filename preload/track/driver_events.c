@@ -1,14 +1,14 @@
-/* Fences in the driver: events behind launches, asked about and dated on our clock. */
+/* Fences in the driver: events behind launches. They are asked about here, and dated on the host's clock. */
 #include "preload/track/track.h"
 
 #include "preload/hooks/hooks.h"
 
-/* cuEventElapsedTime gives a float of ms: after so long it would be coarser than 1 us. */
+/* cuEventElapsedTime returns a float of milliseconds: for longer times it is coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)
-/* Of so many streams the first fence is asked about; more are left for the next time. */
+/* The first fences of at most this many streams are asked about at a time. */
 #define ASKED 8
 
-/* Nobody gates it, so it is not in the table. */
+/* It is not hooked, so it is not in the table of hooks. */
 static __typeof__(cuEventElapsedTime) *elapsed_time(void)
 {
 	static void *found;
@@ -16,7 +16,7 @@ static __typeof__(cuEventElapsedTime) *elapsed_time(void)
 
 	if (!f) {
 		f = arb_driver_symbol("cuEventElapsedTime");
-		/* The newer one differs in what it says of events of two contexts. */
+		/* The newer version differs only for events of two contexts. */
 		if (!f)
 			f = arb_driver_symbol("cuEventElapsedTime_v2");
 		arb_word_store(&found, f);
@@ -24,7 +24,7 @@ static __typeof__(cuEventElapsedTime) *elapsed_time(void)
 	return (__typeof__(cuEventElapsedTime) *)f;
 }
 
-/* A context's own clock; NULL: there are more contexts than clocks. */
+/* Returns the clock of a context, or NULL if there are more contexts than clocks. */
 static struct track_clock *clock_of(struct track *t, CUcontext ctx)
 {
 	struct track_clock *free = NULL;
@@ -40,7 +40,7 @@ static struct track_clock *clock_of(struct track *t, CUcontext ctx)
 	return free;
 }
 
-/* From one event to another, both of which have taken place. False: unknown. */
+/* Finds the time between two events that have taken place. False: it is not known. */
 static bool between(CUevent from, CUevent to, uint64_t *ns)
 {
 	__typeof__(cuEventElapsedTime) *elapsed = elapsed_time();
@@ -52,7 +52,7 @@ static bool between(CUevent from, CUevent to, uint64_t *ns)
 	return true;
 }
 
-/* From now on times are counted from this event, which has taken place; the old one comes back. */
+/* Makes this event, which has taken place, the base of a clock. Returns the old base. */
 static CUevent rebase(struct track_clock *clock, CUevent event, uint64_t gpu_ns, uint64_t now)
 {
 	CUevent old = clock->base;
@@ -69,7 +69,7 @@ static __typeof__(cuEventRecord) *recorder(const struct act_call *call)
 							     : arb_real(cuEventRecord_ptsz);
 }
 
-/* Then nothing is before the event, and there is room for it. */
+/* Whether the call's stream is idle. Then an event in it has nothing to wait for, and the stream is not full. */
 static bool is_idle(const struct act_call *call)
 {
 	__typeof__(cuStreamQuery) *query = arb_hooks[call->id].variant == VARIANT_LEGACY
@@ -79,7 +79,7 @@ static bool is_idle(const struct act_call *call)
 	return query && query(call->stream) == CUDA_SUCCESS;
 }
 
-/* A program that only ever launches finds its last kernel in the stream, which is over in a moment: it is waited for. */
+/* Whether the stream becomes idle within most_ns. In a program that never waits, the last kernel is often just ending. */
 static bool is_idle_soon(const struct act_call *call, uint64_t since_ns, uint64_t most_ns)
 {
 	while (!is_idle(call))
@@ -89,8 +89,8 @@ static bool is_idle_soon(const struct act_call *call, uint64_t since_ns, uint64_
 }
 
 /*
- * An event before a launch into an idle stream. It takes place at once, so that it says what the GPU's clock shows now;
- * or others have the GPU, and it waits for them: then the GPU serves its clients one after the other.
+ * Records an event before a launch into an idle stream. If it takes place at once, it shows the GPU's clock. If it takes place
+ * later, it has waited for another client, so the GPU serves its clients one after the other.
  */
 bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 {
@@ -144,12 +144,12 @@ CUevent events_before_copy(const struct act_call *call)
 struct answer {
 	CUresult result;
 	uint64_t asked_ns, noticed_ns;
-	bool dated;        /* on the scale of the context's clock: */
-	uint64_t since_ns; /* from its base to the fence */
-	uint64_t start_ns; /* when the event was recorded that is before the first launch; 0: there is none */
-	bool start_dated;  /* the same: */
-	uint64_t started_ns; /* from the base to that event */
-	uint64_t took_ns;    /* the copy itself; 0: unknown */
+	bool dated;          /* since_ns is known */
+	uint64_t since_ns;   /* from the base of the context's clock to the fence */
+	uint64_t start_ns;   /* when the event before the first launch was recorded; 0: there is none */
+	bool start_dated;    /* started_ns is known */
+	uint64_t started_ns; /* from the base of the clock to that event */
+	uint64_t took_ns;    /* duration of the copy alone; 0: unknown */
 };
 
 static void ask_about(
@@ -163,20 +163,21 @@ static void ask_about(
 		return;
 	a->noticed_ns = track_now();
 	a->dated = between(clock->base, v->event, &a->since_ns);
-	/* The first fence behind it has passed, so it has passed too. */
+	/* The fence behind `start` has passed, so `start` has passed too. */
 	a->start_dated = between(clock->base, start, &a->started_ns);
 	if (!between(v->start, v->event, &a->took_ns))
 		a->took_ns = 0;
 }
 
-/* The first fence has passed behind an event in an idle stream: when did that one take place? */
+/* The first fence behind an event in an idle stream has passed. Finds when that event took place, and tells the book if that
+ * was late. */
 static void started(struct track *t, struct track_clock *clock, const struct answer *a)
 {
 	struct book_event e = {.kind = EVENT_STARTED, .now_ns = a->noticed_ns};
 	uint64_t gpu_ns = clock->base_gpu_ns + a->started_ns, at, contended_ns = t->book.others.contended_ns;
 	bool contended = contended_ns && a->noticed_ns - contended_ns < CONTENDED_NS;
 
-	/* Somebody else was told so already, and it may have been recorded again. */
+	/* Another thread has done this already, and the event may have been recorded again. */
 	if (!a->start_ns || !clock->started || clock->start_ns != a->start_ns)
 		return;
 	clock->started = false;
@@ -191,13 +192,14 @@ static void started(struct track *t, struct track_clock *clock, const struct ans
 	track_tell(t, &e);
 }
 
-/* When an event that has passed took place, on our clock. alone: nobody else compares others with the clock's base. */
+/* Returns when an event that has passed took place, on the host's clock. `alone`: no other question uses the clock's base,
+ * so it may be replaced. */
 static uint64_t when(struct track_clock *clock, struct track_event *v, const struct answer *a, bool alone)
 {
 	uint64_t gpu_ns = clock->base_gpu_ns + a->since_ns;
 
 	if (!a->dated) {
-		/* The first of a context, or a driver that cannot compare the two. */
+		/* It is the first event of the context, or the driver cannot compare the two. */
 		if (!alone)
 			return a->noticed_ns;
 		clock->time = (struct gputime){0};
@@ -211,7 +213,7 @@ static uint64_t when(struct track_clock *clock, struct track_event *v, const str
 	return gputime_host(&clock->time, gpu_ns, a->noticed_ns);
 }
 
-/* False: it has not passed. */
+/* Asks about one fence and tells the book. Returns whether it has passed. */
 static bool collect(struct track *t, unsigned at, struct track_current *current)
 {
 	struct track_event *v = &t->events[at];
@@ -229,7 +231,7 @@ static bool collect(struct track *t, unsigned at, struct track_current *current)
 	ask_about(&asked, &then, first ? then.start : NULL, &a);
 	ask_leave(entered);
 	ask_end(t, &ask);
-	/* Somebody else was told meanwhile that it has passed. */
+	/* Another thread has seen meanwhile that it has passed. */
 	if (ask.gone || v->number != asked.number || !t->book.queue.fence[at].launches)
 		return true;
 	e.at_ns = a.asked_ns;
@@ -249,12 +251,13 @@ static bool collect(struct track *t, unsigned at, struct track_current *current)
 	return e.kind == EVENT_PASSED;
 }
 
-/* One that has not passed. */
+/* A fence that has not passed. */
 struct seen {
 	uint64_t stream, ctx, number;
 };
 
-/* Is it one of those, or behind one? Threads' default streams are not known apart. */
+/* Whether a fence is one of those that have not passed, or behind one of them in its stream. The default streams of threads
+ * cannot be told apart. */
 static bool is_behind(const struct seen *seen, unsigned n, const struct book_fence *f, uint64_t number)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -278,8 +281,8 @@ static unsigned next_fence(const struct track *t, uint64_t last, const struct se
 }
 
 /*
- * Streams overtake each other, so not only the oldest is asked, but of each stream only the first. One at a time: what
- * others are told meanwhile counts for the next. Fences that are recorded meanwhile are left for the next time.
+ * Streams overtake each other, so the first fence of each stream is asked about, not only the oldest of all. They are asked
+ * one at a time, because other threads may see fences pass meanwhile. Fences recorded meanwhile are left for the next time.
  */
 void events_collect(struct track *t)
 {
@@ -295,13 +298,13 @@ void events_collect(struct track *t)
 		if (collect(t, at, &current))
 			continue;
 		seen[n++] = s;
-		/* Where all are of one stream, the others are behind it. */
+		/* If all fences are in one stream, the others are behind this one. */
 		if (!t->book.queue.mixed && s.stream != BOOK_PER_THREAD)
 			break;
 	}
 }
 
-/* A free place, if possible one that has an event of this context. Nobody asks about its old one any more. */
+/* Returns a free place, if possible one with an event of this context. No question about its old event is under way. */
 static unsigned find_place(const struct track *t, CUcontext ctx)
 {
 	unsigned free = BOOK_NO_FENCE;
@@ -319,7 +322,7 @@ static unsigned find_place(const struct track *t, CUcontext ctx)
 	return free;
 }
 
-/* What the place had before and is of no use now. */
+/* Destroys the events of a place that cannot be used again in this context. */
 static void clear(struct track *t, struct track_event *v, CUcontext ctx)
 {
 	__typeof__(cuEventDestroy_v2) *destroy = arb_real(cuEventDestroy_v2);
@@ -341,8 +344,8 @@ static void clear(struct track *t, struct track_event *v, CUcontext ctx)
 }
 
 /*
- * Where the stream is full the driver makes us wait until there is room, and what that takes another thread may have to
- * launch. What is let through and not fenced yet keeps the interval.
+ * If the stream is full, the driver makes this thread wait for room, and what makes room may have to be launched by another
+ * thread. So the lock is not held meanwhile; the launch that is not fenced yet keeps the interval from ending.
  */
 struct book_action events_record(
 	struct track *t, const struct act_call *call, uint64_t begun_ns, uint32_t launches, uint32_t flags)
@@ -370,7 +373,7 @@ struct book_action events_record(
 
 	if (!v)
 		return track_tell(t, &e);
-	v->recorded_ns = UINT64_MAX; /* taken */
+	v->recorded_ns = UINT64_MAX; /* the place is taken */
 	clear(t, v, ctx);
 	event = v->event;
 	v->start = arb_mine.call.start;
@@ -385,7 +388,7 @@ struct book_action events_record(
 	ask_end(t, &ask);
 	v->recorded_ns = e.now_ns;
 	v->record_ns = e.took_ns = e.now_ns - before;
-	/* The context may have gone meanwhile, and the event with it. */
+	/* The context may have been destroyed meanwhile, and the event with it. */
 	if (v->ctx == ctx) {
 		v->event = event;
 		v->number = ++t->fenced;
@@ -396,7 +399,7 @@ struct book_action events_record(
 	return track_tell(t, &e);
 }
 
-/* The context goes, and its events with it. */
+/* A context is destroyed, and its events with it. */
 void events_forget(struct track *t, CUcontext ctx)
 {
 	struct book_event e = {.kind = EVENT_FORGOTTEN, .ctx = (uintptr_t)ctx};

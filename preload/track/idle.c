@@ -1,10 +1,10 @@
-/* Are all streams idle? The driver is asked about each of them, where no fence can tell. */
+/* Finds out whether all streams are idle, by asking the driver about each, where no fence can tell. */
 #include "preload/track/track.h"
 
 #include "preload/hooks/hooks.h"
 #include "shm/base/word.h"
 
-/* In its own context. One that captures has no work but what it had before, and to ask would break it. */
+/* Whether a stream captures, asked in its own context. Then it must not be queried: that would break the capture. */
 static bool captures(CUstream stream)
 {
 	__typeof__(cuStreamIsCapturing) *ask = arb_real(cuStreamIsCapturing);
@@ -26,8 +26,8 @@ static bool is_blocking(CUstream stream)
 	return !get || get(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* The first stream of a context from the i-th on, and whether the program was seen to begin a capture in it. Takes the
- * lock: in the midst of a question in that context, so that nobody destroys it meanwhile. */
+/* Finds the first stream of a context from the i-th on, and whether the program was seen to begin a capture in it. Takes the
+ * lock. The caller is within a question in that context, so it cannot be destroyed meanwhile. */
 static bool next_of(struct track *t, CUcontext ctx, unsigned *i, CUstream *stream, bool *capturing)
 {
 	bool found = false;
@@ -44,8 +44,8 @@ static bool next_of(struct track *t, CUcontext ctx, unsigned *i, CUstream *strea
 	return found;
 }
 
-/* The default stream waits for those that block, so that it cannot be asked while one of them captures: in
- * its own capture, or because it has joined another's. */
+/* Whether the default stream must not be asked. It waits for blocking streams, so it cannot be asked while one of them
+ * captures, in a capture of its own or because it has joined another one. */
 static bool is_bound(struct track *t, CUcontext ctx)
 {
 	unsigned i = 0;
@@ -59,8 +59,8 @@ static bool is_bound(struct track *t, CUcontext ctx)
 	return captures(NULL);
 }
 
-/* The driver is asked as well, not only our memory of it: there are captures that no call of the program's was seen to
- * begin. And those that it is about to begin the driver does not know of. */
+/* Whether a stream may be queried. The driver is asked whether it captures, because a capture may have begun without a call
+ * that was seen. What was seen counts too, because the driver does not know of a capture that is just about to begin. */
 static bool may_be_asked(struct track *t, CUstream stream, CUcontext ctx, bool capturing)
 {
 	if (stream || !arb_word_load(&arb_own.captures))
@@ -68,7 +68,7 @@ static bool may_be_asked(struct track *t, CUstream stream, CUcontext ctx, bool c
 	return !is_bound(t, ctx);
 }
 
-/* Under the lock, and without it while it asks. */
+/* Whether a stream has work. Called with the lock held, which is released while the driver is asked. */
 static bool busy(struct track *t, CUstream stream, CUcontext ctx, bool capturing, uint64_t *asked_ns)
 {
 	__typeof__(cuStreamQuery) *query = arb_real(cuStreamQuery);
@@ -101,7 +101,7 @@ enum streams_state streams_ask(struct track *t, uint64_t *asked_ns)
 	uint64_t listed = t->listed;
 	unsigned last = t->last_busy;
 
-	/* Mostly it is the same one again. */
+	/* Usually the same stream is busy again. */
 	if (is_busy(t, last, asked_ns))
 		return STREAMS_BUSY;
 	for (unsigned i = 0; t->listed == listed && i < t->ncontexts; i++)

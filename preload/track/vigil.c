@@ -12,7 +12,7 @@
 
 /* The tracker shows itself with its first sleep; after this time there is none. */
 #define RELIEVED_NS 1000000000ull
-#define LOOK_NS     500000ull
+#define POLL_NS     500000ull
 /* What the thread is told: which GPU, and which of its vigils. */
 #define ORDINAL_BITS 6
 _Static_assert(ARB_DEVICES <= 1 << ORDINAL_BITS, "a number of a GPU has six bits");
@@ -29,7 +29,7 @@ static void *keep(void *argument)
 		arb_watch_park(&watch, &d->client, 1, &d->vigil, number, 0);
 	end = arb_os_now_ns() + RELIEVED_NS;
 	while (arb_word_load(&d->had_context) && arb_watch_stands(&watch, d->client) && arb_os_now_ns() < end)
-		arb_os_sleep_ns(LOOK_NS);
+		arb_os_sleep_ns(POLL_NS);
 	arb_watch_end(&watch);
 	return NULL;
 }
