@@ -214,6 +214,34 @@ static void crowd(struct target *t)
 	arb_store64(&r->shape, shape | 64 * ARB_WEIGHT_ONE);
 }
 
+/* Every entry has a name, a limit, and a member that does not exist. */
+static void entries(struct target *t)
+{
+	for (uint32_t a = 0; a < t->seg.naccounts; a++) {
+		struct arb_account *entry = &t->seg.accounts[a];
+		char name[32];
+
+		if (a == t->account)
+			continue;
+		snprintf(name, sizeof(name), "nobody-%u", a);
+		arb_text_store(entry->name, ARB_NAME_WORDS, name);
+		arb_store64(&entry->home[0].attached[0], 1ull << (t->seg.nslots - 1));
+		arb_store64(&entry->home[0].quota, 10000 | 10000ull << 32);
+		arb_store64(&entry->head, (uint64_t)ARB_HOME << ARB_HEAD_BUFFER_BITS);
+	}
+	arb_store32(&t->seg.header->accounts_high, t->seg.naccounts);
+}
+
+/* The GPU's memory is promised, used and foreign; and clients take turns for the next two minutes. */
+static void promised(struct target *t)
+{
+	for (uint32_t i = 0; i < t->seg.nslots; i++)
+		arb_store64(&t->seg.promises[i].bytes, 1ull << 40);
+	arb_store64(&t->seg.header->mem_foreign, ~0ull);
+	arb_store64(&t->seg.header->mem_physical, 4096);
+	arb_store64(&t->seg.header->alternates_until_ns, arb_os_now_ns() + 119000000000ull);
+}
+
 static void name_changed(struct target *t)
 {
 	arb_text_store(t->seg.accounts[t->account].name, ARB_NAME_WORDS, "stolen");
@@ -534,6 +562,15 @@ const struct attack attacks[] = {
 		.once = many_programs,
 		.conf = "slots = 8\n"},
 	{.name = "events", .what = "fills the event ring with garbage", .who = MEMBER, .again = last_events},
+	{.name = "entries",
+		.what = "fills all entries of accounts with members that do not exist",
+		.who = MEMBER,
+		.once = entries,
+		.conf = "slots = 64\n"},
+	{.name = "promised",
+		.what = "writes promises and memory that do not exist, and that the GPU alternates",
+		.who = MEMBER,
+		.once = promised},
 	{.name = "header",
 		.what = "writes another version and another size into the header",
 		.who = MEMBER,
