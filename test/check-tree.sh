@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks the tree itself: headers compile alone, files include only what test/layers.txt allows, each third-party
-# header is included by one file, and no file that is written by hand is too long.
+# header is included by one file, no file that is written by hand is too long, and the deliberate mistakes that show what the
+# tests find can still be planted.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 CC=${CC:-cc}
@@ -75,6 +76,11 @@ for f in $(git ls-files '*.c' '*.h' 2>/dev/null); do
 	n=$(wc -l <"$f")
 	[ "$n" -le 600 ] || say "$f has $n lines: divide it"
 done
+
+for f in test/world/mutations/*.patch; do
+	patch -p1 -F 3 -s -f --dry-run <"$f" >/dev/null || say "$f no longer applies"
+done
+stale=$(python3 test/mistakes.py --lines) || say "$stale"
 
 [ "$bad" = 0 ] || exit 1
 echo "tree: headers compile alone, includes go downwards"

@@ -3,6 +3,7 @@
 that it names has to pass before and to fail afterwards.
 
     mistakes.py DIRECTORY MAKE [PATTERN]    DIRECTORY gets the copy; PATTERN: only entries whose names match
+    mistakes.py --lines                     says which entries name lines that do not stand in their file once
 
 An entry is a paragraph: its name, what a user would see, the file, lines that begin with "-" and stand there once (how
 far they are indented does not matter), lines that begin with "+" and take their place, what to build, and the test."""
@@ -44,6 +45,21 @@ def undo(text, change):
     if len(places) != 1:
         return None
     return "\n".join(lines[:places[0]] + new + lines[places[0] + len(old):])
+
+
+def undone(entry, text):
+    """The text without what the entry undoes, or None."""
+    for change in entry["change"]:
+        text = undo(text, change) if text else None
+    return text
+
+
+def check_lines():
+    stale = [e["name"] + ": " + e["file"] for e in entries()
+             if not os.path.exists(TOP + "/" + e["file"]) or not undone(e, open(TOP + "/" + e["file"]).read())]
+    for entry in stale:
+        print("mistakes.txt: these lines do not stand there once: " + entry)
+    sys.exit(bool(stale))
 
 
 def call(command, log):
@@ -92,8 +108,10 @@ def build(make, targets):
         return subprocess.run(make + " " + targets, cwd=TREE, shell=True, stdout=out, stderr=out).returncode == 0
 
 
+if sys.argv[1:] == ["--lines"]:
+    check_lines()
 if len(sys.argv) not in (3, 4):
-    sys.exit("usage: mistakes.py DIRECTORY MAKE [PATTERN]")
+    sys.exit("usage: mistakes.py DIRECTORY MAKE [PATTERN] | --lines")
 os.makedirs(sys.argv[1], exist_ok=True)
 WORK = os.path.abspath(sys.argv[1])
 TREE = WORK + "/tree"
@@ -106,10 +124,8 @@ passes, found = {}, 0
 for n, entry in enumerate(wanted, 1):
     path, log = TREE + "/" + entry["file"], "%s/%s.log" % (WORK, entry["name"])
     text = open(path).read()
-    changed = text
+    changed = undone(entry, text)
     began = time.monotonic()
-    for change in entry["change"]:
-        changed = undo(changed, change) if changed else None
     verdict = None
     if changed is None:
         verdict = "ERROR: %s has changed; these lines do not stand there once" % entry["file"]

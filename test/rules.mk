@@ -25,6 +25,7 @@ check-mig: $(ALL) ## instances of a GPU (MIG), by their UUID, on the simulated G
 
 .PHONY: check-tree
 CHECK += check-tree
+CHECK_PACKAGES += patch python3
 check-tree: ## headers compile alone, includes go downwards, no file has grown too long
 	@CC="$(CC)" test/check-tree.sh
 
