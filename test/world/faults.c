@@ -41,6 +41,8 @@ void faults_draw(bool polite)
 		faults.abandons = 1 + world_chance_below(&world.programs, 2);
 	if (!polite && world_chance_below(&world.programs, 6) == 0)
 		faults.holds = 20 + world_chance_below(&world.programs, 2000);
+	/* Not drawn, so that other worlds stay as they are. */
+	faults.massacres = faults.kills && world.seed % 2;
 	smaller_faults();
 }
 
@@ -66,6 +68,20 @@ static struct world_process *victim(void)
 	return NULL;
 }
 
+/* Those who are found later are found together: they were last heard of at different times. */
+static void kill_several(void)
+{
+	for (unsigned n = 2 + (unsigned)world_chance_below(&world.programs, 5); n; n--) {
+		struct world_process *p = victim();
+
+		if (world.now_ns >= plan.end_ns)
+			return;
+		if (p)
+			world_kill(p);
+		world_sleep(world_chance_below(&world.programs, 6 * WORLD_MS));
+	}
+}
+
 static void *killer(void *argument)
 {
 	struct world_process *p;
@@ -75,6 +91,10 @@ static void *killer(void *argument)
 		world_sleep(world_chance_exp(&world.programs, faults.kills * WORLD_MS));
 		if (world.now_ns >= plan.end_ns)
 			return NULL;
+		if (faults.massacres) {
+			kill_several();
+			continue;
+		}
 		p = victim();
 		if (!p)
 			continue;

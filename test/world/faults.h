@@ -9,6 +9,8 @@
 
 struct faults {
 	uint64_t kills, stops, changes; /* ms between two of them, on average; 0: none */
+	uint64_t
+		massacres; /* of the killed; not 0: several at a time, one some milliseconds after the other */
 	uint64_t replaces, garbles;
 	uint64_t forks; /* ms between two children that live on for a while */
 	uint64_t swaps; /* ms between two limits files that are replaced, or go, or make no sense */

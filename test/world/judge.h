@@ -6,9 +6,10 @@
 
 #include "shm/segment/segment.h"
 
-#define WORLD_DIR   "/world"
-#define WORLD_GPU   "GPU-00000000-0000-0000-0000-000000000001"
-#define WORLD_STATE WORLD_DIR "/state/" WORLD_GPU
+#define WORLD_DIR        "/world"
+#define WORLD_GPU        "GPU-00000000-0000-0000-0000-000000000001"
+#define WORLD_STATE      WORLD_DIR "/state/" WORLD_GPU
+#define WORLD_LOCKS_FILE WORLD_DIR "/state/." WORLD_GPU ".locks"
 
 /* What this world promises, so that it can be held to it. */
 struct world_terms {

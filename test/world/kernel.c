@@ -177,6 +177,13 @@ static int k_is_locked(int fd, uint64_t byte)
 	return holder && holder != d;
 }
 
+bool world_is_locked(const char *path, uint64_t byte)
+{
+	struct file *f = find(path);
+
+	return f && f->holder[place(byte)];
+}
+
 static void *k_lock_page(int fd, int *error)
 {
 	struct description *d = of(fd);

@@ -12,13 +12,15 @@
 #define ACCOUNTS 16
 /* Others may count on over a dead member until its neighbour finds it. */
 #define FOUND_NS (40 * WORLD_MS)
+/* Who cleans up sees that another has been silent for ARB_HEARD_NS; and is held up before it publishes. */
+#define SURE_NS (ARB_HEARD_NS + 15 * WORLD_MS)
 /* A waiter looks after 50 ms at the latest; a few may be late, or have a place kept for them in vain. */
 #define IDLE_NS (120 * WORLD_MS)
 
 static struct {
 	struct arb_snap last;
 	bool any;
-	uint64_t idle_since;
+	uint64_t idle_since, seen_ns; /* seen: when the last record was */
 	struct arb_account_snap account[ACCOUNTS];
 } records;
 
@@ -40,6 +42,29 @@ const struct world_process *records_owner(const struct arb_segment *seg, uint32_
 	return number < world.nprocesses ? world.processes[number] : NULL;
 }
 
+/* The dead are found together, and one that died before has been passed over: it is billed to the other's end. */
+static void check_order(const struct arb_segment *seg, const struct arb_snap *s, uint32_t out)
+{
+	uint64_t end = arb_load64(&seg->slots[out].heartbeat_ns);
+
+	for (uint32_t i = arb_bits_next(s->running, s->words, 0); i != ARB_NONE;
+		i = arb_bits_next(s->running, s->words, i + 1)) {
+		const struct world_process *p = records_owner(seg, i);
+		uint64_t beat = arb_load64(&seg->slots[i].heartbeat_ns);
+
+		if (p && !p->alive && beat < end && beat + SURE_NS < world.now_ns &&
+			s->t / ARB_TICKS_PER_NS > beat + ARB_DEATH_NS &&
+			arb_load32(&seg->slots[i].state) == ARB_SLOT_LIVE &&
+			!world_is_locked(WORLD_LOCKS_FILE, i))
+			world_fail(
+				"slot %u, last heard of at %.3f ms, was passed over for slot %u, last heard of at "
+				"%.3f ms, and pays until %.3f ms",
+				i, (double)(beat - world.start_ns) / 1e6, out,
+				(double)(end - world.start_ns) / 1e6,
+				(double)(s->t / ARB_TICKS_PER_NS - world.start_ns) / 1e6);
+	}
+}
+
 /* Checks deaths: a dead client is billed to its end and ARB_DEATH_NS at most. The record that takes it out has no
  * later time, unless the record before had one, and no client counts time for long for a dead one. */
 static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s)
@@ -54,6 +79,8 @@ static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s
 
 		if (!p || p->alive || s->t <= last->t || (!in && arb_bit_test(s->evicted, i)))
 			continue;
+		if (!in && p->ended_ns < records.seen_ns && !faults.forks && !faults.replaces)
+			check_order(seg, s, i);
 		until = p->ended_ns + (in ? ARB_HEARD_NS + FOUND_NS : ARB_DEATH_NS);
 		if (s->t / ARB_TICKS_PER_NS > until)
 			world_fail("slot %u died %.3f ms ago, and is billed for %.3f ms of that", i,
@@ -130,6 +157,7 @@ void records_step(const struct arb_segment *seg, const struct arb_snap *s)
 	check_idle(seg, s);
 	records.last = *s;
 	records.any = true;
+	records.seen_ns = world.looked_ns;
 }
 
 /* A limit that changes within a window holds for the rest of it. */

@@ -8,10 +8,10 @@
 struct smaller smaller;
 
 static const char *const names[] = {"kills", "stops", "changes", "replaces", "garbles", "fails", "forks",
-	"swaps", "abandons", "holds", "interruptions", "lateness", "streams", "threads", "graph", "copy",
-	"memory", "variant", "every"};
+	"swaps", "abandons", "holds", "massacres", "interruptions", "lateness", "streams", "threads", "graph",
+	"copy", "memory", "variant", "every"};
 /* The last ones are options of programs. */
-#define FIRST_OPTION 12
+#define FIRST_OPTION 13
 #define NAMES        (sizeof(names) / sizeof(names[0]))
 
 static bool without(const char *name)
@@ -25,8 +25,8 @@ static bool without(const char *name)
 void smaller_faults(void)
 {
 	uint64_t *const of[] = {&faults.kills, &faults.stops, &faults.changes, &faults.replaces,
-		&faults.garbles, &faults.fails, &faults.forks, &faults.swaps, &faults.abandons,
-		&faults.holds};
+		&faults.garbles, &faults.fails, &faults.forks, &faults.swaps, &faults.abandons, &faults.holds,
+		&faults.massacres};
 
 	for (unsigned i = 0; i < sizeof(of) / sizeof(of[0]); i++)
 		if (smaller.without >> i & 1)

@@ -235,6 +235,8 @@ void world_kernel_ended(struct world_process *p); /* its descriptors and locks g
 void world_kernel_forked(struct world_process *parent, struct world_process *child);
 int world_unlink(const char *path);
 void *world_file(const char *path, size_t *size);
+/* Does anybody hold this byte of a file? */
+bool world_is_locked(const char *path, uint64_t byte);
 /* Grows with every file that gets a name or loses it. */
 uint64_t world_files(void);
 
