@@ -92,7 +92,7 @@ static void device_state(uint32_t device, struct sim_device_state *state)
 	struct sim_file *f = sim_shm.file;
 	struct sim_account sum = f->device[device].past;
 
-	for (uint32_t i = 0; i < SIM_MAX_PROCS; i++)
+	for (uint32_t i = 0; i < sim_slots_used(f); i++)
 		if (f->proc[i].state != SIM_PROC_FREE)
 			add(&sum, &f->proc[i].dev[device]);
 	*state = (struct sim_device_state){
@@ -155,7 +155,7 @@ int sim_snapshot(
 	sim_engine_advance_fully(sim_clock_ns());
 	if (state)
 		device_state((uint32_t)device, state);
-	for (uint32_t i = 0; i < SIM_MAX_PROCS && list; i++) {
+	for (uint32_t i = 0; i < sim_slots_used(f) && list; i++) {
 		const struct sim_proc *p = &f->proc[i];
 
 		if (p->state == SIM_PROC_FREE || (p->state == SIM_PROC_DEAD && !with_dead))

@@ -382,6 +382,9 @@ static uint64_t kernel_ns(const struct sim_device *d, const struct sim_ring *r)
 	if (occupancy > room)
 		return (uint64_t)((rem * slower * occupancy + 1000ull * room * SIM_UNIT - 1) /
 				  (1000ull * room * SIM_UNIT));
+	/* Mostly 64 bits will do, which are divided by a constant in a few instructions. */
+	if (r->rem < 1ull << 40 && slower < 1ull << 23)
+		return (r->rem * slower + 1000 * SIM_UNIT - 1) / (1000 * SIM_UNIT);
 	return (uint64_t)((rem * slower + 1000 * SIM_UNIT - 1) / (1000 * SIM_UNIT));
 }
 
@@ -426,6 +429,12 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 	return next_ns;
 }
 
+/* So many units times the part of the device that was filled. */
+static uint64_t width_of(uint64_t units, uint32_t occupancy)
+{
+	return occupancy == 1000 ? units : (uint64_t)((unsigned __int128)units * occupancy / 1000);
+}
+
 /* Charges all processes in front of the engine before anything changes. The parts add up to the whole, to the last
  * unit. In spatial, where they run side by side, each is charged for the time, at the speed that it had. */
 static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64_t *granted)
@@ -445,8 +454,7 @@ static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64
 		left -= spatial() ? 0 : part;
 		a->device_units += part;
 		if (!a->page_rem)
-			a->width_units += (uint64_t)((unsigned __int128)part *
-						     min_u32(a->occupancy, most(d->runq[k])) / 1000);
+			a->width_units += width_of(part, min_u32(a->occupancy, most(d->runq[k])));
 		granted[d->runq[k]] = a->page_rem ? 0 : part;
 		if (a->page_rem) {
 			uint64_t moved = units / links;

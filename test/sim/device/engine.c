@@ -11,7 +11,7 @@ static struct sim_account *account_of(struct sim_ring *r)
 	return &sim_shm.file->proc[r->owner - 1].dev[r->device];
 }
 
-static void count_op(struct sim_account *a, const struct sim_op *op, uint32_t device)
+void sim_engine_count(struct sim_account *a, const struct sim_op *op, uint32_t device)
 {
 	a->launches += (op->flags & SIM_OP_LAUNCH) != 0;
 	a->graph_launches += (op->flags & SIM_OP_GRAPH) != 0;
@@ -24,27 +24,11 @@ static void count_op(struct sim_account *a, const struct sim_op *op, uint32_t de
 	}
 }
 
-void sim_engine_complete(uint32_t id)
+static void complete(uint32_t id)
 {
 	struct sim_ring *r = &sim_shm.file->ring[id];
-	struct sim_op *op = sim_op_at(id, r->head);
 
-	op->end_ns = sim_shm.file->now_ns;
-	op->done_seq = ++sim_shm.file->done_seq;
-	if (op->flags || op->kind == SIM_OP_H2D || op->kind == SIM_OP_D2H)
-		count_op(account_of(r), op, r->device);
-	if (op->flags & SIM_OP_LAUNCH)
-		__atomic_store_n(&r->launches_done, r->launches_done + 1, __ATOMIC_RELAXED);
-	r->done_work += op->work;
-	r->started = 0;
-	r->turn_ns = 0;
-	r->granted = 0;
-	r->held = SIM_HELD_NOT;
-	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
-	if (r->waited && r->head >= r->waited) {
-		r->waited = 0;
-		sim_wake_later(&r->wake);
-	}
+	sim_engine_end_op(r, sim_op_at(id, r->head), account_of(r));
 }
 
 static bool wait_is_over(const struct sim_op *op)
@@ -159,7 +143,7 @@ static bool settle_ring(uint32_t id)
 		default:
 			break;
 		}
-		sim_engine_complete(id);
+		complete(id);
 		ended = true;
 	}
 }
@@ -316,7 +300,7 @@ static void complete_finished(void)
 			sim_compute_leave(id);
 		else if (r->state == SIM_RING_COPYING)
 			end_copy(id, r, sim_op_at(id, r->head)->kind == SIM_OP_D2H);
-		sim_engine_complete(id);
+		complete(id);
 	}
 }
 
@@ -338,7 +322,7 @@ static void end_sample(uint64_t at_ns)
 		uint64_t busy = spatial ? d->any_units : d->past.device_units;
 		uint64_t copy = d->past.copy_units[0] + d->past.copy_units[1];
 
-		for (uint32_t p = 0; p < SIM_MAX_PROCS; p++) {
+		for (uint32_t p = 0; p < sim_slots_used(f); p++) {
 			struct sim_account *a = &f->proc[p].dev[i];
 			uint64_t c = a->copy_units[0] + a->copy_units[1];
 
@@ -430,7 +414,7 @@ void sim_engine_reap(uint64_t now_ns, bool force)
 	if (!force && now_ns - f->checked_ns < CHECK_NS)
 		return;
 	f->checked_ns = now_ns;
-	for (uint32_t i = 0; i < SIM_MAX_PROCS; i++)
+	for (uint32_t i = 0; i < sim_slots_used(f); i++)
 		if (f->proc[i].state == SIM_PROC_LIVE && !sim_shm_alive(i))
 			sim_engine_end_process(i);
 }

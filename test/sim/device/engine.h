@@ -8,6 +8,7 @@
 #define SIM_ENGINE_H
 
 #include "test/sim/device/layout.h"
+#include "test/sim/device/shm.h"
 
 /* Brings the model to now (never back). Cheap when nothing can have changed. */
 void sim_engine_advance(uint64_t now_ns);
@@ -24,8 +25,33 @@ void sim_engine_end_process(uint32_t slot);
 /* Its slot is needed: its accounts go into the sums of each device. */
 void sim_engine_forget(uint32_t slot);
 
+/* What its account is told of an op that has ended and was not just a kernel. */
+void sim_engine_count(struct sim_account *account, const struct sim_op *op, uint32_t device);
+
 /* The oldest op of a ring has ended. */
-void sim_engine_complete(uint32_t ring);
+static inline void sim_engine_end_op(struct sim_ring *r, struct sim_op *op, struct sim_account *account)
+{
+	struct sim_file *f = sim_shm.file;
+
+	op->end_ns = f->now_ns;
+	op->done_seq = ++f->done_seq;
+	if (op->flags == SIM_OP_LAUNCH && op->kind == SIM_OP_KERNEL)
+		account->launches++;
+	else if (op->flags || op->kind == SIM_OP_H2D || op->kind == SIM_OP_D2H)
+		sim_engine_count(account, op, r->device);
+	if (op->flags & SIM_OP_LAUNCH)
+		__atomic_store_n(&r->launches_done, r->launches_done + 1, __ATOMIC_RELAXED);
+	r->done_work += op->work;
+	r->started = 0;
+	r->turn_ns = 0;
+	r->granted = 0;
+	r->held = SIM_HELD_NOT;
+	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
+	if (r->waited && r->head >= r->waited) {
+		r->waited = 0;
+		sim_wake_later(&r->wake);
+	}
+}
 
 /* steady.c: goes on for as long as there is nothing but kernels that run and follow each other, up to target at
  * most. */
@@ -78,6 +104,12 @@ bool sim_compute_runs(uint32_t ring);
 void sim_held_start(uint32_t ring);
 /* Finds the kernels that have arrived, and those whose wait is over. */
 void sim_held_update(void);
+
+/* Slots behind the last that was ever used are as they were made. */
+static inline uint32_t sim_slots_used(const struct sim_file *f)
+{
+	return f->serial < SIM_MAX_PROCS ? (uint32_t)f->serial : SIM_MAX_PROCS;
+}
 
 /* Time for work at a rate of 1/n, in whole ns, rounded up. */
 static inline uint64_t sim_work_ns(uint64_t work, uint64_t n)

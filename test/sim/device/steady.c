@@ -12,6 +12,7 @@
 
 /* A process on the engine, with the account that is charged. */
 struct runner {
+	uint64_t rem; /* of its ring, which is told at the end */
 	struct sim_ring *ring;
 	struct sim_account *account;
 	uint32_t id, share; /* share: which part of the engine is its process's */
@@ -19,16 +20,27 @@ struct runner {
 
 struct steady {
 	struct sim_device *device;
+	uint64_t
+		edge_ns; /* what happens then is engine.c's business: a sample or a slice ends, an op arrives */
+	uint64_t least; /* of what the runners have left */
+	uint32_t n, payers;
 	struct runner list[RINGS];
 	struct sim_account *payer[RINGS];
-	uint64_t part[RINGS];
-	uint32_t n, payers;
 };
 
 /* Whether its account can be charged without asking about pages and occupancy. */
 static bool simple(const struct sim_account *a)
 {
-	return !a->page_rem && a->occupancy <= 1000 && a->managed_bytes <= a->resident_bytes;
+	return !a->page_rem && a->occupancy <= 1000 && a->managed_bytes <= a->resident_bytes && !a->check;
+}
+
+static uint64_t least_of(const struct steady *s)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t i = 0; i < s->n; i++)
+		least = s->list[i].rem < least ? s->list[i].rem : least;
+	return least;
 }
 
 static bool prepare(struct steady *s)
@@ -44,94 +56,123 @@ static bool prepare(struct steady *s)
 	s->device = d;
 	s->n = 0;
 	s->payers = f->set.mode == SIM_SHARE ? d->nrunq : 1;
+	s->edge_ns = f->sample_at_ns;
+	if (f->set.mode == SIM_TIMESLICE && d->nrunq > 1 && d->slice_end_ns < s->edge_ns)
+		s->edge_ns = d->slice_end_ns;
 	for (uint32_t k = 0; k < s->payers; k++) {
 		s->payer[k] = &f->proc[d->runq[k]].dev[device];
-		if (!simple(s->payer[k]) || s->payer[k]->check)
+		if (!simple(s->payer[k]))
 			return false;
 	}
 	for (uint32_t i = 0; i < f->nactive; i++) {
 		uint32_t id = f->active[i], share = 0;
 		struct sim_ring *r = &f->ring[id];
 
-		/* Of one priority: then none of them takes precedence. */
-		if (r->state != SIM_RING_RUNNING || r->held || r->device != device ||
-			r->priority != f->ring[f->active[0]].priority)
+		if (r->state == SIM_RING_ARRIVING && r->device == device) {
+			uint64_t at = sim_op_at(id, r->head)->submit_ns;
+
+			s->edge_ns = at < s->edge_ns ? at : s->edge_ns;
+			continue;
+		}
+		if (r->state != SIM_RING_RUNNING || r->held || r->device != device)
 			return false;
 		while (share < s->payers && d->runq[share] != r->owner - 1)
 			share++;
 		/* In time slices the others stand still. */
 		if (share < s->payers)
-			s->list[s->n++] = (struct runner){r, s->payer[share], id, share};
+			s->list[s->n++] = (struct runner){r->rem, r, s->payer[share], id, share};
 		else if (f->set.mode == SIM_SHARE)
 			return false;
+		/* Of one priority: then none of them takes precedence. */
+		if (s->n && r->priority != s->list[0].ring->priority)
+			return false;
 	}
+	s->least = least_of(s);
 	return s->n > 0;
 }
 
-static uint64_t next_end(const struct steady *s, uint64_t now_ns, uint64_t next_ns)
+/* Charges so many units, of which each payer has a part: the last ones have what is left over. */
+static void charge(struct steady *s, uint64_t units, uint64_t part, uint32_t more_from)
 {
-	for (uint32_t i = 0; i < s->n; i++) {
-		uint64_t t = now_ns + sim_work_ns(s->list[i].ring->rem, s->payers);
+	s->device->any_units += units;
+	for (uint32_t k = 0; k < s->payers; k++) {
+		struct sim_account *a = s->payer[k];
+		uint64_t mine = part + (k >= more_from);
 
-		next_ns = t < next_ns ? t : next_ns;
+		a->device_units += mine;
+		a->width_units += a->occupancy == 1000 ? mine : mine * a->occupancy / 1000;
 	}
-	return next_ns;
 }
 
 /* Returns how many have ended, and one of them. */
 static uint32_t progress(struct steady *s, uint64_t dt_ns, struct runner **ended)
 {
-	uint64_t left = dt_ns * SIM_UNIT;
-	uint32_t n = 0;
+	uint64_t units = dt_ns * SIM_UNIT, part = units, least = UINT64_MAX;
+	uint32_t n = 0, more_from = s->payers;
 
-	s->device->any_units += left;
-	for (uint32_t k = 0; k < s->payers; k++) {
-		s->part[k] = s->payers - k == 1 ? left : left / (s->payers - k);
-		left -= s->part[k];
-		s->payer[k]->device_units += s->part[k];
-		s->payer[k]->width_units += s->part[k] * s->payer[k]->occupancy / 1000;
+	/* A division takes longer than all the rest. */
+	if (s->payers == 2) {
+		part = units / 2;
+	} else if (s->payers > 2) {
+		part = units / s->payers;
+		more_from = s->payers - (uint32_t)(units - part * s->payers);
 	}
+	charge(s, units, part, more_from);
 	for (uint32_t i = 0; i < s->n; i++) {
-		struct sim_ring *r = s->list[i].ring;
-		uint64_t part = s->part[s->list[i].share];
+		struct runner *it = &s->list[i];
+		uint64_t mine = part + (it->share >= more_from);
 
-		if (part)
-			r->rem -= part + 2 >= r->rem ? r->rem : part;
-		if (!r->rem) {
-			*ended = &s->list[i];
+		if (mine)
+			it->rem -= mine + 2 >= it->rem ? it->rem : mine;
+		least = it->rem < least ? it->rem : least;
+		if (!it->rem) {
+			*ended = it;
 			n++;
 		}
 	}
+	s->least = least;
 	return n;
 }
 
 /* The kernel has ended: ends the markers behind it and starts the next kernel. False: it is not that simple. */
-static bool follow(const struct steady *s, const struct runner *it)
+static bool follow(struct steady *s, struct runner *it)
 {
 	struct sim_file *f = sim_shm.file;
 	struct sim_ring *r = it->ring;
-	struct sim_op *op;
+	struct sim_account *a = it->account;
+	struct sim_op *op = sim_op_at(it->id, r->head);
 
-	sim_compute_leave(it->id);
+	a->occupancy -= op->occupancy;
+	a->running--;
 	do {
-		sim_engine_complete(it->id);
+		sim_engine_end_op(r, op, a);
 		if (r->head == __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE))
-			return false;
+			break;
 		op = sim_op_at(it->id, r->head);
 		if (op->submit_ns > f->now_ns)
-			return false;
+			break;
+		if (op->kind == SIM_OP_KERNEL && !(op->flags & (SIM_OP_MEET | SIM_OP_VALUE))) {
+			it->rem = op->work ? op->work : 1;
+			r->started = 1;
+			a->running++;
+			a->occupancy += op->occupancy;
+			a->last_run_ns = f->now_ns;
+			s->least = least_of(s);
+			return a->occupancy <= 1000;
+		}
 	} while (op->kind == SIM_OP_NOP);
-	if (op->kind != SIM_OP_KERNEL || op->flags & (SIM_OP_MEET | SIM_OP_VALUE))
-		return false;
-	r->rem = op->work ? op->work : 1;
-	r->started = 1;
-	r->state = SIM_RING_RUNNING;
-	it->account->running++;
-	it->account->occupancy += op->occupancy;
-	it->account->last_run_ns = f->now_ns;
-	/* It left for no time at all. */
-	s->device->leaving = 0;
-	return it->account->occupancy <= 1000;
+	r->state = SIM_RING_IDLE;
+	if (!a->running && !a->waiting)
+		s->device->leaving = 1;
+	return false;
+}
+
+/* The runners' rings learn what is left of their kernels. */
+static enum sim_steady settle(const struct steady *s, enum sim_steady what)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		s->list[i].ring->rem = s->list[i].rem;
+	return what;
 }
 
 enum sim_steady sim_steady_run(uint64_t target_ns)
@@ -140,32 +181,25 @@ enum sim_steady sim_steady_run(uint64_t target_ns)
 	struct runner *it = NULL;
 	struct steady s;
 	uint64_t until;
-	bool sliced;
 
 	if (!prepare(&s))
 		return SIM_NOT_STEADY;
-	sliced = f->set.mode == SIM_TIMESLICE && s.device->nrunq > 1;
-	until = target_ns < f->sample_at_ns ? target_ns : f->sample_at_ns;
-	if (sliced && s.device->slice_end_ns < until)
-		until = s.device->slice_end_ns;
+	until = target_ns < s.edge_ns ? target_ns : s.edge_ns;
 	if (until <= f->now_ns)
 		return SIM_NOT_STEADY;
 	do {
-		uint64_t before = f->now_ns;
+		uint64_t before = f->now_ns, end = before + sim_work_ns(s.least, s.payers);
 		uint32_t ended;
 
-		f->now_ns = next_end(&s, before, until);
+		f->now_ns = end < until ? end : until;
 		ended = progress(&s, f->now_ns - before, &it);
-		/* At a sample's or a slice's end, and where several end at once, the order is engine.c's business. */
-		if (f->now_ns >= f->sample_at_ns || (sliced && f->now_ns >= s.device->slice_end_ns) ||
-			ended > 1)
-			return SIM_STEADY;
+		if (f->now_ns >= s.edge_ns || ended > 1)
+			return settle(&s, SIM_STEADY);
 		if (!ended) {
-			uint64_t next = sliced ? s.device->slice_end_ns : UINT64_MAX;
-
-			f->next_ns = next_end(&s, f->now_ns, next < f->sample_at_ns ? next : f->sample_at_ns);
-			return SIM_STEADY_ON;
+			end = f->now_ns + sim_work_ns(s.least, s.payers);
+			f->next_ns = end < s.edge_ns ? end : s.edge_ns;
+			return settle(&s, SIM_STEADY_ON);
 		}
 	} while (follow(&s, it) && f->now_ns < target_ns);
-	return SIM_STEADY;
+	return settle(&s, SIM_STEADY);
 }

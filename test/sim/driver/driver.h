@@ -47,11 +47,13 @@ enum cost {
 	COST_COUNT
 };
 
+#define DRV_ARGS 6 /* parameters of a built-in kernel at most */
+
 /* A kernel that computes, or one whose time comes from its first parameter. */
 struct builtin {
 	const char *name;
 	unsigned nparams;
-	unsigned char size[6];
+	unsigned char size[DRV_ARGS];                                          /* 4 or 8 bytes */
 	void (*run)(const uint64_t *args);                                     /* may be NULL */
 	void (*timing)(const uint64_t *args, double *ns, unsigned *occupancy); /* may be NULL */
 	bool faults;
@@ -117,7 +119,8 @@ struct task {
 			CUfunction fn;
 			unsigned grid[3], block[3], shared_bytes;
 			bool cooperative;
-			uint64_t args[6]; /* of a built-in kernel; other kernels' parameters are not read */
+			uint64_t args
+				[DRV_ARGS]; /* of a built-in kernel; other kernels' parameters are not read */
 		} kernel;
 		struct {
 			CUDA_MEMCPY3D desc;
@@ -310,6 +313,7 @@ uint64_t drv_push(CUstream s, struct sim_op op, struct effect fx);
 void drv_push_wait(CUstream s, uint32_t ring, uint32_t gen, uint64_t count);
 uint64_t drv_marker(CUstream s);
 CUresult drv_task(CUstream s, const struct task *task, unsigned flags);
+CUresult drv_kernel(CUstream s, CUfunction fn, const uint64_t *args, unsigned flags);
 void drv_launch_room(CUstream s);
 void drv_collect(void);
 
@@ -332,7 +336,7 @@ void drv_event_put(CUevent e);
 /* kernels.c */
 const struct builtin *drv_builtin(const char *name);
 void drv_duration(const char *name, struct duration *d);
-uint64_t drv_kernel_work(const struct task *t, unsigned *occupancy);
+uint64_t drv_kernel_work(const struct CUfunc_st *fn, const uint64_t *args, unsigned *occupancy);
 
 /* launch.c */
 CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,

@@ -177,14 +177,13 @@ static double draw(const struct duration *d)
 }
 
 /* drv.lock held */
-uint64_t drv_kernel_work(const struct task *t, unsigned *occupancy)
+uint64_t drv_kernel_work(const struct CUfunc_st *fn, const uint64_t *args, unsigned *occupancy)
 {
-	const struct CUfunc_st *fn = t->kernel.fn;
 	double ns;
 
 	*occupancy = fn->duration.occupancy;
 	if (fn->builtin && fn->builtin->timing)
-		fn->builtin->timing(t->kernel.args, &ns, occupancy);
+		fn->builtin->timing(args, &ns, occupancy);
 	else
 		ns = draw(&fn->duration);
 	ns /= drv.set->speed;

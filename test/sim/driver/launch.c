@@ -13,11 +13,15 @@ static CUresult read_args(const struct builtin *b, void **params, void **extra, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params) {
 		for (unsigned i = 0; i < b->nparams; i++) {
-			args[i] = 0;
-			if (b->size[i] == sizeof(args[i]))
+			uint32_t small;
+
+			/* Of sizes that are known, so that nothing is called. */
+			if (b->size[i] == sizeof(args[i])) {
 				memcpy(&args[i], params[i], sizeof(args[i]));
-			else
-				memcpy(&args[i], params[i], b->size[i]);
+			} else {
+				memcpy(&small, params[i], sizeof(small));
+				args[i] = small;
+			}
 		}
 		return CUDA_SUCCESS;
 	}
@@ -46,34 +50,41 @@ static bool dims_ok(const unsigned *grid, const unsigned *block)
 	       grid[1] <= 65535 && grid[2] <= 65535 && (uint64_t)block[0] * block[1] * block[2] <= 1024;
 }
 
-/* A task from the parameters of a launch; also used for graph nodes. */
-CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,
-	unsigned shared_bytes, void **params, void **extra)
+static CUresult read_launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
+	void **params, void **extra, uint64_t *args)
 {
 	if (!f || f->mark != MARK_FUNC)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!dims_ok(grid, block) || shared_bytes > 227 * 1024)
 		return CUDA_ERROR_INVALID_VALUE;
+	return read_args(f->builtin, params, extra, args);
+}
+
+/* A task from the parameters of a launch; also used for graph nodes. */
+CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,
+	unsigned shared_bytes, void **params, void **extra)
+{
+	TRY(read_launch(f, grid, block, shared_bytes, params, extra, t->kernel.args));
 	t->kind = TASK_KERNEL;
 	t->kernel.fn = f;
 	memcpy(t->kernel.grid, grid, sizeof(t->kernel.grid));
 	memcpy(t->kernel.block, block, sizeof(t->kernel.block));
 	t->kernel.shared_bytes = shared_bytes;
 	t->kernel.cooperative = false;
-	return read_args(f->builtin, params, extra, t->kernel.args);
+	return CUDA_SUCCESS;
 }
 
 static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
 	CUstream handle, void **params, void **extra)
 {
-	uint64_t count = 0;
+	uint64_t count = 0, args[DRV_ARGS];
 	struct task t;
 	CUstream s;
 	CUresult rc;
 
 	if (!drv.ready)
 		return drv_why();
-	TRY(drv_kernel_task(&t, f, grid, block, shared_bytes, params, extra));
+	TRY(read_launch(f, grid, block, shared_bytes, params, extra, args));
 	drv_cost(COST_LAUNCH);
 	drv_lock();
 	rc = drv_stream(handle, &s);
@@ -88,10 +99,12 @@ static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block
 		rc = CUDA_ERROR_INVALID_HANDLE;
 	if (rc == CUDA_SUCCESS) {
 		if (s->capture) {
-			rc = drv_capture_task(s, &t);
+			rc = drv_kernel_task(&t, f, grid, block, shared_bytes, params, extra);
+			if (rc == CUDA_SUCCESS)
+				rc = drv_capture_task(s, &t);
 		} else {
 			drv_launch_room(s);
-			rc = drv_task(s, &t, 0);
+			rc = drv_kernel(s, f, args, 0);
 			count = s->tail;
 		}
 	}

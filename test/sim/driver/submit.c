@@ -99,11 +99,16 @@ static void order(CUstream s)
 	}
 }
 
-uint64_t drv_push(CUstream s, struct sim_op op, struct effect fx)
+static inline uint64_t push(CUstream s, const struct sim_op *op, struct effect fx)
 {
 	if (s->blocking && (!s->legacy || s->ctx->touched))
 		order(s);
-	return push_raw(s, &op, fx);
+	return push_raw(s, op, fx);
+}
+
+uint64_t drv_push(CUstream s, struct sim_op op, struct effect fx)
+{
+	return push(s, &op, fx);
 }
 
 uint64_t drv_marker(CUstream s)
@@ -140,13 +145,13 @@ static struct effect keep(const struct task *t)
 }
 
 /* A kernel that waits on the device before its work begins. */
-static CUresult push_waiting(CUstream s, struct sim_op *op, const struct task *t)
+static CUresult push_waiting(
+	CUstream s, struct sim_op *op, const struct builtin *builtin, const uint64_t *args)
 {
-	const uint64_t *args = t->kernel.args;
 	struct task value = {.kind = TASK_MEMOP,
 		.memop = {.addr = args[1], .value = args[2], .how = CU_STREAM_WAIT_VALUE_GEQ, .wait = true}};
 
-	if (t->kernel.fn->builtin->waits == WAITS_FOR_RANKS) {
+	if (builtin->waits == WAITS_FOR_RANKS) {
 		if (!args[3] || args[3] > SIM_MAX_RANKS || args[2] >= args[3])
 			return CUDA_ERROR_INVALID_VALUE;
 		op->flags |= SIM_OP_MEET;
@@ -165,24 +170,43 @@ static CUresult push_waiting(CUstream s, struct sim_op *op, const struct task *t
 	return CUDA_SUCCESS;
 }
 
+/* What is left to do when a kernel has ended that computes or faults. */
+static struct effect keep_kernel(CUfunction fn, const uint64_t *args)
+{
+	struct task t = {.kind = TASK_KERNEL, .kernel = {.fn = fn}};
+
+	memcpy(t.kernel.args, args, sizeof(t.kernel.args));
+	return keep(&t);
+}
+
+CUresult drv_kernel(CUstream s, CUfunction fn, const uint64_t *args, unsigned flags)
+{
+	const struct builtin *b = fn->builtin;
+	unsigned occupancy;
+	uint64_t work = drv_kernel_work(fn, args, &occupancy);
+	struct sim_op op = {.kind = SIM_OP_KERNEL,
+		.flags = (uint16_t)(flags | SIM_OP_LAUNCH),
+		.work = work,
+		.occupancy = (uint16_t)occupancy};
+	struct effect fx = {0};
+
+	if (b && b->waits != RUNS_AT_ONCE)
+		return push_waiting(s, &op, b, args);
+	if (b && (b->run || b->faults))
+		fx = keep_kernel(fn, args);
+	s->launches++;
+	push(s, &op, fx);
+	return CUDA_SUCCESS;
+}
+
 CUresult drv_task(CUstream s, const struct task *t, unsigned flags)
 {
 	struct sim_op op = {.flags = (uint16_t)flags};
 	struct effect fx = {0};
-	unsigned occupancy;
 
 	switch (t->kind) {
 	case TASK_KERNEL:
-		op.kind = SIM_OP_KERNEL;
-		op.flags |= SIM_OP_LAUNCH;
-		op.work = drv_kernel_work(t, &occupancy);
-		op.occupancy = (uint16_t)occupancy;
-		if (t->kernel.fn->builtin && t->kernel.fn->builtin->waits != RUNS_AT_ONCE)
-			return push_waiting(s, &op, t);
-		if (t->kernel.fn->builtin && (t->kernel.fn->builtin->run || t->kernel.fn->builtin->faults))
-			fx = keep(t);
-		s->launches++;
-		break;
+		return drv_kernel(s, t->kernel.fn, t->kernel.args, flags);
 	case TASK_COPY:
 		drv_copy_cost(t, &op);
 		fx = keep(t);
@@ -222,7 +246,7 @@ CUresult drv_task(CUstream s, const struct task *t, unsigned flags)
 	default:
 		break;
 	}
-	drv_push(s, op, fx);
+	push(s, &op, fx);
 	return CUDA_SUCCESS;
 }
 
