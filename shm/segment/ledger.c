@@ -106,16 +106,33 @@ static bool is_free(const struct arb_segment *seg, uint32_t i)
 	       (arb_hint32(&seg->slots[i].state) == ARB_SLOT_FREE && arb_slot_alive(seg, i) == 0);
 }
 
+/* Is one of the record's members, but for this client, a free slot? Asked at every look, of each of them. */
+static bool any_free(const struct arb_segment *seg, const struct arb_snap *s)
+{
+	for (uint32_t w = 0; w < s->words; w++) {
+		const struct arb_slot *slots = &seg->slots[w * 64];
+		/* Of the last word some bits may be of no slot. */
+		uint64_t rest = s->running[w], none = w + 1 < seg->nwords ? 0 : rest & seg->beyond;
+
+		for (rest &= ~none; rest; rest &= rest - 1) {
+			unsigned i = (unsigned)__builtin_ctzll(rest);
+
+			if (__builtin_expect(arb_hint32(&slots[i].state) == ARB_SLOT_FREE, 0) &&
+				w * 64 + i != seg->own_slot && is_free(seg, w * 64 + i))
+				return true;
+		}
+		if (__builtin_expect(none != 0, 0))
+			return true;
+	}
+	return false;
+}
+
 /* The weights of the members, if some of the record's are free slots; else 0. */
 static uint64_t without_free(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	uint64_t weight = 0;
-	bool any = false;
 
-	for (uint32_t i = arb_bits_next(s->running, s->words, 0); i != ARB_NONE && !any;
-		i = arb_bits_next(s->running, s->words, i + 1))
-		any = i != seg->own_slot && is_free(seg, i);
-	if (__builtin_expect(!any, 1))
+	if (__builtin_expect(!any_free(seg, s), 1))
 		return 0;
 	for (uint32_t i = arb_bits_next(s->running, s->words, 0); i != ARB_NONE;
 		i = arb_bits_next(s->running, s->words, i + 1))
