@@ -79,6 +79,9 @@ static void choose(const struct track *t, struct request *r)
 		chosen[r->n++] = f;
 		if (streams_is_default(stream) || streams_is_known(t, stream))
 			r->streams[r->nstreams++] = stream;
+		/* Where all are of one stream, the others are before it. */
+		if (!q->mixed && f->stream != BOOK_PER_THREAD)
+			return;
 	}
 }
 
