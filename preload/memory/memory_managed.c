@@ -17,10 +17,11 @@
 #define CHUNK  (64ull << 20)
 #define FLIGHT 8
 
+static uint32_t managed[ARB_DEVICES]; /* by ordinal: may it be more than the GPU has? 1: no, 2: yes */
+
 /* Managed memory larger than the GPU needs one that faults; older ones would refuse it. */
 static bool faults(const struct arb_device *device)
 {
-	static uint32_t known[ARB_DEVICES]; /* 1: no, 2: yes */
 	CUdevice ordinal = device->ordinal;
 	__typeof__(cuDeviceGetAttribute) *ask = NULL;
 	uint32_t answer;
@@ -28,7 +29,7 @@ static bool faults(const struct arb_device *device)
 
 	if (ordinal < 0 || ordinal >= ARB_DEVICES)
 		return false;
-	answer = arb_word_load(&known[ordinal]);
+	answer = arb_word_load(&managed[ordinal]);
 	if (answer)
 		return answer == 2;
 	ask = (__typeof__(ask))arb_driver_symbol("cuDeviceGetAttribute");
@@ -40,7 +41,7 @@ static bool faults(const struct arb_device *device)
 		arb_log(ARB_LOG_WARN,
 			"%s: it cannot have more memory than it has: oversubscribe has no effect",
 			device->name);
-	arb_word_store(&known[ordinal], answer);
+	arb_word_store(&managed[ordinal], answer);
 	return answer == 2;
 }
 

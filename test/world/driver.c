@@ -43,14 +43,18 @@ static bool has_a_lock(void)
  * as another thread loads a module, and its own threads call the program: so it is never called with a lock of ours. And
  * now and then a call takes its time.
  */
-static void called(const char *name)
+static void __attribute__((noinline)) called_slowly(const char *name)
 {
-	if (!world.current)
-		return;
 	if (has_a_lock())
 		world_fail("%s is called with a lock of the preload's", name);
 	if (world_chance_once_in(&world.programs, faults.holds))
 		world_sleep(world_chance_below(&world.programs, HELD_MOST_NS));
+}
+
+static inline void called(const char *name)
+{
+	if (world.current && __builtin_expect((world.current->mutexes | faults.holds) != 0, 0))
+		called_slowly(name);
 }
 
 #define CALLED(symbol, params, args)                                                                         \
@@ -85,7 +89,7 @@ static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
 #define MAY_FAIL(symbol, params, args)                                                                       \
 	static CUresult failing_##symbol params                                                              \
 	{                                                                                                    \
-		if (world_chance_once_in(&world.programs, faults.fails))                                     \
+		if (faults.fails && world_chance_once_in(&world.programs, faults.fails))                     \
 			return CUDA_ERROR_UNKNOWN;                                                           \
 		return called_##symbol args;                                                                 \
 	}

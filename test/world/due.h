@@ -41,4 +41,50 @@ static inline void world_due_sift(unsigned i, struct world_due d)
 	world_due_put(i, &d);
 }
 
+/* Who is due first of those behind the hole; NULL: nobody is. */
+static inline struct world_thread *world_due_behind(void)
+{
+	const struct world_due *first = NULL;
+
+	for (unsigned i = 1; i < world.nheap && i <= DUE_CHILDREN; i++)
+		if (!first || world_due_before(&world.heap[i], first))
+			first = &world.heap[i];
+	world.behind_ns = first ? first->at_ns : UINT64_MAX;
+	return first ? first->thread : NULL;
+}
+
+static inline void world_due_remove(unsigned i)
+{
+	struct world_due last = world.heap[--world.nheap];
+
+	if (i < world.nheap)
+		world_due_sift(i, last);
+	if (world.hole)
+		world_due_behind();
+}
+
+/* The first thread leaves its place, as to one that is due before all others and is nobody. Returns who is next. */
+static inline struct world_thread *world_due_take(void)
+{
+	world.heap[0].thread->place = 0;
+	world.heap[0] = (struct world_due){0, 0, NULL};
+	world.hole = true;
+	world.clear_ns = 0;
+	return world_due_behind();
+}
+
+/* The thread that ran has ended, or waits for good: its place goes. */
+static inline void world_due_close(void)
+{
+	if (!world.hole)
+		return;
+	world.hole = false;
+	world_due_remove(0);
+}
+
+static inline uint64_t world_due_ns(void)
+{
+	return world.hole ? world.behind_ns : world.nheap ? world.heap[0].at_ns : UINT64_MAX;
+}
+
 #endif

@@ -33,13 +33,14 @@ struct sim_shm sim_shm __attribute__((section("world_state"), aligned(LINE))) = 
 
 extern unsigned char __start_world_state[], __stop_world_state[], __start_world_tls[], __stop_world_tls[];
 
-/* Each array, and its number of entries. */
+/* Each array, and its number of entries. A part of one is moved by whole words. */
 #define BY_GPU(X)                                                                                            \
 	X(known, ARB_SHARED_GPUS)                                                                            \
 	X(primary, ARB_DEVICES)                                                                              \
 	X(high, SIM_MAX_DEVICES)                                                                             \
 	X(standard, SIM_MAX_DEVICES)                                                                         \
-	X(current, SIM_MAX_DEVICES)
+	X(current, SIM_MAX_DEVICES)                                                                          \
+	X(managed, ARB_DEVICES)
 #define X(name, entries) extern unsigned char __start_world_by_##name[], __stop_world_by_##name[];
 BY_GPU(X)
 #undef X
@@ -53,9 +54,13 @@ static const struct {
 };
 #define ARRAYS (sizeof(by_gpu) / sizeof(by_gpu[0]))
 
+/* A word of one of these arrays that is brought. */
+typedef uint64_t piece __attribute__((may_alias));
+
 static struct {
-	size_t array_bytes[ARRAYS], arrays_bytes; /* that are brought of each, and in all */
-	bool wide;                                /* the processor moves half a line at a time */
+	piece **words; /* of the arrays: those that are brought */
+	unsigned nwords, words_room;
+	bool wide; /* the processor moves half a line at a time */
 	struct sim_file *file;
 	bool used; /* in this world */
 	unsigned char *fresh, *fresh_tls;
@@ -70,6 +75,7 @@ static struct {
 } gpu;
 
 void *__real_malloc(size_t size);
+void *__real_realloc(void *p, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
 
@@ -79,12 +85,9 @@ typedef uint64_t half __attribute__((vector_size(LINE / 2), aligned(1), may_alia
 __attribute__((target("avx2"))) static void move_wide(
 	unsigned char *to, const unsigned char *from, size_t lines)
 {
-	for (; lines; lines--, to += LINE, from += LINE) {
-		half a = *(const half *)from, b = *(const half *)(from + LINE / 2);
-
-		*(half *)to = a;
-		*(half *)(to + LINE / 2) = b;
-	}
+#pragma GCC unroll 8
+	for (size_t i = 0; i < 2 * lines; i++)
+		((half *)to)[i] = ((const half *)from)[i];
 }
 
 static bool moves_wide(void)
@@ -103,30 +106,50 @@ static bool moves_wide(void)
 }
 #endif
 
+static void out_of_memory(void)
+{
+	fprintf(stderr, "world: out of memory\n");
+	exit(2);
+}
+
 static size_t state_bytes(void)
 {
 	return (size_t)(__stop_world_state - __start_world_state);
 }
 
+/* The words of the arrays lie behind the rest. */
+static size_t words_at(void)
+{
+	return (state_bytes() + sizeof(piece) - 1) / sizeof(piece) * sizeof(piece);
+}
+
+static size_t image_bytes(void)
+{
+	return words_at() + gpu.nwords * sizeof(piece);
+}
+
 static void count_arrays(void)
 {
-	gpu.arrays_bytes = 0;
+	gpu.nwords = 0;
 	for (unsigned i = 0; i < ARRAYS; i++) {
-		gpu.array_bytes[i] = (size_t)(by_gpu[i].stop - by_gpu[i].start) / by_gpu[i].entries *
-				     gpu.file->set.devices;
-		gpu.arrays_bytes += gpu.array_bytes[i];
+		size_t bytes = (size_t)(by_gpu[i].stop - by_gpu[i].start) / by_gpu[i].entries *
+			       gpu.file->set.devices;
+
+		for (size_t at = 0; at < bytes; at += sizeof(piece)) {
+			if (gpu.nwords == gpu.words_room) {
+				gpu.words_room = gpu.words_room ? 2 * gpu.words_room : 64;
+				gpu.words = __real_realloc(gpu.words, gpu.words_room * sizeof(*gpu.words));
+				if (!gpu.words)
+					out_of_memory();
+			}
+			gpu.words[gpu.nwords++] = (piece *)(by_gpu[i].start + at);
+		}
 	}
 }
 
 static size_t tls_bytes(void)
 {
 	return (size_t)(__stop_world_tls - __start_world_tls);
-}
-
-static void out_of_memory(void)
-{
-	fprintf(stderr, "world: out of memory\n");
-	exit(2);
 }
 
 static void *copy_of(const void *from, size_t bytes)
@@ -143,8 +166,8 @@ void world_gpu_begin(void)
 	struct sim_file *f;
 
 	if (!gpu.file) {
-		if (tls_bytes() > sizeof(((struct world_thread *)0)->tls)) {
-			fprintf(stderr, "world: a thread's state has grown to %zu bytes\n", tls_bytes());
+		if (tls_bytes() < LINE || tls_bytes() > sizeof(((struct world_thread *)0)->tls)) {
+			fprintf(stderr, "world: a thread's state has %zu bytes\n", tls_bytes());
 			exit(2);
 		}
 		gpu.file = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE,
@@ -175,7 +198,7 @@ void world_gpu_begin(void)
 	memcpy(__start_world_state, gpu.fresh, state_bytes());
 	count_arrays();
 	for (unsigned i = 0; i < ARRAYS; i++)
-		memset(by_gpu[i].start, 0, gpu.array_bytes[i]);
+		memset(by_gpu[i].start, 0, (size_t)(by_gpu[i].stop - by_gpu[i].start));
 	memcpy(__start_world_tls, gpu.fresh_tls, tls_bytes());
 }
 
@@ -202,11 +225,11 @@ void world_gpu_process(struct world_process *p)
 
 	if (!gpu.used)
 		return;
-	p->image = __real_aligned_alloc(LINE, (state_bytes() + gpu.arrays_bytes + LINE - 1) / LINE * LINE);
+	p->image = __real_aligned_alloc(LINE, (image_bytes() + LINE - 1) / LINE * LINE);
 	if (!p->image)
 		out_of_memory();
 	memcpy(p->image, gpu.fresh, state_bytes());
-	memset(p->image + state_bytes(), 0, gpu.arrays_bytes);
+	memset(p->image + words_at(), 0, gpu.nwords * sizeof(piece));
 	/* What was never used is zero. */
 	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
 	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
@@ -225,39 +248,33 @@ void world_gpu_thread(struct world_thread *t)
 /* A KB or two at every switch: too short for what memcpy does with such a size, which takes long to begin. */
 static void move(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-	size_t whole = bytes / LINE * LINE;
-
 	if (gpu.wide)
 		move_wide(to, from, bytes / LINE);
 	else
-		for (size_t i = 0; i < whole; i += LINE)
+		for (size_t i = 0; i + LINE <= bytes; i += LINE)
 			__builtin_memcpy(to + i, from + i, LINE);
-	memcpy(to + whole, from + whole, bytes - whole);
-}
-
-/* What is too short even for that: a word or a few. */
-static void move_words(unsigned char *to, const unsigned char *from, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i += 8)
-		__builtin_memcpy(to + i, from + i, 8);
+	/* The last line, of which a part was moved already. */
+	if (bytes % LINE)
+		__builtin_memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
 }
 
 static void put_away(const struct world_process *p)
 {
-	unsigned char *at = p->image + state_bytes();
+	piece *image = (piece *)(p->image + words_at()), *const *words = gpu.words;
 
 	move(p->image, __start_world_state, state_bytes());
-	for (unsigned i = 0; i < ARRAYS; at += gpu.array_bytes[i++])
-		move_words(at, by_gpu[i].start, gpu.array_bytes[i]);
+	for (unsigned i = 0, n = gpu.nwords; i < n; i++)
+		image[i] = *words[i];
 }
 
 static void bring(const struct world_process *p)
 {
-	const unsigned char *at = p->image + state_bytes();
+	const piece *image = (const piece *)(p->image + words_at());
+	piece *const *words = gpu.words;
 
 	move(__start_world_state, p->image, state_bytes());
-	for (unsigned i = 0; i < ARRAYS; at += gpu.array_bytes[i++])
-		move_words(by_gpu[i].start, at, gpu.array_bytes[i]);
+	for (unsigned i = 0, n = gpu.nwords; i < n; i++)
+		*words[i] = image[i];
 }
 
 void world_gpu_enter(struct world_thread *t)
@@ -282,6 +299,7 @@ void world_gpu_enter(struct world_thread *t)
 
 static void fetch(const unsigned char *from, size_t bytes)
 {
+#pragma GCC unroll 8
 	for (size_t i = 0; i < bytes; i += 64)
 		__builtin_prefetch(from + i);
 }
@@ -291,7 +309,7 @@ void world_gpu_fetch(const struct world_thread *t)
 	if (!gpu.used || gpu.loaded == t->process)
 		return;
 	fetch(t->tls, tls_bytes());
-	fetch(t->process->image, state_bytes() + gpu.arrays_bytes);
+	fetch(t->process->image, image_bytes());
 }
 
 void world_gpu_thread_gone(struct world_thread *t)

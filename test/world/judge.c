@@ -37,6 +37,7 @@ static struct {
 	bool open;
 	uint64_t files; /* names of files that were given or taken away when it was opened */
 	uint64_t steps, head;
+	uint64_t since_whole;           /* steps since all of it was looked at */
 	uint64_t sleepers_ns;           /* when sleepers were looked at */
 	uint64_t reserved, reserved_at; /* the reservation that was last seen, and since when */
 	uint64_t t, v, busy;            /* which never go back */
@@ -235,17 +236,20 @@ static void check_audit(void)
 void judge_step(void)
 {
 	struct arb_snap s;
+	bool whole;
 	int r;
 
 	if (world.failed || world_terms.garbage)
 		return;
 	/* Nothing that others see has changed, or the world is a long one. */
-	if (++judge.steps % SAME_STEPS && judge.steps % world_terms.every &&
-		(!world.touched || world_terms.every >= LONG_EVERY))
+	whole = ++judge.since_whole >= world_terms.every;
+	if (whole)
+		judge.since_whole = 0;
+	if (++judge.steps % SAME_STEPS && !whole && (!world.touched || world_terms.every >= LONG_EVERY))
 		return;
 	if (!judge_segment())
 		return;
-	if (judge.steps % world_terms.every == 0) {
+	if (whole) {
 		r = arb_check(&judge.seg, say, NULL);
 		if (r == -EBUSY)
 			world_fail("the segment never stands still, although nobody runs");

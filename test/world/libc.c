@@ -114,12 +114,11 @@ static void __attribute__((noinline)) interrupt_here(void)
 	world_interrupt();
 }
 
-static inline void own_point(void)
+static inline bool is_point(void)
 {
 	uint32_t *points = world_ahead ? &world_points_kept : &world_points;
 
-	if (__builtin_expect(--*points == 0, 0))
-		interrupt_here();
+	return __builtin_expect(--*points == 0, 0);
 }
 
 /* A mutex is one word: zero is free. A thread that waits for the mutex waits on the word. */
@@ -135,24 +134,45 @@ int __wrap_pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *att
 	return 0;
 }
 
-static void __attribute__((noinline)) wait_for(struct mutex *m)
+static void take(struct mutex *m)
 {
+	m->word = world.current->number + 1;
+	world.current->mutexes++;
+}
+
+static int __attribute__((noinline)) lock_slowly(struct mutex *m, bool interrupted)
+{
+	if (interrupted)
+		interrupt_here();
 	while (m->word) {
 		m->word |= WAITED;
 		world_wait(&m->word, m->word, NEVER);
 	}
+	take(m);
+	return 0;
+}
+
+static int __attribute__((noinline)) wake_all(struct mutex *m)
+{
+	/* All waiters look again; the first gets the mutex. */
+	world_wake(&m->word, 0);
+	if (is_point())
+		interrupt_here();
+	return 0;
 }
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
 	struct mutex *m = (struct mutex *)mutex;
 
+	bool interrupted;
+
 	if (!world.current)
 		return 0;
-	own_point();
-	if (__builtin_expect(m->word != 0, 0))
-		wait_for(m);
-	m->word = world.current->number + 1;
+	interrupted = is_point();
+	if (__builtin_expect(interrupted || m->word != 0, 0))
+		return lock_slowly(m, interrupted);
+	take(m);
 	return 0;
 }
 
@@ -163,11 +183,14 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 	if (!world.current)
 		return 0;
+	/* In a forked child a mutex may have been its parent's. */
+	if (__builtin_expect((word & ~WAITED) == world.current->number + 1, 1))
+		world.current->mutexes--;
 	m->word = 0;
-	/* All waiters look again; the first gets the mutex. */
 	if (__builtin_expect(word & WAITED, 0))
-		world_wake(&m->word, 0);
-	own_point();
+		return wake_all(m);
+	if (__builtin_expect(is_point(), 0))
+		interrupt_here();
 	return 0;
 }
 

@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST 30
+#define LAST 30 /* that are told */
+#define ROOM 32 /* for more, so that a place is found without a division */
 
 static struct entry {
 	uint64_t at_ns, step, a, b;
 	unsigned thread, process;
 	enum world_what what;
 	const char *text, *name;
-} last[LAST];
+} last[ROOM];
 static uint64_t count;
 static FILE *trace;
 
@@ -78,16 +79,16 @@ static void in_words(FILE *to, const struct entry *e)
 	}
 }
 
-static void mix(uint64_t x)
+static uint64_t mix(uint64_t hash, uint64_t x)
 {
-	world.hash = (world.hash ^ x) * 0x100000001b3ull;
-	world.hash ^= world.hash >> 29;
+	hash = (hash ^ x) * 0x100000001b3ull;
+	return hash ^ hash >> 29;
 }
 
 static void note(enum world_what what, const char *text, uint64_t a, uint64_t b)
 {
 	struct world_thread *t = world.current;
-	struct entry *e = &last[count++ % LAST];
+	struct entry *e = &last[count++ % ROOM];
 
 	*e = (struct entry){.at_ns = world.now_ns,
 		.step = world.step,
@@ -98,9 +99,9 @@ static void note(enum world_what what, const char *text, uint64_t a, uint64_t b)
 		.name = t ? t->name : "",
 		.what = what,
 		.text = text};
-	mix(e->at_ns ^ (uint64_t)what << 56);
-	mix((uint64_t)e->thread << 32 ^ a ^ b << 7);
-	if (trace)
+	world.hash =
+		mix(mix(world.hash, e->at_ns ^ (uint64_t)what << 56), (uint64_t)e->thread << 32 ^ a ^ b << 7);
+	if (__builtin_expect(trace != NULL, 0))
 		in_words(trace, e);
 }
 
@@ -141,7 +142,7 @@ void world_tell(void)
 		(unsigned long long)world.seed, (unsigned long long)world.step,
 		(double)(world.now_ns - world.start_ns) / 1e6, world.failure);
 	for (uint64_t i = count > LAST ? count - LAST : 0; i < count; i++)
-		in_words(stderr, &last[i % LAST]);
+		in_words(stderr, &last[i % ROOM]);
 	if (trace)
 		fflush(trace);
 }

@@ -23,13 +23,13 @@ WORLD_FLAGS := -fPIE -include test/world/self.h -include test/world/compat.h \
 # Leases in the world are those of programs with the preload, so that the watch over those without (shm/admission/shared.c) is never used.
 # Arrays with an entry for each GPU have sections of their own, of which only as much has to be brought as there are GPUs.
 WORLD_STATE = objdump -h $@ | awk '$$2 ~ /^\.(bss|data)(\.|$$)/ && $$2 !~ /^\.data\.rel\.ro|^\.bss\.watch$$/ && $$3 !~ /^0+$$/ \
-	{ print "--rename-section", $$2 "=" ($$2 ~ /^\.bss\.(known|primary|high|standard|current)$$/ ? "world_by_" substr($$2, 6) : "world_state") \
+	{ print "--rename-section", $$2 "=" ($$2 ~ /^\.bss\.(known|primary|high|standard|current|managed)$$/ ? "world_by_" substr($$2, 6) : "world_state") \
 		",alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
 WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/driver/errors.c,$(WORLD_SIM)) $(wildcard preload/memory/memory*.c) shm/admission/shared.c)
 
 $(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Wno-address -foptimize-sibling-calls
 $(call world_objects,$(WORLD_SIM)): WORLD_FLAGS += -fvisibility=default
-$(call world_objects,shm/admission/shared.c preload/memory/memory_context.c test/sim/driver/graphmem.c test/sim/driver/pool.c): \
+$(call world_objects,shm/admission/shared.c preload/memory/memory_context.c preload/memory/memory_managed.c test/sim/driver/graphmem.c test/sim/driver/pool.c): \
 	WORLD_FLAGS += -fdata-sections
 
 $(WORLD_OBJ)/%.o: %.c $(RULES) Makefile

@@ -60,26 +60,28 @@ static void *grow(void *list, unsigned n, unsigned *room, size_t each)
 static void schedule(struct world_thread *t, uint64_t at_ns)
 {
 	t->at_ns = at_ns;
-	if (!t->place) {
+	if (!t->place && world.hole) {
+		world.hole = false;
+		t->place = 1;
+	} else if (!t->place) {
 		world.heap = grow(world.heap, world.nheap, &world.room, sizeof(*world.heap));
 		t->place = ++world.nheap;
 	}
 	world.clear_ns = 0;
 	world_due_sift(t->place - 1, (struct world_due){at_ns, world_chance_next(&world.chance), t});
+	if (world.hole)
+		world_due_behind();
 }
 
 static void unschedule(struct world_thread *t)
 {
 	unsigned i = t->place - 1;
-	struct world_due last;
 
 	if (!t->place)
 		return;
 	t->place = 0;
 	world.clear_ns = 0;
-	last = world.heap[--world.nheap];
-	if (last.thread != t)
-		world_due_sift(i, last);
+	world_due_remove(i);
 }
 
 static struct world_thread **bucket(const uint32_t *word)
@@ -161,7 +163,7 @@ void world_spend_slowly(uint64_t ns)
 		return;
 	}
 	t->cpu_ns += ns;
-	due = world.nheap ? world.heap[0].at_ns : NEVER;
+	due = world_due_ns();
 	if (due > at) {
 		world.now_ns = at;
 		world.clear_ns = due;
@@ -188,7 +190,7 @@ void world_meet(void)
 	if (!world_ahead)
 		return;
 	no_longer_ahead();
-	if (world.nheap && world.heap[0].at_ns <= world.now_ns)
+	if (world_due_ns() <= world.now_ns)
 		leave_until(world.now_ns);
 	world.clear_ns = 0;
 }
@@ -226,7 +228,7 @@ void world_interrupt(void)
 		     ? world_chance_exp(&world.chance, world.weather.preempt_ns)
 		     : world_chance_exp(&world.chance, world.weather.interrupt_ns);
 	/* It sleeps for no time at all: a thread that is due now goes first. */
-	if (ns || (world.nheap && world.heap[0].at_ns <= world.now_ns)) {
+	if (ns || world_due_ns() <= world.now_ns) {
 		world_note(WORLD_HELD_UP, ns, 0);
 		pause_for(t->process, ns);
 		t->held_up = true;
@@ -519,13 +521,13 @@ static void bury(void)
 void world_run(uint64_t until_ns, void (*check)(void))
 {
 	while (world.nheap && !world.failed && world.heap[0].at_ns < until_ns) {
-		struct world_thread *t = world.heap[0].thread;
+		struct world_thread *t = world.heap[0].thread, *next;
 		uint32_t points;
 
 		world.now_ns = world.step_ns = t->at_ns;
 		if (put_off(t))
 			continue;
-		unschedule(t);
+		next = world_due_take();
 		world.step++;
 		/* One of its process may have come further: what it did then this one finds done. */
 		if (t->process->reached_ns > t->at_ns)
@@ -534,9 +536,10 @@ void world_run(uint64_t until_ns, void (*check)(void))
 		world_note(WORLD_RUNS, t->number, 0);
 		points = t->points;
 		world.touched = false;
-		if (world.nheap)
-			fetch(world.heap[0].thread);
+		if (next)
+			fetch(next);
 		coro_switch(&scheduler, t->sp);
+		world_due_close();
 		t->points = world_points;
 		world.touched |= t->points != points;
 		if (world.now_ns > t->process->reached_ns)

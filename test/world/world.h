@@ -77,6 +77,7 @@ struct world_thread {
 	uint64_t since_ns, changed_ns; /* that it waits; that the word was first seen to be another */
 	struct world_thread *next_waiting;
 	uint64_t cpu_ns;
+	uint64_t mutexes; /* that it has */
 	void *stack, *sp;
 	void *(*body)(void *);
 	void *argument, *result;
@@ -133,6 +134,8 @@ struct world {
 	struct world_thread *current;
 	struct world_due *heap;
 	unsigned nheap, room;
+	bool hole; /* the first place is free, for the thread that runs: mostly it is due again soon */
+	uint64_t behind_ns; /* while it is: when the first of the others is due; UINT64_MAX: nobody is */
 	struct world_thread **threads;             /* of processes that live */
 	unsigned nthreads, threads_room, numbered; /* numbered: all ever made, also those that are gone */
 	unsigned ended;                            /* processes whose threads are still listed */
