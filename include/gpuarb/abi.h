@@ -485,7 +485,10 @@ struct arb_state_header {
 	/* 1 as soon as a client has a priority, a request or a weight of its own; never taken back. Written by such a
 	 * client. While it is 0 no client looks at levels and shares; a wrong 1 only costs that look. */
 	arb_u32 ranks;
-	arb_u32 pad1;
+	/* For how long nobody ran although somebody stood in the queue for its turn, in ns, added up; it wraps. Added to by
+	 * whoever publishes the record that counts such a time, after its CAS; one that dies in between leaves it out. A
+	 * wrong one scales limits down by ARB_LOST_PPM_MOST at most. */
+	arb_u32 lost_ns;
 
 	/*
 	 * Until when the GPU is taken to serve its processes one after the other (shm/segment/alternation.h). CAS by
@@ -552,8 +555,10 @@ struct arb_class {
 #define ARB_LIMIT_WEIGHT   16u
 #define ARB_LIMIT_MEMBERS  32u
 
-#define ARB_PPM               1000000u /* quotas are in parts per million */
-#define ARB_SHARE_WEIGHT      100u     /* of an account that says nothing */
+#define ARB_PPM 1000000u /* quotas are in parts per million */
+#define ARB_LOST_PPM_MOST                                                                                    \
+	50000u /* of `lost_ns`: if more is lost the machine stands still, or it is garbage */
+#define ARB_SHARE_WEIGHT      100u /* of an account that says nothing */
 #define ARB_SHARE_WEIGHT_MOST 10000u
 
 struct arb_control_copy {

@@ -165,7 +165,7 @@ int arb_client_roll(
 		arb_client_restore(c, move->now / ARB_TICKS_PER_NS);
 		c->epoch = arb_load32_acquire(&c->seg.header->epoch);
 		arb_client_follow_account(c);
-		arb_quota_find(c, snap->win_number);
+		arb_quota_find(c, snap);
 		arb_told_window(&c->seg, c->me.slot, snap->win_ms);
 		arb_told_auto(&c->seg, c->me.slot, c->rules.policy == ARB_POLICY_AUTO,
 			c->rules.policy == ARB_POLICY_AUTO

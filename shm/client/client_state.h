@@ -52,7 +52,10 @@ struct arb_client_quota {
 	uint64_t window;        /* that the account has been rolled to */
 	uint64_t active_window; /* in which the account was marked active last */
 	struct arb_terms terms;
-	uint64_t sum; /* of the limits of all active accounts, ppm */
+	uint64_t sum;         /* of the limits of all active accounts, ppm */
+	uint64_t lost_window; /* in which `lost_ns` was read */
+	uint32_t lost_ns;     /* the header's word then */
+	uint32_t lost_ppm;    /* what is lost when the GPU is handed over */
 	uint64_t outstanding;
 	uint32_t request_ppm, weight; /* of the account, in force */
 	bool shares;                  /* the quota is one by requests and weights */

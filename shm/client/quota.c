@@ -28,11 +28,30 @@ static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
 	return all[0].quota_ppm;
 }
 
-void arb_quota_find(struct gpuarb_client *c, uint64_t window)
+/* How much is lost where clients take turns: each of them sees the same word, and scales by it alike. */
+static void find_lost(struct gpuarb_client *c, const struct arb_snap *snap)
 {
+	uint32_t now = arb_load32(&c->seg.header->lost_ns), lost = now - c->quota.lost_ns;
+	uint64_t windows = snap->win_number - c->quota.lost_window;
+
+	if (!windows)
+		return;
+	if (c->quota.lost_window)
+		c->quota.lost_ppm = arb_policy_lost(c->quota.lost_ppm, (uint64_t)lost * ARB_TICKS_PER_NS,
+			windows * snap->win_ticks, windows);
+	c->quota.lost_window = snap->win_number;
+	c->quota.lost_ns = now;
+}
+
+void arb_quota_find(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	uint64_t window = snap->win_number;
+
+	find_lost(c, snap);
 	c->quota.sum = arb_account_sum(&c->seg, window, c->account) +
 		       (c->quota.terms.limit_ppm < ARB_PPM ? c->quota.terms.limit_ppm : 0);
-	c->quota.terms.quota_ppm = arb_policy_scale(c->quota.terms.limit_ppm, c->quota.sum);
+	c->quota.terms.quota_ppm =
+		arb_policy_scale(c->quota.terms.limit_ppm, c->quota.sum, c->quota.lost_ppm);
 	c->quota.shares = false;
 	if (__builtin_expect(arb_above_matters(c), 0)) {
 		uint32_t quota = by_shares(c, window);

@@ -8,7 +8,7 @@
 #include "shm/client/client_state.h"
 
 /* Finds the effective quota anew: by requests and weights if any active account has one, otherwise by the limits. */
-void arb_quota_find(struct gpuarb_client *c, uint64_t window);
+void arb_quota_find(struct gpuarb_client *c, const struct arb_snap *snap);
 
 /* May the account use more, as of this snapshot? Moves its cap along where nobody else is short. */
 bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding);

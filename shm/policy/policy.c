@@ -30,11 +30,24 @@ bool arb_policy_admit(const struct arb_policy_case *c)
 	       (!c->reserved_for_other && c->running == 0);
 }
 
-uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm)
+uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm, uint32_t lost_ppm)
 {
-	if (sum_ppm <= ARB_PPM || limit_ppm >= ARB_PPM)
+	uint64_t whole = ARB_PPM - (lost_ppm < ARB_LOST_PPM_MOST ? lost_ppm : ARB_LOST_PPM_MOST);
+
+	if (sum_ppm <= whole || limit_ppm >= ARB_PPM)
 		return limit_ppm;
-	return (uint32_t)((uint64_t)limit_ppm * ARB_PPM / sum_ppm);
+	return (uint32_t)(limit_ppm * whole / sum_ppm);
+}
+
+uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t ticks, uint64_t windows)
+{
+	uint64_t most = ticks / ARB_PPM * ARB_LOST_PPM_MOST, now_ppm, past;
+
+	if (!windows || ticks < ARB_PPM)
+		return before_ppm;
+	now_ppm = (lost < most ? lost : most) / (ticks / ARB_PPM);
+	past = windows < ARB_LOST_WINDOWS ? ARB_LOST_WINDOWS - windows : 0;
+	return (uint32_t)((before_ppm * past + now_ppm * (ARB_LOST_WINDOWS - past)) / ARB_LOST_WINDOWS);
 }
 
 uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks)

@@ -43,8 +43,18 @@ enum arb_policy arb_policy_in_force(
 /* Does this policy make clients wait for each other? */
 bool arb_policy_takes_turns(enum arb_policy policy, uint64_t quota_sum_ppm);
 
-/* limit * 100 / sum where the limits of the active accounts add up to more than 100 percent. */
-uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm);
+/*
+ * limit * what there is / sum where the limits of the active accounts add up to more than there is: 100 percent, less what
+ * is lost where clients take turns. Else whoever takes its turns last would bear all of that loss.
+ */
+uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm, uint32_t lost_ppm);
+
+/*
+ * What is lost when the GPU is handed over, per million, on average over the last windows: `before` is what it was so
+ * far, `lost` ticks of the `ticks` of the last `windows` were.
+ */
+#define ARB_LOST_WINDOWS 8 /* one late wake-up is not to decide about a window */
+uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t ticks, uint64_t windows);
 
 /* What a quota grants in a stretch of time. */
 uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks);

@@ -2,6 +2,7 @@
 #include "shm/segment/running.h"
 
 #include "shm/segment/ledger.h"
+#include "shm/segment/lost.h"
 #include "shm/segment/snapshot.h"
 
 /* W after one has gone: checked, because a wrong W would be divided by. */
@@ -290,6 +291,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		return 0;
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(seg, s);
+		bool lost;
+		uint64_t from;
 
 		if (r < 0)
 			return r;
@@ -306,6 +309,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				return 0;
 			continue;
 		}
+		lost = arb_lost_begins(seg, move, s);
+		from = s->t;
 		r = advance_to(me, move, s);
 		if (__builtin_expect(r, 0)) {
 			if (r < 0)
@@ -329,8 +334,10 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 				drop_reservation_of(s, me->slot);
 				choose(seg, move, s, false);
 			}
-			if (snap_publish(me, s))
+			if (snap_publish(me, s)) {
+				arb_lost_add(seg, lost ? s->t - from : 0);
 				return -EAGAIN;
+			}
 			continue;
 		}
 		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to
@@ -353,6 +360,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		if (snap_publish(me, s)) {
 			move->entered = s->head;
 			entered(me, s);
+			arb_lost_add(seg, lost ? s->t - from : 0);
 			return 0;
 		}
 	}
@@ -500,31 +508,6 @@ int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct a
 	return -EBUSY;
 }
 
-int arb_running_relevel(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
-{
-	move->rose = move->fell = false;
-	for (int i = 0; i < ARB_TRIES; i++) {
-		int r = snap_load(me->seg, s);
-		uint32_t top, before = s->top;
-
-		if (r < 0)
-			return r;
-		top = arb_snapshot_top(me->seg, s);
-		if (me->slot / 64 >= s->words || !arb_bit_test(s->running, me->slot) || top == before) {
-			if (snap_unchanged(me->seg, s))
-				return 0;
-			continue;
-		}
-		s->top = top;
-		move->rose = top > before;
-		move->fell = top < before && s->any_waiting && !move->choose;
-		if (snap_publish(me, s))
-			return 0;
-		move->rose = move->fell = false;
-	}
-	return -EBUSY;
-}
-
 int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
@@ -534,8 +517,11 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 		struct arb_clocks clocks = {s->t, s->v, s->busy, s->weight, s->win_ms, s->win_number,
 			s->win_start, s->win_v, s->win_busy};
 
+		bool lost;
+
 		if (r < 0)
 			return r;
+		lost = arb_lost_begins(me->seg, move, s);
 		if (snap_too_far_ahead(s, move->now) && snap_unchanged(me->seg, s))
 			return -EBADMSG;
 		if (__builtin_expect(over_the_dead(me, move, s), 0)) {
@@ -545,6 +531,8 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 		}
 		snap_advance(s, move->at, move->win_ms);
 		if (s->win_number == clocks.win_number ? snap_unchanged(me->seg, s) : snap_publish(me, s)) {
+			if (lost && s->win_number != clocks.win_number)
+				arb_lost_add(me->seg, s->t - clocks.t);
 			if (own)
 				arb_ledger_look(me->seg, me->slot, own, &clocks, s, move->now);
 			return own && own->impossible ? -EBADMSG : 0;

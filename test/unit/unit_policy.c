@@ -55,11 +55,37 @@ Test(policy, where_the_gpu_alternates_clients_that_would_run_together_take_turns
 
 Test(policy, limits_above_a_hundred_are_scaled_in_proportion)
 {
-	cr_assert_eq(arb_policy_scale(500000, 1100000), 454545);
-	cr_assert_eq(arb_policy_scale(600000, 1100000), 545454);
-	cr_assert_eq(arb_policy_scale(800000, 1600000), 500000);
-	cr_assert_eq(arb_policy_scale(300000, 900000), 300000, "nothing to scale");
-	cr_assert_eq(arb_policy_scale(1000000, 2000000), 1000000, "no limit is not scaled");
+	cr_assert_eq(arb_policy_scale(500000, 1100000, 0), 454545);
+	cr_assert_eq(arb_policy_scale(600000, 1100000, 0), 545454);
+	cr_assert_eq(arb_policy_scale(800000, 1600000, 0), 500000);
+	cr_assert_eq(arb_policy_scale(300000, 900000, 0), 300000, "nothing to scale");
+	cr_assert_eq(arb_policy_scale(1000000, 2000000, 0), 1000000, "no limit is not scaled");
+}
+
+Test(policy, what_is_lost_at_hand_overs_is_taken_from_all_in_proportion)
+{
+	cr_assert_eq(arb_policy_scale(500000, 1100000, 20000), 445454);
+	cr_assert_eq(arb_policy_scale(600000, 1100000, 20000), 534545);
+	cr_assert_eq(arb_policy_scale(500000, 990000, 20000), 494949, "they leave less than is lost");
+	cr_assert_eq(arb_policy_scale(300000, 900000, 20000), 300000, "there is enough for all");
+	cr_assert_eq(arb_policy_scale(500000, 1000000, UINT32_MAX), 475000, "garbage costs a twentieth");
+}
+
+Test(policy, what_is_lost_is_an_average_of_windows)
+{
+	const uint64_t window = 100ull * 1000000 * 16;
+	uint32_t lost = 0;
+
+	lost = arb_policy_lost(lost, window / 50, window, 1);
+	cr_assert_eq(lost, 20000 / ARB_LOST_WINDOWS, "%u", lost);
+	for (int i = 0; i < 60; i++)
+		lost = arb_policy_lost(lost, window / 50, window, 1);
+	cr_assert(lost > 19900 && lost <= 20000, "%u", lost);
+	cr_assert_eq(arb_policy_lost(lost, window, window, 1),
+		(lost * (ARB_LOST_WINDOWS - 1) + ARB_LOST_PPM_MOST) / ARB_LOST_WINDOWS,
+		"no window counts for more");
+	cr_assert_eq(arb_policy_lost(lost, 0, 1000 * window, 1000), 0, "long ago");
+	cr_assert_eq(arb_policy_lost(lost, window, 1000, 1), lost, "a window of nothing says nothing");
 }
 
 Test(policy, a_grant_is_exact_for_any_window)

@@ -312,6 +312,55 @@ Test(turns, a_waiter_wakes_when_a_kept_place_lapses)
 	cr_assert(u_futex.slept_ns <= 2 * MS + MS / 10, "%lu", (unsigned long)u_futex.slept_ns);
 }
 
+/* From the holder's end until the waiter comes nobody runs. A client that pauses and keeps its place loses nothing. */
+Test(turns, what_a_hand_over_loses_is_counted)
+{
+	const arb_u32 *lost = &holder->seg.header->lost_ns;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_pause(holder, 0, 2 * MS), 1);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(arb_load32(lost), 0, "a pause");
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_leave(holder, u_clock_ns - MS / 10), 0);
+	u_clock_ns += MS / 10;
+	queue_up(holder);
+	cr_assert_eq(arb_load32(lost), 2 * MS / 10, "%u: until another looks", arb_load32(lost));
+	u_clock_ns += MS / 10;
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(arb_load32(lost), 3 * MS / 10, "%u: until the next one runs", arb_load32(lost));
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(arb_load32(lost), 3 * MS / 10, "%u", arb_load32(lost));
+}
+
+Test(turns, what_hand_overs_lose_is_lost_by_all_in_proportion)
+{
+	struct gpuarb_client_status status;
+	arb_u32 *lost = &holder->seg.header->lost_ns;
+
+	u_set("policy", "exclusive");
+	cr_assert_eq(gpuarb_client_set_limits(holder, 50, 0, 50), 0);
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	queue_up(waiter);
+	for (int i = 0; i < 80; i++) {
+		arb_store32(lost, arb_load32(lost) + 2 * MS);
+		u_clock_ns += 100 * MS;
+		cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
+		gpuarb_client_tick(holder);
+	}
+	cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
+	cr_assert_eq(status.core_pct, 50);
+	cr_assert(waiter->quota.terms.quota_ppm > 489900 && waiter->quota.terms.quota_ppm < 490100, "%u",
+		waiter->quota.terms.quota_ppm);
+	cr_assert_eq(holder->quota.terms.quota_ppm, waiter->quota.terms.quota_ppm, "%u",
+		holder->quota.terms.quota_ppm);
+}
+
 Test(turns, under_concurrent_there_are_none)
 {
 	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);

@@ -154,6 +154,14 @@ static void say_limit(const struct story *s)
 	if (say_share(s) || a->quota_ppm >= a->limit_ppm)
 		return;
 	fprintf(s->to, "  Effective quota: %s percent. ", top_text_ppm(a->quota_ppm, text, sizeof(text)));
+	/* What is lost where clients take turns: of limits that leave less than that. */
+	if (sum <= ARB_PPM && sum + ARB_LOST_PPM_MOST > ARB_PPM) {
+		fprintf(s->to,
+			"The limits of the active accounts add up to %s, and some of the GPU's time is lost "
+			"when it is handed over from one to the next.\n",
+			top_text_ppm((unsigned)sum, text, sizeof(text)));
+		return;
+	}
 	/* An account is scaled when it next does something; this one has not done so. */
 	if (sum <= ARB_PPM) {
 		fputs("It is what it was when the account was last active.\n", s->to);
