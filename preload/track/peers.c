@@ -1,7 +1,7 @@
 /*
- * Copies between GPUs, by a call or by a graph (peers_graph.c). A copy is in a stream of one GPU, and moves memory of another: it counts on both, from its
- * beginning to its end. On the other GPU it passes the same gate, with the same book, and is fenced by an event in the
- * same stream. preload/README.md says why it is done so.
+ * Copies between GPUs, by a call or by a graph (peers_graph.c). Such a copy is in a stream of one GPU and moves memory of
+ * another GPU. It counts on both, from its beginning to its end. On the other GPU it goes through that GPU's gate and book, and
+ * is fenced by an event in the copy's stream. preload/README.md gives the reasons.
  */
 #include "preload/track/track.h"
 
@@ -13,7 +13,7 @@
 #include "preload/track/place.h"
 #include "shm/base/word.h"
 
-/* What is done next is done on another GPU: its call takes the place of the one at hand, until the same again. */
+/* Exchanges the call at hand with the call on another GPU: what follows acts on that GPU. A second exchange undoes it. */
 static void change_places(struct gate_call *peer)
 {
 	struct gate_call call = arb_mine.call;
@@ -22,7 +22,7 @@ static void change_places(struct gate_call *peer)
 	*peer = call;
 }
 
-/* Waits there for room, quota and turn as the call's own GPU does, and lets it through without the GPU: nothing waits
+/* Waits for room, quota and turn on the other GPU, but does not enter its running set yet (let_peer does). So no call waits
  * for one GPU while it keeps another. */
 static void ask_peer(struct track *t, struct act_call *call)
 {
@@ -59,7 +59,8 @@ void peers_ask(struct act_call *call)
 	errno = saved;
 }
 
-/* It goes on to the driver: into the set, whatever has become of its quota while it waited for the other GPU. */
+/* Enters the running set of the other GPU, because the call goes on to the driver now. Its quota there is not asked again,
+ * though it may have been used up while the call waited at another gate. */
 static void let_peer(struct act_call *call)
 {
 	struct track *t = arb_mine.call.track;
@@ -94,7 +95,7 @@ void peers_let(struct act_call *call)
 	errno = saved;
 }
 
-/* Credit is the stream's GPU's to give. */
+/* Restores the thread's credit at the end: only the GPU of the stream gives credit. */
 void peers_after(struct act_call *call, CUresult result)
 {
 	struct act_thread *self = act_thread_get();
@@ -110,7 +111,7 @@ void peers_after(struct act_call *call, CUresult result)
 		change_places(peer);
 		gate_after(call, result);
 		change_places(peer);
-		/* The copy failed, and so there is no fence. */
+		/* Still here: the copy failed, so no fence has taken this event over. */
 		if (peer->start)
 			arb_real(cuEventDestroy_v2)(peer->start);
 		*peer = (struct gate_call){0};
@@ -122,7 +123,7 @@ void peers_after(struct act_call *call, CUresult result)
 	errno = saved;
 }
 
-/* Its thread has ended, or gone past us, while it was in the driver. */
+/* The thread ended, or left the driver without passing here: its calls on other GPUs will not come back. */
 void peers_abandon(void)
 {
 	for (unsigned i = 0; i < GATE_PEERS; i++) {
@@ -135,7 +136,7 @@ void peers_abandon(void)
 	}
 }
 
-/* The program has waited for work of one GPU, in which another may have had a part. */
+/* The program has waited for work of one GPU. Other GPUs may have had a part in it, so all of them are settled. */
 void peers_settle(void)
 {
 	CUstreamCaptureMode mode = track_relax();

@@ -1,8 +1,9 @@
 /*
- * Graphs with copies between GPUs. Which GPUs they are is read from a graph's nodes when it is instantiated, captured or
- * not. A launch of it counts on them as a copy does (peers.c): in the stream, between an event before and one behind. If
- * the graph has nothing but copies that is what it took; otherwise its kernels are the stream's GPU's alone, and of the
- * other GPU's time it is what its bytes take at the rate of the fastest copy between GPUs so far.
+ * Graphs with copies between GPUs. The nodes of a graph say which GPUs; they are read when the graph is instantiated,
+ * whether it was captured or built by hand. A launch of the graph counts on the other GPU as a copy does (peers.c): one event
+ * is recorded before it and one behind it. If the graph has only copies, the time between the two events is billed there.
+ * If it has kernels too, these work for the stream's GPU alone: the other GPU is billed for the time that the bytes take at
+ * the rate of the fastest copy between GPUs so far.
  */
 #include "preload/track/track.h"
 
@@ -12,14 +13,14 @@
 #include "preload/track/place.h"
 #include "shm/base/word.h"
 
-/* About 10 GB/s, which PCIe 3.0 has, until a copy was measured. */
+/* The rate until a copy was measured: about 10 GB/s, that of PCIe 3.0. */
 #define NS_PER_MIB 100000u
-/* A shorter copy says more about its beginning than about the rate. */
+/* The duration of a shorter copy is mostly its start-up time, so it says little about the rate. */
 #define RATE_LEAST_NS (100 * US)
 
 struct reading {
 	struct peers_graph found;
-	bool mixed; /* it has kernels, or other things that take time */
+	bool mixed; /* it has kernels, or other nodes that take time */
 };
 
 static uint64_t size_of(const CUDA_MEMCPY3D *copy)
@@ -41,7 +42,7 @@ static void read_node(void *argument, CUgraphNode node, CUgraphNodeType type)
 	CUDA_MEMCPY3D copy;
 	int to, from;
 
-	/* Nobody gates it, so it is not in the table. */
+	/* Looked up here, because calls that are not hooked are not in the table. */
 	if (!get) {
 		get = (__typeof__(get))arb_driver_symbol("cuGraphMemcpyNodeGetParams");
 		arb_word_store(&found, get);
@@ -73,7 +74,7 @@ bool peers_graph(uint64_t exec, struct peers_graph *graph)
 	return true;
 }
 
-/* Before: the handle may come back as another's as soon as the driver has it. */
+/* Before the call: afterwards the driver may have given the same handle to another graph. */
 void peers_graph_before(const struct act_call *call)
 {
 	struct memory_entry entry;

@@ -5,10 +5,10 @@
 #include "preload/process/own.h"
 #include "preload/track/track.h"
 
-/* So many copies of a batch are looked at: mostly they are between the same two GPUs. */
+/* How many copies of a batch are looked at. The copies of one batch are mostly between the same two GPUs. */
 #define BATCH_LOOKED 8
 
-/* Nobody gates it, so it is not in the table. */
+/* Looked up here, because calls that are not hooked are not in the table. */
 static __typeof__(cuStreamGetCtx) *find_get_context(void)
 {
 	static __typeof__(cuStreamGetCtx) *found;
@@ -87,7 +87,7 @@ bool place_strays(void)
 	return arb_word_load(&arb_own.strays) != 0;
 }
 
-/* Nobody gates it, so it is not in the table. */
+/* Looked up here, because calls that are not hooked are not in the table. */
 static __typeof__(cuPointerGetAttributes) *find_attributes(void)
 {
 	static __typeof__(cuPointerGetAttributes) *found;
@@ -118,7 +118,7 @@ static void add(struct peers *peers, int device)
 	peers->list[peers->n++] = known;
 }
 
-/* Managed memory moves by itself, and pinned memory is nobody's: neither says that another GPU works. */
+/* Managed memory moves by itself, and pinned memory is in the host: neither says that another GPU has work. */
 int place_of_address(CUdeviceptr address)
 {
 	__typeof__(cuPointerGetAttributes) *get = find_attributes();
@@ -151,7 +151,7 @@ static void add_operand(struct peers *peers, const CUmemcpy3DOperand *operand)
 		add_address(peers, operand->op.ptr.ptr);
 }
 
-/* An array has no address: here the contexts say whose memory it is. */
+/* An array has no address: the GPU of its memory is the one of the context that was given with it. */
 static void add_context(struct peers *peers, CUcontext ctx)
 {
 	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);

@@ -1,7 +1,7 @@
 /*
- * Where this process's work can be: contexts and streams, and which of them capture. A stream that captures
- * must not be asked anything, and a context that goes takes its streams and events with it: so the hooks of
- * both say so under the lock and then wait for whoever asks (ask.c).
+ * Where this process's work can be: contexts and streams, and which streams capture. The driver must not be asked about a
+ * stream that captures, and a context that is destroyed takes its streams and events with it. So the hooks of both note it
+ * under the lock and then wait until the questions that have begun are answered (ask.c).
  */
 #include "preload/track/track.h"
 
@@ -56,7 +56,7 @@ void streams_context(struct track *t, CUcontext ctx)
 {
 	struct track_context *c;
 
-	/* More contexts on one GPU than that: their default streams are not looked at, their markers are. */
+	/* The table is full: of further contexts the fences are looked at, but not the default streams. */
 	if (!ctx || t->ncontexts == TRACK_CONTEXTS || find_context(t, ctx))
 		return;
 	c = malloc(sizeof(*c));
@@ -77,7 +77,7 @@ static void mark_as_made(struct track *t, CUcontext ctx)
 		c->made = true;
 }
 
-/* Of a context if the stream has no name. */
+/* What a thread forgot before the driver destroys it: a stream, or, if `stream` is NULL, a context. */
 struct stream_forgotten {
 	struct track *t;
 	CUstream stream;
@@ -169,12 +169,11 @@ bool streams_capturing(const struct act_call *call)
 {
 	CUstreamCaptureStatus status;
 
-	/* An error: the default stream beside one that captures. Nothing may be put there but what the
-	 * program puts. */
+	/* The legacy default stream gives an error while another stream captures. Nothing of ours may be put into it then. */
 	return ask_capture(call, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Whether it has ended, with a graph or without. In a context that is broken there is none. */
+/* Whether the capture has ended, with a graph or without one. In a broken context no capture goes on. */
 static bool capture_is_over(const struct act_call *call, CUresult result)
 {
 	CUstreamCaptureStatus status;
@@ -229,8 +228,9 @@ static bool has_work(const struct track *t, CUcontext ctx)
 }
 
 /*
- * Nobody can look at it any more, so the process stays in the set until the call comes back. Taking a context
- * down takes a while itself, which is billed as well: how long the work takes that is in it, nobody knows.
+ * Keeps the process in the running set until the call that destroys the context comes back: from now on the driver cannot
+ * be asked when the context's work ends. The time of the destruction itself is billed too, because nothing tells it from the
+ * time of the work.
  */
 static void keep_in(struct track *t, CUcontext ctx)
 {
@@ -242,6 +242,7 @@ static void keep_in(struct track *t, CUcontext ctx)
 	arb_mine.going = t;
 }
 
+/* The call has come back, so the work of the context is over: the opposite of keep_in. */
 static void gone(void)
 {
 	struct track *t = arb_mine.going;
@@ -282,7 +283,7 @@ static void forget_everywhere(void (*forget)(struct track *t, uint64_t handle), 
 	errno = saved;
 }
 
-/* The context of a green one has another name; NULL: there is none. */
+/* Returns the context behind a green context, which has a handle of its own; NULL: there is none. */
 static CUcontext green_context(uint64_t green)
 {
 	__typeof__(cuCtxFromGreenCtx) *from = arb_real(cuCtxFromGreenCtx);
@@ -297,7 +298,7 @@ static void forget_green(struct track *t, uint64_t handle)
 		forget_context(t, handle);
 }
 
-/* What work there was has no markers any more. */
+/* The driver refused to destroy: puts everything back. The fences of the work are lost, so the book is told so. */
 static void restore(void)
 {
 	for (unsigned i = 0; i < arb_mine.forgotten.n; i++) {
@@ -337,7 +338,7 @@ static void settle_forgotten(CUresult result)
 	errno = saved;
 }
 
-/* The first that may be the primary one. */
+/* Finds the first context that may be the primary one. */
 static bool unmade(const struct track *t, CUcontext *ctx)
 {
 	for (unsigned i = 0; i < t->ncontexts; i++)
@@ -349,8 +350,8 @@ static bool unmade(const struct track *t, CUcontext *ctx)
 }
 
 /*
- * A device's primary context is reset or released. Others may still have it: it goes with the last of those
- * who retained it. If nobody was seen to, it may be any of the contexts that nobody was seen to make.
+ * A device's primary context is reset or released. A release destroys it only if it is the last: others may have retained
+ * it as well. If no retain was seen, the primary context may be any context that no hooked call made.
  */
 static void forget_primary(CUdevice ordinal, bool all)
 {
@@ -390,11 +391,11 @@ static void capture_begins(CUstream stream)
 	if (s) {
 		s->capturing++;
 		arb_word_add(&arb_own.captures, 1);
-		/* Who asks from now on leaves it alone. */
+		/* Questions that begin later leave the stream alone. */
 		ask_wait(t, ctx);
 	}
 	track_unlock(t);
-	/* What it captures on credit would count as work. */
+	/* On credit, calls that are captured would be counted as work. */
 	gate_renew();
 }
 
@@ -414,7 +415,7 @@ static bool capture_ended(struct track *t, CUstream stream)
 	return found;
 }
 
-/* Once: a thread's default stream has the same name on every GPU, so this one is asked first. */
+/* Ends one capture only. The current GPU is looked at first: a thread's default stream has the same handle on all. */
 static void capture_ends(CUstream stream)
 {
 	CUcontext ctx;
@@ -491,7 +492,7 @@ static void made_stream(const struct act_call *call)
 		ctx = green_context(call->handle);
 	if (!ctx)
 		return;
-	/* An older stream of that name has gone by a way that nobody saw. */
+	/* A stream with this handle is in the table still: its destruction was not seen. */
 	if (streams_context_of(*(CUstream *)call->out)) {
 		everywhere(forget_stream, (uintptr_t) * (CUstream *)call->out);
 		settle_forgotten(CUDA_SUCCESS);
@@ -507,7 +508,7 @@ void streams_after(struct act_call *call, CUresult result)
 	if (begins_capture(call->id) && result != CUDA_SUCCESS)
 		capture_ends(call->stream);
 	settle_forgotten(result);
-	/* Otherwise the tracker does. */
+	/* While there is a tracker, it frees. */
 	if (!arb_word_load(&arb_own.running))
 		known_free();
 	gone();

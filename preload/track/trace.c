@@ -18,9 +18,9 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* Records of about ten bytes: the tracker has a tenth of a second to write a half at 200,000 events a second. */
+/* A record has about ten bytes. At 200,000 events a second the tracker has a tenth of a second to write one half. */
 #define HALF (256u << 10)
-/* Written when there is so much, or when the last time was so long ago: that is what a kill loses. */
+/* Records are written when there are this many bytes, or this long after the last time. A kill loses at most that. */
 #define DUE_BYTES (16u << 10)
 #define DUE_NS    (20 * MS)
 #define NAMES     256
@@ -28,13 +28,13 @@
 struct trace {
 	char path[PATH_MAX]; /* empty: only the log is wanted */
 	bool logs;           /* GPUARB_LOG=debug */
-	uint8_t outcome;     /* behind the last event */
-	bool stopped;        /* nothing is recorded any more */
-	uint64_t bytes;      /* recorded in all */
+	uint8_t outcome;     /* codec_outcome() after the last event */
+	bool stopped;        /* no more is recorded */
+	uint64_t bytes;      /* of the header and all records so far */
 	uint64_t written_ns;
-	unsigned filling; /* which half is; the other is empty, or waits to be written */
+	unsigned filling; /* the half that records go into; the other one is empty or waits to be written */
 	uint32_t used[2];
-	uint32_t busy; /* somebody records, or the program has ended */
+	uint32_t busy; /* a thread is recording, or the program has ended */
 	struct codec codec;
 	uint8_t half[2][HALF];
 };
@@ -44,7 +44,7 @@ static const char *reason(int error)
 	return strerror(-error);
 }
 
-/* The first name that is not taken: 0 or -errno. */
+/* Creates the file under the first name that is not taken. 0 or -errno. */
 static int create(struct trace *t, const char *file, const uint8_t *header, size_t size)
 {
 	int r = -EEXIST;
@@ -59,7 +59,7 @@ static int create(struct trace *t, const char *file, const uint8_t *header, size
 	return r;
 }
 
-/* A program may change its directory later. */
+/* Makes the path absolute, because the program may change its directory later. 0 or -errno. */
 static int whole_path(const char *file, char *path, size_t size)
 {
 	long n = 0;
@@ -131,7 +131,7 @@ static uint32_t thread_number(void)
 	return arb_mine.number;
 }
 
-/* What the gate decided, and where it stands if that has changed. */
+/* Logs what the book decided, and its state, if there was an action or the state has changed. */
 static void log_decision(
 	struct track *track, const struct book_event *e, const struct book_action *act, uint8_t outcome)
 {
@@ -153,7 +153,7 @@ static void put(struct trace *t, const struct trace_record *r)
 	t->bytes += n;
 }
 
-/* The last record. There is always room for it. */
+/* Writes the last record. There is always room for it. */
 static void stop(struct trace *t, enum trace_note note)
 {
 	const struct trace_record r = {.note = (uint8_t)note};
@@ -199,7 +199,7 @@ void trace_told(struct track *track, const struct book_event *e, const struct bo
 	arb_word_store_release(&t->busy, 0);
 }
 
-/* Which half is to be written; the next records go into the other. -1: none is due. */
+/* Returns the half to write, and sends the next records into the other one. -1: none is due. */
 static int take_half(struct trace *t, bool all, uint64_t now)
 {
 	unsigned i = t->filling;
@@ -212,7 +212,7 @@ static int take_half(struct trace *t, bool all, uint64_t now)
 	return (int)i;
 }
 
-/* False: nothing more is recorded. */
+/* False: the file cannot be written, so recording has to end. */
 static bool write_half(const struct track *track, const struct trace *t, int half)
 {
 	int r = arb_os_append(t->path, false, t->half[half], t->used[half]);
@@ -223,7 +223,7 @@ static bool write_half(const struct track *track, const struct trace *t, int hal
 	return r == 0;
 }
 
-/* With the lock. */
+/* With the track's lock held, unless the program has ended. */
 static void half_is_written(struct trace *t, int half, bool good)
 {
 	t->used[half] = 0;
@@ -260,7 +260,8 @@ void trace_end(struct track *track)
 	struct trace *t = track->trace;
 	int half;
 
-	/* Whoever records may have been interrupted by the handler that ends the program. From here on nobody does. */
+	/* `busy` stays set, so nothing is recorded from here on. If it was set already, the handler that ends the program has
+	 * interrupted a thread that records: then the trace stays as it is. */
 	if (!t->path[0] || arb_word_exchange_acquire(&t->busy, 1))
 		return;
 	if (!t->stopped)

@@ -1,13 +1,13 @@
 /*
- * GPUARB_TRACE=FILE: what the book of each GPU was told and what it decided (preload/book/codec.h), for gpuarb-replay. And
- * GPUARB_LOG=debug: decisions as they are made, in the same words.
+ * GPUARB_TRACE=FILE records what the book of each GPU was told and what it decided (preload/book/codec.h), for gpuarb-replay.
+ * GPUARB_LOG=debug logs the decisions as they are made, in the words of gpuarb-replay.
  *
  * Each GPU of each process has a file of its own: the first of FILE, FILE.PID, FILE.PID.1, ... that does not exist yet. No
- * descriptor is kept: a program may close all it has, and open others in their places. Records are collected in memory
- * and written by the tracker, never by a thread of the program; a process that is killed loses those of its last moments.
+ * descriptor is kept open, because a program may close all that it has and open others in their places. Records are collected
+ * in memory and written by the tracker, never by a thread of the program. A process that is killed loses the last of them.
  *
- * A trace ends at TRACE_MOST bytes. It does not forget its beginning instead: a replay starts with an empty book, so that
- * what is left could be read, but no decision in it could be proven.
+ * A trace ends at TRACE_MOST bytes. Dropping its beginning instead would make it useless for a proof: a replay starts with an
+ * empty book, so it needs every event from the first.
  */
 #ifndef PRELOAD_TRACK_TRACE_H
 #define PRELOAD_TRACK_TRACE_H
@@ -22,13 +22,13 @@ struct track;
 
 #define TRACE_MOST (64ull << 20)
 
-/* When a GPU is first tracked: opens the file, sets t->trace if there is anything to be told. */
+/* Called when a GPU is first tracked. Opens the file, and sets t->trace if a trace or a log of decisions is wanted. */
 void trace_begin(struct track *t, const struct arb_device *device, bool limited);
-/* Under the track's lock, after each event. */
+/* Called after each event, with the track's lock held. */
 void trace_told(struct track *t, const struct book_event *e, const struct book_action *act);
-/* By the tracker, without the lock: writes what is due. */
+/* Writes the records that are due. Called by the tracker, without the lock. */
 void trace_write(struct track *t);
-/* The program ends, and the tracker has ended. */
+/* Writes the rest and ends the trace. Called at the end of the program, when the tracker has ended. */
 void trace_end(struct track *t);
 
 #endif

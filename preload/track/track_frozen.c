@@ -1,12 +1,12 @@
 /*
- * Whether this process is frozen by a checkpoint (cuCheckpointProcess*). Then the driver holds up its calls, those of the
- * tracker among them, so that nobody is left to take it out of the running set. Therefore one more thread of ours, which
- * calls nothing but cuCheckpointProcessGetState, and that of this process alone: a driver answers a process about itself
- * whatever its state, and about another one only through a thread of that one, which may be stopped.
+ * Whether this process is frozen by a checkpoint (cuCheckpointProcess*). The driver holds up all calls of a frozen process,
+ * also those of the tracker, which then cannot take it out of the running set. So there is one more thread, which calls
+ * nothing but cuCheckpointProcessGetState, and asks about its own process alone. A driver answers a process about itself in any
+ * state; a question about another process is answered by a thread of that process, which may be stopped.
  *
- * The thread sleeps until somebody wants to know: a neighbour that has not heard of this client for too long, a process of
- * its account that would be refused memory (shm/segment/frozen.h). It looks by itself, without asking the driver, whether
- * one of our questions or a launch has been in the driver for a second.
+ * The thread sleeps until another process wants to know: a neighbour that has not heard of this client for too long, or a
+ * process of its account that would be refused memory (shm/segment/frozen.h). At intervals it looks by itself, without asking
+ * the driver, whether a question or a launch has been in the driver for a second; only then it asks.
  */
 #include "preload/track/track.h"
 
@@ -20,20 +20,21 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* How often it looks by itself, while the process has work and while it has none. */
+/* How long the thread sleeps between its own looks, while the process has work and while it has none. */
 #define LOOK_BUSY_NS (1000 * MS)
 #define LOOK_IDLE_NS (10000 * MS)
-/* How often the driver is asked at most; and while the process is frozen, at first and at last. */
+/* The shortest time between two questions to the driver; while the process is frozen the time grows from FROZEN to MOST. */
 #define ASK_LEAST_NS  MS
 #define ASK_FROZEN_NS (50 * MS)
 #define ASK_MOST_NS   (1000 * MS)
-#define GPUS          16 /* of a process that may be asked; of further ones it looks by itself */
+/* Other processes can ask by way of this many GPUs; the thread looks at further ones by itself only. */
+#define GPUS 16
 
 struct frozen_look {
-	uint64_t question; /* that was in the driver when it was last looked at; 0: none */
+	uint64_t question; /* the one in the driver at the last look; 0: none */
 };
 
-/* Has something of this GPU's been in the driver since the last look, or for as long? */
+/* Whether a question of this GPU has been in the driver since the last look, or a launch for LOOK_BUSY_NS. */
 static bool is_held_up(struct track *t, struct frozen_look *look)
 {
 	uint64_t question = 0;
@@ -57,7 +58,7 @@ static bool ask_driver(unsigned *state)
 	CUresult r = CUDA_ERROR_NOT_SUPPORTED;
 
 	arb_word_store_full(&arb_own.frozen.asking, 1);
-	/* Who ends the program waits for us, or is seen here. */
+	/* A thread that ends the program either sees `asking` and waits, or has set `exiting` before it is read here. */
 	arb_word_fence_full();
 	if (!arb_word_load_full(&arb_own.exiting)) {
 		arb_mine.locks++;
@@ -71,7 +72,8 @@ static bool ask_driver(unsigned *state)
 	return r == CUDA_SUCCESS;
 }
 
-/* A driver that locks lets what was queued end before; so there is no work, whatever the fences say. */
+/* Takes a frozen process out of the running set. The driver lets all queued work end before it locks the process, so no work
+ * is left, whatever the fences say. */
 static void take_out(struct track *t, uint64_t running_ns)
 {
 	struct book_event e = {.kind = EVENT_FROZEN, .at_ns = running_ns};

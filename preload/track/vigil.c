@@ -10,10 +10,10 @@
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
 
-/* The tracker shows itself with its first sleep; after this time there is none. */
+/* The tracker takes the place over with its first sleep. If it has not done so in this time, there is no tracker. */
 #define RELIEVED_NS 1000000000ull
 #define POLL_NS     500000ull
-/* What the thread is told: which GPU, and which of its vigils. */
+/* The argument of the thread: the number of the GPU in the low bits, the number of the vigil above them. */
 #define ORDINAL_BITS 6
 _Static_assert(ARB_DEVICES <= 1 << ORDINAL_BITS, "a number of a GPU has six bits");
 
