@@ -35,7 +35,7 @@ extern "C" {
 enum gpuarb_result {
 	GPUARB_OK = 0,      /* go ahead; gpuarb_release afterwards */
 	GPUARB_TIMEOUT = 1, /* waited as long as it may; lease.reason says what for */
-	GPUARB_SKIP = 2,    /* its class does not wait and it could not go at once; lease.reason says why */
+	GPUARB_SKIP = 2,    /* its class does not wait, and it could not go at once; lease.reason says why */
 };
 
 enum gpuarb_why {
@@ -57,7 +57,7 @@ struct gpuarb_hint {
 
 struct gpuarb_request {
 	const char *task_class; /* of arbiter.conf or gpuarb-set; NULL: "default" */
-	int64_t max_wait_ms;    /* GPUARB_CLASS_WAIT, GPUARB_NO_WAIT, or a time instead of the class's */
+	int64_t max_wait_ms;    /* GPUARB_CLASS_WAIT, GPUARB_NO_WAIT, or a time that replaces the class's */
 	struct gpuarb_hint hint;
 	uint64_t reserved[2]; /* 0 */
 };
@@ -87,15 +87,16 @@ struct gpuarb_lease {
 GPUARB_PUBLIC int gpuarb_acquire(
 	const char *gpu, const struct gpuarb_request *request, struct gpuarb_lease *lease);
 
-/* Once for each GPUARB_OK. 0 also for a lease that is not held (a failed acquire, a forked child). */
+/* Gives a lease back: once for each GPUARB_OK. Returns 0 also for a lease that is not held (a failed acquire, a
+ * forked child). */
 GPUARB_PUBLIC int gpuarb_release(struct gpuarb_lease *lease);
 
 /* Called by another thread: an acquire that waits with this lease, or is about to begin, returns -ECANCELED. The
  * lease has to be set to zeros before it is used again. */
 GPUARB_PUBLIC void gpuarb_cancel(struct gpuarb_lease *lease);
 
-/* A hint by itself, when it is known before or after the lease is asked for. 1: the water lines are raised.
- */
+/* Gives a hint apart from a lease: for a program that learns it before or after it asks for the lease. Returns 1 if
+ * the water lines are raised. */
 GPUARB_PUBLIC int gpuarb_hint(const char *gpu, const struct gpuarb_hint *hint);
 
 enum gpuarb_admission_state { GPUARB_NORMAL = 0, GPUARB_HIGH_PRESSURE = 1 };
@@ -106,20 +107,20 @@ struct gpuarb_status {
 	int64_t usage_age_ms;   /* of the sample; -1: there is none, the usage was counted just now */
 	uint32_t high_water;    /* percent, in force now */
 	uint32_t low_water;     /* percent at which the pressure is over, in force now */
-	uint32_t boost_left_ms; /* for how long they stay raised; 0: they are not */
+	uint32_t boost_left_ms; /* for how long the water lines stay raised; 0: they are not raised */
 	uint32_t queue_len;     /* processes that wait */
 	uint32_t leases;        /* processes that hold a lease */
-	uint32_t own_leases;    /* that this process holds */
+	uint32_t own_leases;    /* leases that this process holds */
 
 	/* This process's own part; zeros while it is no client of the GPU. */
-	uint32_t core_limit;          /* of its account, percent of the GPU's time; 100: none */
-	uint32_t quota;               /* what that comes to beside the others now, hundredths of a percent */
-	uint32_t reason;              /* enum gpuarb_why: what it waits for */
-	uint64_t window_ns;           /* length of a window */
+	uint32_t core_limit; /* of its account, percent of the GPU's time; 100: none */
+	uint32_t quota;      /* what that limit comes to now, beside the others; hundredths of a percent */
+	uint32_t reason;     /* enum gpuarb_why: what it waits for */
+	uint64_t window_ns;  /* length of a window */
 	uint64_t window_used_ns;      /* what the account has used of this one */
 	uint64_t debt_ns;             /* what it owes */
 	uint64_t total_ns;            /* what it has used since it exists */
-	uint64_t throttled_ns;        /* how long this process was held up for quota */
+	uint64_t throttled_ns;        /* how long this process was held up because the quota was used up */
 	uint64_t mem_used, mem_limit; /* of the account, bytes; limit 0: none */
 	uint64_t reserved[4];
 };

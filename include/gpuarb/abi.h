@@ -119,7 +119,7 @@ struct arb_record {
  */
 struct arb_account_record {
 	arb_u64 folded;      /* ticks used by slots that have left */
-	arb_u64 wall_folded; /* ticks by the busy clock that slots used that have left */
+	arb_u64 wall_folded; /* ticks of the busy clock, used by slots that have left */
 	arb_u64 cap;         /* usage may grow up to here in this window (effective quota) */
 	arb_u64 hard;        /* the cap by the limit alone, before scaling */
 	arb_u64 window;      /* the window that cap and hard belong to */
@@ -172,7 +172,7 @@ enum arb_reason {
 #define ARB_FROZEN_STATE_BITS   2
 #define ARB_FROZEN_NOT          0u
 #define ARB_FROZEN_LOCKED       1u /* its calls wait; what it has on the device is still there */
-#define ARB_FROZEN_CHECKPOINTED 2u /* what it had on the device is not there */
+#define ARB_FROZEN_CHECKPOINTED 2u /* what it had on the device is not there any more */
 #define ARB_FROZEN_NOBODY       3u /* nobody answers here, as if the whole word were 0 */
 
 /* The header's adm_sample is one word, so that a reader always sees a single sample. */
@@ -193,8 +193,9 @@ enum arb_sample_source {
 };
 
 /*
- * What a client has seen of its program, by class, and then what went, or may go, past it. Of the whole
- * process since it began (a forked child begins anew), on each GPU that it has joined: X(name, key, text).
+ * What a client has seen of its program, by class, and then what went, or may go, past the client. Counted for the
+ * whole process since it began (a forked child begins anew), and shown on each GPU that it has joined: X(name, key,
+ * text).
  */
 #define ARB_COUNTER_LIST(X)                                                                                  \
 	X(LAUNCHES, launches, "kernel launches")                                                             \
@@ -251,18 +252,18 @@ struct arb_slot {
 	arb_u32 gate;         /* 1 open, 0 closed; opened by the owner, closed by the owner or an evictor */
 	arb_u64 evicted_v;    /* by the holder of the eviction byte alone; counts while bit i is in evicted */
 	arb_u64 evicted_busy; /* the busy clock at the eviction */
-	arb_u64 evictions;    /* how often, same writer */
-	/* The owner's signs that it is watched over (shm/client/watch.h): two entries of the robust list of its tracker's
-	 * thread. When that thread dies the kernel writes FUTEX_OWNER_DIED into `life` and `life2`, and wakes a
-	 * watcher at each. `life_next` and `life2_next` mean something to the owner and its kernel alone. A wrong
-	 * value costs a late discovery. */
+	arb_u64 evictions;    /* how often it was evicted; by the same writer */
+	/* The words by which the owner is watched over (shm/client/watch.h): two entries of the robust list of its
+	 * tracker's thread. When that thread dies the kernel writes FUTEX_OWNER_DIED into `life` and `life2`, and
+	 * wakes a watcher at each. `life_next` and `life2_next` mean something only to the owner and its kernel. With
+	 * a wrong value a death is discovered late. */
 	arb_u64 life_next; /* by the owner: the address of the next entry */
 	arb_u32 life; /* futex; thread id by the owner (0: not watched), FUTEX_WAITERS by the watcher before it */
 	arb_u32 level; /* by the holder of byte i; counts while its bit is in running or waiting. A stale one
 			    * lets the slot run, or keeps others from running, until its owner's next tick */
-	arb_u64 life2_next; /* as life_next, and as far from its word */
-	arb_u32 life2;      /* as life, for the watcher before that one: the first may be stopped */
-	arb_u32 restored;   /* by the owner: how often it found words of its own written over; for people */
+	arb_u64 life2_next; /* as life_next; its distance from life2 is that of life_next from life */
+	arb_u32 life2;      /* as life, for a second watcher: the first may be stopped */
+	arb_u32 restored;   /* by the owner: how often it found its own words written over; for people */
 
 	/* Written by the holder of byte i. state last when joining (SLOT_PUBLISH), first when cleaning. */
 	arb_u32 state;      /* enum arb_slot_state */
@@ -270,10 +271,10 @@ struct arb_slot {
 	arb_u32 account;    /* index into the accounts, checked at every use */
 	arb_u32 priority;   /* 0 (lowest) .. 100 */
 	arb_u64 wait_since_ns; /* 0: not waiting, though a place may be kept. A stale value costs a place in the queue */
-	arb_u64 rank_ppm; /* used / quota of its account when it began to wait: orders the waiters */
+	arb_u64 rank_ppm; /* used / quota of its account when it began to wait: the waiters are ordered by it */
 	arb_u64 mem[2];   /* bytes; the account's parity bit says which one counts */
-	arb_u64 mem_now; /* the valid one of the memory words, stored after the CAS for policy and viewers: a hint */
-	arb_u32 reason; /* enum arb_reason */
+	arb_u64 mem_now; /* the valid one of `mem`, stored after the CAS for policy and viewers: a hint */
+	arb_u32 reason;  /* enum arb_reason */
 	arb_u32 flags;
 	/* Limits that the owner asks for its account; 0: none. The strictest of all members counts, and an
 	 * administrator's stands above it. They go with their owner. */
@@ -284,12 +285,12 @@ struct arb_slot {
 	/* For people. Written by the holder of byte i. */
 	arb_u64 throttled_ns; /* time spent refused at the gate */
 	arb_u64 waited_ns;    /* time spent in the queue */
-	arb_u64 estimated_ns; /* of its time in the set, what no event of the GPU measured; a stale value is an old count */
-	arb_u64 enters; /* stays in the set; several in one turn count once */
+	arb_u64 estimated_ns; /* its time in the set that no event of the GPU measured; a stale value is an old count */
+	arb_u64 enters; /* how often it entered the set; several times in one turn count once */
 	arb_u64 joined_ns;
-	arb_u64 start_time; /* of the process, clock ticks since boot as in its stat file */
+	arb_u64 start_time; /* when the process started: clock ticks since boot, as in its stat file */
 	arb_u64 pid_ns;     /* inode of the PID namespace */
-	arb_u32 pid; /* a pid in that namespace; it identifies a process only together with the namespace */
+	arb_u32 pid;        /* its pid in that namespace, and of use only together with the namespace */
 	arb_u32 uid;
 	arb_u64 owner; /* whose it is (arb_owner_of), stored under the directory byte; 0: nobody's yet. A wrong one
 			* costs an owner a slot, or gives it one more than slots_per_user */
@@ -299,40 +300,40 @@ struct arb_slot {
 	arb_u64 unknown[ARB_UNKNOWN_WORDS]; /* names behind PAST_UNKNOWN, with a blank between them */
 
 	/* Turns at the GPU's memory, by the holder of byte i. A stale value costs others a turn's length. */
-	arb_u64 turn_since_ns; /* since when its memory may be on the GPU; 0: it may not */
-	arb_u64 turn_hold_ns;  /* until when that is so although it does not run: it may come back at once */
+	arb_u64 turn_since_ns; /* the time since which its memory may be on the GPU; 0: it may not */
+	arb_u64 turn_hold_ns;  /* until when that holds although it does not run: it may come back at once */
 
 	/* Admission. Written by the holder of byte i; they count while its bit of adm_waiting or adm_leased
 	 * is set and its state is LIVE. */
 	arb_u32 adm_want;      /* ARB_WANT_*: the highest class that waits here */
-	arb_u32 adm_leases;    /* that its process holds: for people, the bit decides */
-	arb_u64 adm_since_ns;  /* since when it waits; a wrong one costs a place in the queue */
+	arb_u32 adm_leases;    /* leases that its process holds: for people; the bit decides */
+	arb_u64 adm_since_ns;  /* since when it waits; a wrong value costs a place in the queue */
 	arb_u64 adm_leased_ns; /* when it got its first lease; counts with its bit */
-	arb_u64 adm_granted;   /* leases, ever */
-	arb_u64 adm_refused;   /* timeouts and skips, ever */
+	arb_u64 adm_granted;   /* leases that it ever got */
+	arb_u64 adm_refused;   /* timeouts and skips that it ever had */
 
-	/* Calls under way that may need less than they reserved; << 32: how many have settled. Written by the
-	 * holder of byte i. A wrong one makes others wait for seconds before they are refused. */
+	/* How many calls are under way that may need less than they reserved; << 32: how many have settled. Written
+	 * by the holder of byte i. A wrong value makes others wait for seconds before they are refused. */
 	arb_u64 mem_passing;
 
-	/* Whether the process is frozen by a checkpoint, as its own driver says: ARB_FROZEN_*. By the holder of byte i, from a
-	 * thread that does nothing else. 0: nobody answers there. A stale one costs memory that is counted though the
-	 * device has it back, or the reverse, until the owner is asked again. */
+	/* Whether the process is frozen by a checkpoint, as its own driver says: ARB_FROZEN_*. By the holder of byte
+	 * i, from a thread that does nothing else. 0: nobody answers there. Until the owner is asked again, a stale
+	 * answer counts memory that is off the device, or leaves out memory that is back on it. */
 	arb_u64 frozen;
-	arb_u32 ask_frozen; /* futex; +1 by whoever wants to know it anew (WAKE), the owner included */
+	arb_u32 ask_frozen; /* futex; +1 by any process that wants a new answer (WAKE), the owner included */
 	arb_u32 pad0;
 
 	struct arb_record record[2];
 	struct arb_account_record account_record[2];
 } __attribute__((aligned(ARB_LINE)));
 
-/* An account: all clients that share one compute budget and one memory quota. The name is written under the directory
- * byte, into an entry that no client is attached to. */
+/* An account: all clients that share one compute budget and one memory quota. The name is written by the holder of
+ * the directory byte, into an entry that no client is attached to. */
 struct arb_account {
 	arb_u64 head;          /* ACCOUNT_PUBLISH; index is an attached slot or ARB_HOME */
 	arb_u64 active_window; /* last window + 1 in which a member ran, waited or was refused: a hint */
 	arb_u32 limit_ppm;     /* the limit in force, for clients that add limits up: a hint */
-	arb_u32 generation;    /* +1 when the entry gets another name */
+	arb_u32 generation;    /* +1 whenever the entry gets another name */
 	arb_u64 mem_limit;     /* bytes in force, 0: none: a hint for viewers */
 	arb_u64 used_at;       /* ns: when a member last left; orders the entries for re-use */
 	arb_u32 request_ppm;   /* the request in force, for clients that add requests up: a hint */
@@ -340,13 +341,13 @@ struct arb_account {
 	/* The owner of the account (arb_owner_of); 0: none. Written by the holder of the directory byte. If it dies
 	 * before it has stored the owner, the next client that joins does. */
 	arb_u64 owner;
-	arb_u64 restored; /* how often it was put right while nobody used it; for people. Under the directory byte */
+	arb_u64 restored; /* how often it was restored while nobody used it; for people. Under the directory byte */
 	arb_u64 name[ARB_NAME_WORDS]; /* empty: never used */
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
 
-/* What happened. Written once for each, or where it repeats quickly once a second with the number of times.
- */
+/* What happened. Each is written once; an event that repeats quickly is written once a second, with the number of
+ * times. */
 enum arb_event_kind {
 	ARB_EVENT_NONE = 0,
 	ARB_EVENT_JOINED,            /* a: pid; b: uid */
@@ -366,8 +367,8 @@ enum arb_event_kind {
 	ARB_EVENT_PRESSURE,      /* a: hundredths of a percent; b: the line; why: 1 HIGH_PRESSURE, 0 NORMAL */
 	ARB_EVENT_LEASE_SKIPPED, /* a: class; why: enum arb_reason */
 	ARB_EVENT_LEASE_TIMEOUT, /* a: class; b: ns it had waited; why: enum arb_reason */
-	ARB_EVENT_AUTO,   /* the policy auto. a: limits added up, ppm; why: 1 one at a time, 0 all at once */
-	ARB_EVENT_WINDOW, /* a: new length in ns; b: the old one */
+	ARB_EVENT_AUTO, /* the policy auto. a: sum of the limits, ppm; why: 1 one at a time, 0 all at once */
+	ARB_EVENT_WINDOW,     /* a: new length in ns; b: the old one */
 	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
 	ARB_EVENT_CORRUPT,    /* a process found garbage; a: which check */
 	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
@@ -378,16 +379,16 @@ enum arb_event_kind {
 	ARB_EVENT_COUNT
 };
 
-/* What an allocation would have exceeded. */
+/* The bound that an allocation would have exceeded. */
 enum arb_refusal {
 	ARB_REFUSAL_NONE = 0,
 	ARB_REFUSAL_QUOTA,  /* the account's */
-	ARB_REFUSAL_SINGLE, /* what one client may have of the GPU: single_oversub is off */
-	ARB_REFUSAL_SIZE,   /* what can be counted */
+	ARB_REFUSAL_SINGLE, /* the most that one client may have of the GPU: single_oversub is off */
+	ARB_REFUSAL_SIZE,   /* the largest number of bytes that can be counted */
 	ARB_REFUSAL_COUNT
 };
 
-/* Which of its words a client found written over. */
+/* The words that a client found written over. */
 #define ARB_RESTORED_BILL   1u  /* acc, total, weight, base */
 #define ARB_RESTORED_ASKED  2u  /* the limits that it asks for */
 #define ARB_RESTORED_MEMORY 4u  /* the bytes that it holds */
@@ -397,7 +398,7 @@ enum arb_refusal {
 	32u /* its account's name and owner, that it is one of those in use, the segment's kind and size */
 #define ARB_RESTORED_PLACE  64u  /* its place in the running set */
 #define ARB_RESTORED_CLOCKS 128u /* the clocks and the window of the running set */
-/* How people call them. */
+/* Their names for people. */
 #define ARB_RESTORED_LIST(X)                                                                                 \
 	X(BILL, "its bill")                                                                                  \
 	X(ASKED, "the limits that it asks for")                                                              \
@@ -409,7 +410,7 @@ enum arb_refusal {
 	X(CLOCKS, "the clocks")
 
 enum arb_turn_end {
-	ARB_TURN_OVER, /* it was over, and others waited */
+	ARB_TURN_OVER, /* its time was over, and others waited */
 	ARB_TURN_IDLE, /* it had no work for switch_idle_ms */
 };
 
@@ -432,14 +433,15 @@ struct arb_event {
 /*
  * A promise of memory, made by the process that starts a program. It counts while byte ARB_BYTE_PROMISE(i) is locked,
  * through a descriptor that the program and all its children inherit. Written by the holder of that byte, which also
- * holds ARB_BYTE_PROMISES. When the last of them has died the byte is free, and so is the entry.
+ * holds ARB_BYTE_PROMISES. When the last process with that descriptor has died, the byte is free, and so is the
+ * entry.
  */
 struct arb_promise {
 	arb_u64 bytes;
 	arb_u64 since_ns;
 	arb_u32 core_pct; /* 1..100 */
-	arb_u32 waits;    /* 1: it is not promised yet, but later ones have to wait behind it */
-	arb_u64 ticket;   /* the order of the waiting ones */
+	arb_u32 waits;    /* 1: it is not promised yet, but later promises have to wait behind it */
+	arb_u64 ticket;   /* the order of those that wait */
 	arb_u32 pid;      /* for people */
 	arb_u32 uid;
 	arb_u32 request_pct; /* 0..100 */
@@ -475,19 +477,20 @@ struct arb_state_header {
 	 * the memory. A writer that dies leaves the old value or the new one; a wrong value costs turns.
 	 */
 	arb_u64 mem_foreign;
-	arb_u64 ticket; /* of the last process that queued for a promise; under ARB_BYTE_PROMISES */
+	arb_u64 ticket; /* the ticket of the last process that queued for a promise; under ARB_BYTE_PROMISES */
 
-	/* What the event ring says about the GPU as a whole, so that each change is written once: by the process that
-	 * changes the word (CAS). 0: nothing yet. A wrong value costs an event, or makes one too many. */
+	/* What the event ring last said about the GPU as a whole. The process that changes such a word (CAS) writes
+	 * the event, so that each change is written once. 0: nothing yet. A wrong value costs an event, or makes one
+	 * too many. */
 	arb_u32 told_window_ms;
 	arb_u32 told_auto;     /* 1: all at once; 2: one at a time */
 	arb_u64 told_pressure; /* ns, its lowest bit: 1 HIGH_PRESSURE, 0 NORMAL */
 	/* 1 as soon as a client has a priority, a request or a weight of its own; never taken back. Written by such a
 	 * client. While it is 0 no client looks at levels and shares; a wrong 1 only costs that look. */
 	arb_u32 ranks;
-	/* For how long nobody ran although somebody stood in the queue for its turn, in ns, added up; it wraps. Added to by
-	 * whoever publishes the record that counts such a time, after its CAS; one that dies in between leaves it out. A
-	 * wrong one scales limits down by ARB_LOST_PPM_MOST at most. */
+	/* The sum of all times, in ns, in which no client ran although a client stood in the queue for its turn; it
+	 * wraps. The process that publishes the record which counts such a time adds it after its CAS; if it dies in
+	 * between, that time is left out. A wrong value scales limits down by ARB_LOST_PPM_MOST at most. */
 	arb_u32 lost_ns;
 
 	/*
@@ -522,7 +525,8 @@ struct arb_state_header {
 	arb_u64 adm_leased[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
 } __attribute__((aligned(4096)));
 
-/* Limits an administrator set for an account, by name: they exist before it and after it. */
+/* The limits that an administrator set for an account, by its name: they exist before the account does, and after
+ * it. */
 struct arb_limit {
 	arb_u64 name[ARB_NAME_WORDS];
 	arb_u64 core_pct;    /* 1..100, 0: not set */
@@ -558,7 +562,7 @@ struct arb_class {
 #define ARB_PPM 1000000u /* quotas are in parts per million */
 #define ARB_LOST_PPM_MOST                                                                                    \
 	50000u /* of `lost_ns`: if more is lost the machine stands still, or it is garbage */
-#define ARB_SHARE_WEIGHT      100u /* of an account that says nothing */
+#define ARB_SHARE_WEIGHT      100u /* the weight of an account that asks for none */
 #define ARB_SHARE_WEIGHT_MOST 10000u
 
 struct arb_control_copy {
@@ -577,8 +581,8 @@ struct arb_control {
 	uint64_t fingerprint;
 	uint64_t size;
 	char uuid[ARB_UUID_BYTES];
-	/* Since when, in ns, an administrator writes although a user who may only read holds byte 0; 0: none does. By
-	 * CAS; an administrator that dies leaves a time, which counts for a second. */
+	/* The time, in ns, since which an administrator writes although a user who may only read holds byte 0; 0:
+	 * none does. By CAS; an administrator that dies leaves a time, which counts for a second. */
 	arb_u64 writer_ns;
 	uint8_t pad0[24];
 	arb_u64 head __attribute__((aligned(ARB_LINE))); /* epoch << 1 | copy (CONTROL_PUBLISH) */

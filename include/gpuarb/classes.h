@@ -24,13 +24,13 @@ struct gpuarb_class_rules {
 	unsigned queue_limit; /* processes that may wait; 0: any number */
 };
 
-/* The class of a task that names none; what a [class] section does not say is as here. */
+/* The class of a task that names no class. What a [class] section leaves out is as in this one. */
 GPUARB_API extern const struct gpuarb_class_rules gpuarb_class_default;
 
 #define ARB_CLASS_NAME_SENTENCE                                                                              \
 	"%s: '%.60s' cannot be a class's name: 1 to 31 letters, digits, '-', '_' or '.'"
 
-/* Tasks without a class have this one. */
+/* Why the default class cannot be removed: tasks without a class have it. */
 #define ARB_CLASS_STAYS_SENTENCE                                                                             \
 	"the class '%s' cannot be taken away: tasks that name no class belong to it; an empty value, such "  \
 	"as "                                                                                                \
@@ -41,7 +41,7 @@ GPUARB_API bool gpuarb_class_name_ok(const char *name);
 /* Sets one field out of text; `where` begins the sentence if it is bad. */
 GPUARB_API int gpuarb_class_parse(struct gpuarb_class_rules *rules, const char *key, const char *text,
 	const char *where, struct gpuarb_error *err);
-/* The other way round; -ENOENT: there is no such field. Field i has the name gpuarb_class_key(i), or NULL. */
+/* Writes one field as text; -ENOENT: there is no such field. Field i has the name gpuarb_class_key(i), or NULL. */
 GPUARB_API int gpuarb_class_format(
 	const struct gpuarb_class_rules *rules, const char *key, char *text, size_t size);
 GPUARB_API const char *gpuarb_class_key(unsigned i);

@@ -22,13 +22,13 @@ struct gpuarb_client;
 struct gpuarb_request; /* of gpuarb.h, as the next */
 struct gpuarb_lease;
 
-/* What went wrong, in one sentence: what, where, what is allowed. */
+/* What went wrong, in one sentence that says what it was, where, and what is allowed. */
 struct gpuarb_error {
 	int code; /* negative errno */
 	char text[512];
 };
 
-/* Zero or NULL means: from the environment, else from arbiter.conf, else the default. */
+/* A field that is zero or NULL is taken from the environment, else from arbiter.conf, else it has its default. */
 struct gpuarb_options {
 	const char *gpu;  /* UUID, the name of the segment; required */
 	const char *dir;  /* GPUARB_DIR, /dev/shm/gpuarb */
@@ -40,41 +40,43 @@ struct gpuarb_options {
 	uint64_t mem_bytes; /* quota of the account */
 	unsigned priority;  /* 1..100, higher goes first */
 	bool ignore_env;    /* for programs with raised privileges */
-	bool threads;       /* several threads use it all the time: none of them is preferred */
+	bool threads; /* several threads use the client all the time, so the lock prefers none of them */
 	int *lock_fd; /* where to put a descriptor that holds the client's place as well, also after exec() */
 	const char *limits_file; /* GPUARB_LIMITS_FILE; see gpuarb_client_follow */
 	uint64_t
 		physical; /* bytes of the GPU as the driver says, what quotas are promised of; 0: not known */
 	unsigned request_pct; /* 0..100: of the GPU's time, whenever the account has work */
-	unsigned weight;      /* 1..10000: how what is left is divided */
+	unsigned weight;      /* 1..10000: how the time that nobody has requested is divided */
 };
 
-/* -EDQUOT: its quota does not fit into what the GPU may promise (oversub_ratio); the sentence lists the promises. */
+/* Joins the GPU's segment, or makes it. -EDQUOT: the quota does not fit into what the GPU may promise
+ * (oversub_ratio); the sentence lists the promises. */
 GPUARB_API int gpuarb_client_open(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
 GPUARB_API void gpuarb_client_close(struct gpuarb_client *client);
 
 /*
- * Where the GPU's segment cannot be had, what on_error says. 0: a client with its own limits in memory of its
- * own, as if it were alone on the GPU; -ENOENT: it has no limits, let it run; -ECONNREFUSED: on_error =
- * closed. A setting that is bad or cannot be read counts as not set here.
+ * Does what on_error says where the GPU's segment cannot be had. 0: here is a client with its own limits in memory of
+ * its own, as if it were alone on the GPU; -ENOENT: it has no limits, let it run; -ECONNREFUSED: on_error = closed. A
+ * setting that is bad or cannot be read counts as not set here.
  */
 GPUARB_API int gpuarb_client_open_alone(
 	const struct gpuarb_options *options, struct gpuarb_client **client, struct gpuarb_error *err);
 
 /*
- * After -ESTALE: joins the segment that is there now, or makes it, and takes along the memory that is
- * counted for this process. With `alone`: as gpuarb_client_open_alone, with the limits that were in force, if there
- * were any; until it may return. The client is outside the running set afterwards.
+ * After -ESTALE: joins the segment that is there now, or makes it, and takes along the memory that is counted for
+ * this process. With `alone` it goes on as after gpuarb_client_open_alone, with the limits that were in force, if
+ * there were any, until it may return. The client is outside the running set afterwards.
  */
 GPUARB_API int gpuarb_client_rejoin(struct gpuarb_client *client, bool alone, struct gpuarb_error *err);
-/* For a client that cannot rejoin: stays in the segment that is mapped, with all others that do. -ECONNREFUSED as
- * above. */
+/* For a client that cannot rejoin: stays in the segment that is mapped, with all others that stay there.
+ * -ECONNREFUSED as above. */
 GPUARB_API int gpuarb_client_remain(struct gpuarb_client *client, struct gpuarb_error *err);
 GPUARB_API bool gpuarb_client_is_alone(const struct gpuarb_client *client);
 /*
- * Is it alone, and can the segment be used again? Then gpuarb_client_rejoin, and if that fails gpuarb_client_rejoin with
- * `alone`. Opens the segment to see, at most once a second, and once in ten when the last rejoining failed.
+ * Is the client alone, and can the segment be used again? Then the caller calls gpuarb_client_rejoin and, if that
+ * fails, gpuarb_client_rejoin with `alone`. Opens the segment to find out: at most once a second, and once in ten
+ * seconds after rejoining has failed.
  */
 GPUARB_API bool gpuarb_client_may_return(struct gpuarb_client *client);
 
@@ -90,12 +92,12 @@ GPUARB_API int gpuarb_client_shared(const struct gpuarb_options *options, bool t
 GPUARB_API int gpuarb_client_acquire_for(struct gpuarb_client *client, char *const *program,
 	const struct gpuarb_request *request, struct gpuarb_lease *lease);
 
-/* Says a sentence for each environment variable GPUARB_... that there is not; returns how many there are. */
+/* Says a sentence for each environment variable GPUARB_... that gpuarb does not know; returns how many there are. */
 GPUARB_API int gpuarb_client_environment(void (*say)(void *argument, const char *sentence), void *argument);
-/* The names of those variables, for GPUARB_SAID: as many as there is room for. */
+/* Writes the names of those variables, for GPUARB_SAID: as many as there is room for. */
 GPUARB_API void gpuarb_environment_unknown(char *names, size_t size);
 
-/* A stretch of GPU work about to begin. Zero means the default. */
+/* GPU work that is about to begin. Zero means the default. */
 struct gpuarb_work {
 	uint64_t begin_ns;       /* when it began (CLOCK_MONOTONIC); 0: now */
 	uint64_t outstanding_ns; /* work already queued, counted against the quota */
@@ -114,12 +116,12 @@ GPUARB_API int gpuarb_client_enter(struct gpuarb_client *client, const struct gp
 GPUARB_API int gpuarb_client_wait(
 	struct gpuarb_client *client, const struct gpuarb_work *work, uint64_t max_wait_ns);
 
-/* Puts a client back into the running set that was taken out of it while its work ran on, whatever quota and policy
+/* Puts the client back into the running set if it was taken out while its work ran on, whatever quota and policy
  * say. */
 GPUARB_API int gpuarb_client_resume(struct gpuarb_client *client);
 
-/* Leaves the running set as of end_ns (0: now) and hands over to the next client. Returns 0 also if it did not run.
- */
+/* Leaves the running set as of end_ns (0: now) and hands over to the next client. Returns 0 also if the client did
+ * not run. */
 GPUARB_API int gpuarb_client_leave(struct gpuarb_client *client, uint64_t end_ns);
 
 /*
@@ -136,16 +138,16 @@ GPUARB_API int gpuarb_client_pause(struct gpuarb_client *client, uint64_t end_ns
 GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
 
 /*
- * At the program's end: may the client be used? It may not if the thread was interrupted while it was using it. The next
- * client that looks then cleans up.
+ * At the program's end: may the client be used? It may not if this thread was interrupted while it was using the
+ * client. Then the next client that looks cleans up.
  */
 GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
 
-/* About the time in the running set that this thread has just begun or ended: the weights of the others in it
- * together, and (when it ended) whether any other client came, went or rolled the window meanwhile. */
+/* About the time in the running set that this thread has just begun or ended: the sum of the weights of the other
+ * members, and (when it ended) whether another client came, went or rolled the window meanwhile. */
 struct gpuarb_stay {
 	uint32_t others; /* 256 for each that keeps the device backlogged */
-	bool steady;     /* nobody did */
+	bool steady;     /* no other client came, went or rolled the window */
 };
 GPUARB_API struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *client);
 
@@ -157,10 +159,10 @@ GPUARB_API struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *cli
 GPUARB_API void gpuarb_client_alternates(struct gpuarb_client *client);
 
 /*
- * Where turns are taken: what this client has on the GPU outlasts its turn, and nothing of it has ended for long. A
- * long kernel is one reason; another is a kernel that waits for a partner on another GPU, which may wait for its own
- * turn. So others need not wait for it any longer, and its own turn does not end, until it says that work has ended
- * again.
+ * Where turns are taken: the work that this client has on the GPU outlasts its turn, and none of it has ended for a
+ * long time. A long kernel is one reason; another is a kernel that waits for a partner on another GPU, which may wait
+ * for its own turn. So others need not wait for this client any longer, and its own turn does not end, until it says
+ * that work has ended again.
  */
 GPUARB_API void gpuarb_client_outlasts(struct gpuarb_client *client, bool outlasts);
 
@@ -188,9 +190,10 @@ GPUARB_API int gpuarb_client_tick(struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_mem_reserve(struct gpuarb_client *client, uint64_t bytes);
 GPUARB_API int gpuarb_client_mem_release(struct gpuarb_client *client, uint64_t bytes);
 /*
- * Reserves memory for a caller that can make room and ask again: no event is written if there is none. -EAGAIN: calls
- * under way, of any member of the account, may give back what is missing. `most`: the call may need less than `bytes`;
- * it counts as under way until gpuarb_client_mem_settled, before which it gives back what it did not need.
+ * Reserves memory for a caller that can make room and ask again: no event is written if there is no memory. -EAGAIN:
+ * calls under way, of any member of the account, may give back what is missing. `most`: the call may need less than
+ * `bytes`; it counts as under way until gpuarb_client_mem_settled, and the caller gives back what it did not need
+ * before that.
  */
 GPUARB_API int gpuarb_client_mem_try(struct gpuarb_client *client, uint64_t bytes, bool most);
 GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
@@ -202,15 +205,16 @@ GPUARB_API int gpuarb_client_mem_try_beside(
 	struct gpuarb_client *client, uint64_t bytes, bool most, uint64_t gone);
 
 /*
- * What other processes of the account hold that are checkpointed, in bytes: each is asked, and has some ms to answer. Who
- * does not is taken at its last word.
+ * Returns the bytes held by other processes of the account that are checkpointed. Each is asked, and has some ms to
+ * answer; for one that does not answer, its last answer counts.
  */
 GPUARB_API uint64_t gpuarb_client_mem_gone(struct gpuarb_client *client);
 
 /*
- * Whether this process is frozen by a checkpoint, for a thread that does nothing but ask the driver and say it: it takes
- * how often it was asked, asks, says the answer (ARB_FROZEN_* of abi.h), and sleeps until somebody asks again, `ns` at
- * most. Since it first took that number it is believed that somebody answers here.
+ * For a thread that only asks the driver whether this process is frozen by a checkpoint, and passes the answer on. It
+ * reads how often it was asked, asks the driver, says the answer (ARB_FROZEN_* of abi.h), and sleeps until another
+ * client asks again, for `ns` at most. Once it has read that number for the first time, others take it that this
+ * process answers.
  */
 GPUARB_API uint32_t gpuarb_client_asked_frozen(struct gpuarb_client *client);
 GPUARB_API void gpuarb_client_say_frozen(struct gpuarb_client *client, unsigned state);
@@ -234,46 +238,49 @@ struct gpuarb_holder {
 /* Why there was no memory, for people. */
 struct gpuarb_refusal {
 	unsigned why;    /* enum arb_refusal */
-	uint64_t bytes;  /* that were wanted; 0: not known */
-	uint64_t bound;  /* that they would have exceeded; 0: none */
-	uint64_t used;   /* of it, before */
+	uint64_t bytes;  /* bytes that were wanted; 0: not known */
+	uint64_t bound;  /* the bound that they would have exceeded; 0: none */
+	uint64_t used;   /* bytes of that bound that were in use before */
 	uint64_t others; /* what all other accounts hold on that GPU */
 	char account[64];
-	unsigned nholders;                           /* in all */
+	unsigned nholders;                           /* how many there are in all */
 	struct gpuarb_holder holder[GPUARB_HOLDERS]; /* clients that use it, the largest first */
 };
 
-/* Writes the event that the program was refused `bytes`, and fills in `what`, which may be NULL. False: this process is
- * not a client now; nothing was written. */
+/* Writes the event that the program was refused `bytes`, and fills in `what`, which may be NULL. Returns false if
+ * this process is not a client now; then nothing was written. */
 GPUARB_API bool gpuarb_client_mem_refused(
 	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
 /* As gpuarb_client_mem_refused, where the quota had room and the driver had no memory; the caller releases what it had
  * reserved. */
 GPUARB_API bool gpuarb_client_mem_driver_refused(
 	struct gpuarb_client *client, uint64_t bytes, struct gpuarb_refusal *what);
-/* What the driver says that the GPU has; the setting physical_memory_mb stands above it. -EDQUOT: nobody knew it
- * when the client joined, and its quota cannot be promised of that; it should not use the GPU. */
+/* Tells how much memory the GPU has, as the driver says; the setting physical_memory_mb stands above it. -EDQUOT: the
+ * size was not known when the client joined, and its quota cannot be promised on a GPU of this size; it should not
+ * use the GPU. */
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* Returns the sentence about the last -EDQUOT, which lists the promises. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
-/* How often it has found words of its own in the segment written over, and has put them right. */
+/* Returns how often this client has found its own words in the segment written over, and has restored them. */
 GPUARB_API uint32_t gpuarb_client_restored(struct gpuarb_client *client);
-/* Which words these were, since this was last asked: "its bill, the clocks in FILE"; and how many times, 0: never. */
+/* Names the words that were restored since the last call: "its bill, the clocks in FILE". Returns how many times that
+ * was; 0: never. */
 GPUARB_API uint32_t gpuarb_client_restored_words(struct gpuarb_client *client, char *text, size_t size);
 /* Returns NULL, or the owner of the account that the client asked for and did not get; `name` is the account that it
  * has instead. */
 GPUARB_API const char *gpuarb_client_turned_away(struct gpuarb_client *client, char *name, size_t size);
-/* Tell what the driver says is in use of the GPU, by clients or others. From this, clients that take turns at the
- * memory know how much others have. Due if the policy is memory, at most ten times a second. */
+/* gpuarb_client_used tells how much of the GPU's memory is in use, by clients or others, as the driver says. From
+ * this, clients that take turns at the memory know how much others have. It is due if the policy is memory, at most
+ * ten times a second. */
 GPUARB_API bool gpuarb_client_used_due(const struct gpuarb_client *client);
 GPUARB_API void gpuarb_client_set_used(struct gpuarb_client *client, uint64_t bytes);
-/* What the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
+/* Reads what the account's living members have counted, and its quota (0: none). Cleans up behind the dead. */
 GPUARB_API int gpuarb_client_mem_read(struct gpuarb_client *client, uint64_t *used, uint64_t *limit);
 
 /*
- * Limits of the client's own making (environment, limits file); what an administrator set stands above. Zero:
- * as it is; core_pct 100 and GPUARB_MEM_UNLIMITED take a limit back. -EDQUOT: the quota cannot be raised
- * because the GPU may not promise more; it stays as it was, and the rest is done.
+ * Sets the limits that the client itself asks for (environment, limits file); what an administrator set stands above.
+ * Zero leaves a limit as it is; core_pct 100 and GPUARB_MEM_UNLIMITED take a limit back. -EDQUOT: the quota cannot be
+ * raised because the GPU may not promise more; it stays as it was, and the rest is done.
  */
 #define GPUARB_MEM_UNLIMITED UINT64_MAX
 GPUARB_API int gpuarb_client_set_limits(
@@ -283,38 +290,38 @@ GPUARB_API int gpuarb_client_set_limits(
  * -EDQUOT: all requests of the GPU would add up to more than 100; nothing has changed. */
 GPUARB_API int gpuarb_client_set_share(struct gpuarb_client *client, unsigned request_pct, unsigned weight);
 
-/* Shows the first `n` of enum arb_counter to viewers. Nothing is decided by them. */
+/* Shows the first `n` of enum arb_counter to viewers. No decision depends on them. */
 GPUARB_API int gpuarb_client_counters(struct gpuarb_client *client, const uint64_t *counters, unsigned n);
-/* And the names that ARB_COUNTER_PAST_UNKNOWN counts, as far as there is room. */
+/* Shows the names that ARB_COUNTER_PAST_UNKNOWN counts, as far as there is room. */
 GPUARB_API int gpuarb_client_unknown(struct gpuarb_client *client, const char *names);
 
 /*
- * Follows the limits file, if there is one: lines gpuarb.dev/core-limit="40", gpuarb.dev/memory-limit="4Gi"
- * as Kubernetes' downward API writes annotations, or a bare number, the share. Ticking, waiting and reserving
- * memory do it too; this is for one that does none of them for long. `next_ns` (may be NULL): when to call
- * again, 0 if there is no file. 1: new limits; 0: nothing new; -errno, with a sentence that is given once:
- * the file is gone or makes no sense, and the last limits stay.
+ * Follows the limits file, if there is one: lines gpuarb.dev/core-limit="40", gpuarb.dev/memory-limit="4Gi" as
+ * Kubernetes' downward API writes annotations, or a bare number, the share. Ticking, waiting and reserving memory do
+ * it too; this function is for a client that does none of them for a long time. `next_ns` (may be NULL): when to call
+ * again, 0 if there is no file. 1: new limits; 0: nothing new; -errno, with a sentence that is given once: the file
+ * is gone or makes no sense, and the last limits stay.
  */
 GPUARB_API int gpuarb_client_follow(
 	struct gpuarb_client *client, uint64_t *next_ns, struct gpuarb_error *err);
 
 struct gpuarb_client_memory {
 	uint64_t used, quota;  /* of the account; 0: no quota */
-	uint64_t mine;         /* of it: this process's */
-	uint64_t limit, left;  /* what a program is told that there is, and is left; 0: as the driver says */
+	uint64_t mine;         /* the part of `used` that this process holds */
+	uint64_t limit, left;  /* what a program is told: in all, and left; 0: as the driver says */
 	uint64_t physical;     /* 0: not known */
 	uint64_t context;      /* what a context counts */
-	bool context_measured; /* it counts what it is found to take */
+	bool context_measured; /* a context counts what it was measured to take */
 	bool oversubscribe, prefetch;
 };
 
 /*
- * What all clients of the GPU have by their books, and others as they were last found: `used` of the device less
- * that is nobody's yet. False: this process is no client of a segment.
+ * Returns in *bytes what all clients of the GPU have by their books, and what other processes were last found to
+ * have. What the device has in use beyond that belongs to nobody yet. False: this process is no client of a segment.
  */
 GPUARB_API bool gpuarb_client_mem_explained(struct gpuarb_client *client, uint64_t *bytes);
 
-/* Is device memory to be managed? Costs nothing. */
+/* Are device allocations to be turned into managed memory? Costs nothing. */
 GPUARB_API bool gpuarb_client_oversubscribes(const struct gpuarb_client *client);
 GPUARB_API int gpuarb_client_memory(struct gpuarb_client *client, struct gpuarb_client_memory *memory);
 /* Tells what a client with these options would be told, without becoming one: it takes no slot; nothing is made,
@@ -329,27 +336,28 @@ struct gpuarb_client_status {
 	unsigned slot;
 	unsigned account;
 	bool running;
-	unsigned others;    /* how many are in the running set beside it */
+	unsigned others;    /* how many other clients are in the running set */
 	bool turns;         /* the policy makes clients wait for each other */
 	int tail_pct;       /* how much of the work queued when it was stopped is billed; -1: all of it */
-	uint64_t look_ns;   /* how often to look at the bill; 0: as often as it matters */
-	unsigned reason;    /* enum arb_reason: why not */
+	uint64_t look_ns;   /* how often to look at the bill; 0: as often as a limit needs it */
+	unsigned reason;    /* enum arb_reason: why it does not run */
 	unsigned core_pct;  /* the limit in force */
 	unsigned quota_ppm; /* effective: after scaling, or by requests and weights */
 	bool shares; /* by requests and weights: the quota may be below 100 although the limit is not */
 	unsigned request_pct;
-	bool in_request; /* its account has not used its request in this window: it stops for nobody */
-	/* A client for which this client stops has work: it must not launch. Its gate is closed. */
+	bool in_request; /* its account has not used its request in this window, so it stops for no other client */
+	/* A client for which this client stops has work, so this client must not launch: its gate is closed. */
 	bool below;
 	/* A client of a higher priority was active in the last second: keep little work queued. */
 	bool above_present;
-	/* Another account that has a request was active in the last second: keep less queued than beside other accounts. */
+	/* Another account that has a request was active in the last second: keep less work queued than beside
+	 * accounts without one. */
 	bool request_present;
 	/* Others may close this client's gate: look at it before a launch (gpuarb_client_may_launch). */
 	bool gated;
-	/* How long its turn lasts while others wait for theirs; UINT64_MAX: nobody does. */
+	/* How long its turn lasts while others wait for theirs; UINT64_MAX: no other client waits. */
 	uint64_t turn_left_ns;
-	uint64_t window_ns; /* length */
+	uint64_t window_ns; /* length of the window */
 	uint64_t window_end_ns;
 	uint64_t used_ns;      /* by the account in this window */
 	uint64_t left_ns;      /* until its cap; 0: used up */
@@ -363,21 +371,23 @@ struct gpuarb_client_status {
 };
 
 /*
- * Returns whether the client's gate is open: true while it is in the running set and stops for no other. A client
- * that comes above it closes the gate at any moment, without a wake-up; gpuarb_client_tick says why, and opens the
- * gate again when the reason is gone. Costs one load.
+ * Returns whether the client's gate is open: true while the client is in the running set and stops for no other. A
+ * client of a higher level may close the gate at any moment, without a wake-up; gpuarb_client_tick says why, and
+ * opens the gate again when the reason is gone. Costs one load.
  */
 GPUARB_API bool gpuarb_client_may_launch(struct gpuarb_client *client);
 
 GPUARB_API int gpuarb_client_status(struct gpuarb_client *client, struct gpuarb_client_status *status);
 /*
- * A tick and the status right after it, for little more than the tick. Returns what gpuarb_client_tick does; *told is what
- * gpuarb_client_status would have returned. Both are as of at_ns (0: now), when the caller last saw that its work has not
- * ended: an end since then can still be dated, even if the caller was stopped in here.
+ * Ticks and reads the status right after it, for little more than the cost of the tick. Returns what
+ * gpuarb_client_tick does; *told is what gpuarb_client_status would have returned. Both are as of at_ns (0: now), the
+ * time at which the caller last saw that its work had not ended: if the work ends after that, the end can still be
+ * dated, even if the caller was stopped in here.
  */
 GPUARB_API int gpuarb_client_tick_status(
 	struct gpuarb_client *client, uint64_t at_ns, struct gpuarb_client_status *status, int *told);
-/* Its account and the limits in force, as the segment has them: "account web may use 30 percent of ...". */
+/* Writes a sentence about its account and the limits in force, as the segment has them: "account web may use 30
+ * percent of ...". */
 GPUARB_API int gpuarb_client_terms(struct gpuarb_client *client, char *text, size_t size);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /*
- * The tools' view of the settings: parsed, checked and named in one place. A bad value is one sentence, and changes
- * nothing.
+ * The tools' view of the settings: parsed, checked and named in one place. A bad value gives one sentence, and
+ * changes nothing.
  */
 #ifndef GPUARB_CONFIG_H
 #define GPUARB_CONFIG_H
@@ -55,13 +55,14 @@ struct gpuarb_config_limit {
 	int64_t members[ARB_MEMBERS]; /* -1: nobody */
 };
 
-/* The ARB_LIMIT_* of an account's setting, and where its value stands; of members that is the first of ARB_MEMBERS. */
+/* Return the ARB_LIMIT_* of an account's setting, and the place of its value; for `members` that is the first of
+ * ARB_MEMBERS. */
 GPUARB_API uint32_t gpuarb_config_flag(enum arb_key key);
 GPUARB_API int64_t *gpuarb_config_value(struct gpuarb_config_limit *limit, enum arb_key key);
 
 struct gpuarb_config {
 	int64_t value[ARB_KEY_COUNT];
-	bool given[ARB_KEY_COUNT]; /* not merely the default */
+	bool given[ARB_KEY_COUNT]; /* it was set, and is not just the default */
 	struct gpuarb_config_limit *limits;
 	size_t nlimits;
 	struct gpuarb_class_rules classes[ARB_CLASSES];
@@ -70,25 +71,25 @@ struct gpuarb_config {
 
 /* The key of that name, or ARB_KEY_COUNT. */
 GPUARB_API enum arb_key gpuarb_config_find(const char *name);
-/* The known name that is nearest to a wrong one, or NULL if none is near. */
+/* Returns the known name that is nearest to a wrong name, or NULL if none is near. */
 GPUARB_API const char *gpuarb_config_nearest(const char *name);
 
-/* -EINVAL, with a sentence that names the nearest; `where` begins it ("file:3: "). */
+/* Returns -EINVAL, with a sentence that names the nearest known name and begins with `where` ("file:3: "). */
 GPUARB_API int gpuarb_config_unknown(const char *name, const char *where, struct gpuarb_error *err);
 
-/* Reads one value; `where` begins the sentence if it is bad ("arbiter.conf:12", "GPUARB_CORE_LIMIT"). */
+/* Reads one value. If it is bad, the sentence begins with `where` ("arbiter.conf:12", "GPUARB_CORE_LIMIT"). */
 GPUARB_API int gpuarb_config_parse(
 	enum arb_key key, const char *text, const char *where, int64_t *value, struct gpuarb_error *err);
-/* The other way round, as gpuarb_config_parse accepts it. */
+/* Writes a value as text that gpuarb_config_parse accepts. */
 GPUARB_API void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t size);
 
-/* The setting `members` is a list: gpuarb_config_parse tells whether it is good and the first of it, this the whole. False: a
- * bad one. */
+/* Reads the setting `members`, which is a list: gpuarb_config_parse checks it and gives its first entry, this
+ * function gives all of them. Returns false if the list is bad. */
 GPUARB_API bool gpuarb_config_members(const char *text, int64_t members[ARB_MEMBERS]);
-/* As gpuarb_config_members accepts it; text: ARB_MEMBERS_BYTES. */
+/* Writes the list as text that gpuarb_config_members accepts; text: ARB_MEMBERS_BYTES. */
 GPUARB_API void gpuarb_config_members_format(const int64_t members[ARB_MEMBERS], char *text);
 
-/* What a value may be, in words. */
+/* Says in words what a value may be. */
 GPUARB_API void gpuarb_config_allowed(enum arb_key key, char *text, size_t size);
 
 /* Returns whether this name of an account can be stored and shown. */
@@ -97,9 +98,8 @@ GPUARB_API bool gpuarb_config_name_ok(const char *name);
 GPUARB_API int gpuarb_config_account(const char *name, const char *where, struct gpuarb_error *err);
 
 /*
- * Defaults, then the file (a missing one is no error unless it was asked for by name), then the
- * environment. Settings that contradict each other are an error as well. After an error, on_error is still as
- * it was set.
+ * Takes the defaults, then the file (it may be missing unless it was asked for by name), then the environment.
+ * Settings that contradict each other are an error as well. After an error, on_error is still as it was set.
  */
 GPUARB_API int gpuarb_config_load(
 	struct gpuarb_config *config, const char *conf, bool ignore_env, struct gpuarb_error *err);

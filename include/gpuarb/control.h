@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* The directory that is meant: `dir`, else that of GPUARB_DIR, else the default. */
+/* Returns the directory that is meant: `dir`, else that of GPUARB_DIR, else the default. */
 GPUARB_API const char *gpuarb_control_dir(const char *dir);
 /* Can this be the name of a GPU, and so of its files? */
 GPUARB_API bool gpuarb_gpu_name_ok(const char *gpu);
@@ -36,7 +36,7 @@ GPUARB_API int gpuarb_control_directories(
 /* Makes the segments of a GPU where they are missing. *slots: how many the state segment has. */
 GPUARB_API int gpuarb_control_create(const char *dir, const char *gpu, const struct gpuarb_config *config,
 	unsigned *slots, struct gpuarb_error *err);
-/* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
+/* Has the GPU a state segment? Returns true also where that cannot be seen: opening it says why. */
 GPUARB_API bool gpuarb_control_exists(const char *dir, const char *gpu);
 /* May this process use the state segment as clients do? Changes nothing. -ENOENT: there is none. */
 GPUARB_API int gpuarb_control_try_state(
@@ -44,14 +44,15 @@ GPUARB_API int gpuarb_control_try_state(
 /* May this process read the settings? -ENOENT: there is no control segment. */
 GPUARB_API int gpuarb_control_try_settings(const char *dir, const char *gpu, struct gpuarb_error *err);
 /*
- * Everything that is set for a GPU: settings, limits of accounts, classes (the first is the default one; a place
- * without a name is free). After an error `config` holds the defaults. gpuarb_config_free frees it in both cases.
+ * Reads everything that is set for a GPU: settings, limits of accounts, classes (the first is the default class; a
+ * place without a name is free). After an error `config` holds the defaults. gpuarb_config_free frees it in both
+ * cases.
  */
 GPUARB_API int gpuarb_control_read(
 	const char *dir, const char *gpu, struct gpuarb_config *config, struct gpuarb_error *err);
 
-/* One setting. account NULL: of the GPU; value NULL: of an account, as if it had never been
- * set. */
+/* One setting to change. account NULL: a setting of the GPU. value NULL: the setting of an account is taken back, as
+ * if it had never been set. */
 struct gpuarb_change {
 	const char *account;
 	const char *key;
@@ -63,8 +64,8 @@ struct gpuarb_change {
 GPUARB_API int gpuarb_control_change(const char *dir, const char *gpu, const struct gpuarb_change *changes,
 	size_t count, struct gpuarb_error *err);
 
-/* One setting of a task class, which is made if there is none. value NULL: as by default; key NULL: the class
- * goes. */
+/* One setting of a task class to change; a class that is not there is made. value NULL: back to the default; key
+ * NULL: the class is removed. */
 struct gpuarb_class_change {
 	const char *task_class;
 	const char *key;
@@ -75,16 +76,16 @@ struct gpuarb_class_change {
 GPUARB_API int gpuarb_control_change_classes(const char *dir, const char *gpu,
 	const struct gpuarb_class_change *changes, size_t count, struct gpuarb_error *err);
 
-/* The value of a setting as text; account NULL: of the GPU. -ENOENT: this account has none; -EINVAL: there is
- * no such setting, or not of an account, or of nothing else. */
+/* Gives the value of a setting as text; account NULL: a setting of the GPU. -ENOENT: it is not set for this account;
+ * -EINVAL: there is no such setting, or accounts do not have it, or only accounts have it. */
 GPUARB_API int gpuarb_control_get(const char *dir, const char *gpu, const char *account, const char *key,
 	char *text, size_t size, struct gpuarb_error *err);
 
-/* A setting of a class as text. -ENOENT: there is no such class. */
+/* Gives a setting of a class as text. -ENOENT: there is no such class. */
 GPUARB_API int gpuarb_control_class(const char *dir, const char *gpu, const char *task_class, const char *key,
 	char *text, size_t size, struct gpuarb_error *err);
 
-/* Names of the GPUs that have a segment; `names` is filled up to `most`. Returns how many there are. */
+/* Lists the names of the GPUs that have a segment; `names` is filled up to `most`. Returns how many there are. */
 GPUARB_API int gpuarb_control_list(
 	const char *dir, char names[][ARB_UUID_BYTES], size_t most, struct gpuarb_error *err);
 
@@ -105,19 +106,20 @@ GPUARB_API int gpuarb_control_reap(const char *dir, const char *gpu,
 	struct gpuarb_error *err);
 
 /*
- * Replaces records that break their own invariants by ones that keep them, as the next client would. Calls
- * `say` with a sentence for each; returns their number.
+ * Replaces records that break their own invariants by records that keep them, as the next client would. Calls `say`
+ * with a sentence for each; returns their number.
  */
 GPUARB_API int gpuarb_control_repair(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
-/* What a watchdog has seen of a GPU's accounts, to be passed to each of its looks. */
+/* What a watchdog has seen of a GPU's accounts; it passes this to each gpuarb_control_audit. */
 struct gpuarb_books;
 GPUARB_API struct gpuarb_books *gpuarb_control_books(void);
 GPUARB_API void gpuarb_control_books_free(struct gpuarb_books *books);
 /*
- * Puts right what somebody wrote over accounts that nobody uses, as far as it can be known (by `books`, which it brings up to
- * date, and by the ring of events), and bills that do not add up. Calls `say` with a sentence for each; returns their number.
+ * Restores accounts without members that another process has written over, as far as their words can be known (by
+ * `books`, which it brings up to date, and by the event ring), and corrects bills that do not add up. Calls `say`
+ * with a sentence for each; returns their number.
  */
 GPUARB_API int gpuarb_control_audit(const char *dir, const char *gpu, struct gpuarb_books *books,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
@@ -126,8 +128,8 @@ GPUARB_API int gpuarb_control_audit(const char *dir, const char *gpu, struct gpu
 GPUARB_API int gpuarb_control_check(const char *dir, const char *gpu,
 	void (*say)(void *argument, const char *sentence), void *argument, struct gpuarb_error *err);
 
-/* Lets this process sample the utilisation of that GPU from now on (NULL: of all that have a segment, also of later
- * ones), in a thread of its own; clients leave the sampling to it. It ends with the process. */
+/* Lets this process sample the utilisation of that GPU from now on, in a thread of its own (NULL: of all GPUs that
+ * have a segment, or get one later); clients leave the sampling to it. It ends with the process. */
 GPUARB_API int gpuarb_control_sample(const char *dir, const char *gpu, struct gpuarb_error *err);
 
 /* Tells what NVML says of a GPU's memory, for clients that take turns at it: bytes in use, and those of processes
@@ -148,18 +150,18 @@ struct gpuarb_view_client {
 	unsigned priority, reason;
 	bool running, waiting, evicted;
 	unsigned frozen;  /* ARB_FROZEN_* */
-	bool dead;        /* nobody has cleaned up behind it yet; its account does not count it */
+	bool dead;        /* it has died and its slot is not cleaned up yet; its account does not count it */
 	uint64_t used_ns; /* billed since it joined */
 	uint64_t throttled_ns, waited_ns, wait_since_ns;
 	uint64_t mem_bytes;
 	uint64_t turn_since_ns; /* its turn at the GPU's memory; 0: it has none, or there are no turns */
 	uint64_t enters, evictions;
-	uint64_t restored; /* how often it found words of its own written over */
+	uint64_t restored; /* how often it found its own words written over */
 	uint64_t joined_ns, heartbeat_ns;
 	uint64_t counter[ARB_COUNTERS];
 	char unknown[ARB_UNKNOWN_BYTES]; /* names behind ARB_COUNTER_PAST_UNKNOWN; not to be trusted */
 	unsigned queue_place;            /* 1: next; 0: not waiting */
-	/* Admission: does it wait for it, with which class, since when; leases that it holds, got, was
+	/* Admission: whether it waits, with which class, since when; how many leases it holds, got, and was
 	 * refused. */
 	bool adm_waiting;
 	char adm_class[ARB_CLASS_BYTES];
@@ -192,8 +194,8 @@ struct gpuarb_view_account {
 	uint64_t window_ns; /* used in this window */
 	uint64_t left_ns, debt_ns, borrowed_ns;
 	uint64_t mem_used, mem_peak, mem_limit;
-	uint64_t restored;     /* how often it was put right while nobody used it */
-	uint64_t mem_promised; /* by gpuarb-run, or its quota if it lives without; 0: none */
+	uint64_t restored;     /* how often it was restored while nobody used it */
+	uint64_t mem_promised; /* by gpuarb-run, or the quota of an account without such a promise; 0: none */
 	uint64_t used_now_ns; /* used_ns counted on to this moment; a client that leaves may take some back */
 };
 
@@ -205,16 +207,16 @@ struct gpuarb_view_class {
 	bool pass; /* goes under pressure too */
 	unsigned max_wait_ms, queue_limit;
 	unsigned waiting;
-	unsigned index; /* by which events name it */
+	unsigned index; /* the index by which events name it */
 };
 
 struct gpuarb_view_admission {
 	bool high_pressure;        /* the state: NORMAL or HIGH_PRESSURE; unknown usage counts as pressure */
-	bool usage_known;          /* by a sample that is not too old, else by the busy clock now */
+	bool usage_known;          /* known by a sample that is not too old, else by the busy clock now */
 	unsigned usage_hundredths; /* of a percent, 0..10000 */
 	unsigned source;           /* enum arb_sample_source; none: counted just now from the busy clock */
-	bool sampled;              /* there ever was a sample */
-	uint64_t sample_age_ns;    /* its age */
+	bool sampled;              /* there has been a sample */
+	uint64_t sample_age_ns;    /* the age of the sample */
 	unsigned high_water, low_water; /* percent, in force now */
 	uint64_t boost_until_ns;        /* raised until then; 0: they are not */
 	unsigned leases;                /* processes that hold one */
@@ -225,7 +227,7 @@ struct gpuarb_view_admission {
 
 struct gpuarb_picture {
 	bool consistent; /* all of it belongs to one moment */
-	bool only_looks; /* the caller may not open the locks: the dead are told by their numbers, promises are not shown */
+	bool only_looks; /* the caller may not open the locks: deaths are told by process ids, promises are not shown */
 	uint64_t now_ns;
 	char uuid[ARB_UUID_BYTES];
 	unsigned nslots, nrunning, nwaiting;
@@ -238,7 +240,7 @@ struct gpuarb_picture {
 	uint64_t mem_foreign;      /* counted for processes that are no clients, by clients that take turns */
 	uint64_t mem_used;         /* by all accounts */
 	uint64_t mem_promised;     /* quotas of all accounts, also of those whose programs have not begun */
-	uint64_t mem_promise_most; /* what they may add up to; 0: not known */
+	uint64_t mem_promise_most; /* the most that quotas may add up to; 0: not known */
 	unsigned npromises_waiting; /* gpuarb-run --wait */
 	unsigned nmem_waiting; /* clients that wait because of memory: ARB_REASON_MEMORY, wait_since_ns */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */
@@ -248,7 +250,7 @@ struct gpuarb_picture {
 	struct gpuarb_view_account accounts[2 * ARB_SLOTS_MAX];
 	uint64_t busy_now_ns; /* busy_ns counted on to this moment; the window's figures are as well */
 	struct gpuarb_view_admission admission;
-	unsigned nstarts; /* programs that wait to start, in order; there may be more: npromises_waiting */
+	unsigned nstarts; /* programs that wait to start, in order; in all there are npromises_waiting */
 	struct gpuarb_view_start starts[GPUARB_VIEW_STARTS];
 };
 
@@ -257,7 +259,7 @@ GPUARB_API int gpuarb_view_open(
 GPUARB_API void gpuarb_view_close(struct gpuarb_view *view);
 /* -ESTALE: the segment was removed or replaced; open a new view. */
 GPUARB_API int gpuarb_view_read(struct gpuarb_view *view, struct gpuarb_picture *picture);
-/* What the account's quota is worth in one window. */
+/* Returns how much time the account's quota grants in one window. */
 GPUARB_API uint64_t gpuarb_view_grant_ns(
 	const struct gpuarb_picture *picture, const struct gpuarb_view_account *account);
 
@@ -268,15 +270,15 @@ struct gpuarb_event {
 	unsigned kind, slot, generation;
 	unsigned account; /* ARB_NONE: of the GPU as a whole */
 	uint64_t a, b, c;
-	unsigned why;   /* what these four mean is with enum arb_event_kind */
+	unsigned why;   /* enum arb_event_kind says what these four mean */
 	unsigned times; /* how often it happened, at least 1 */
 };
 
-/* The events from *position on (0: the oldest there is); moves *position on. Returns how many, up to `most`.
- */
+/* Reads the events from *position on (0: the oldest there is), and moves *position on. Returns how many it read, up
+ * to `most`. */
 GPUARB_API int gpuarb_view_events(
 	struct gpuarb_view *view, uint64_t *position, struct gpuarb_event *events, size_t most);
-/* The name that an account has or last had, by the index that events carry; false: there is none. */
+/* Gives the name that an account has or last had, by the index that events carry; false: there is none. */
 GPUARB_API bool gpuarb_view_account_name(
 	const struct gpuarb_view *view, unsigned index, char name[ARB_NAME_BYTES]);
 

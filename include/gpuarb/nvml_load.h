@@ -14,7 +14,7 @@ extern "C" {
 
 struct gpuarb_nvml_call {
 	const char *name;
-	void *place;   /* of the pointer to the function */
+	void *place;   /* where the pointer to the function goes */
 	bool optional; /* not in every version: its pointer may be NULL afterwards */
 };
 
@@ -23,7 +23,8 @@ struct gpuarb_nvml_rates {
 	unsigned gpu, memory;
 };
 
-/* Loads NVML, finds the calls and initialises it. NULL, or what is missing: then it is not loaded. */
+/* Loads NVML, finds the calls and initialises it. Returns NULL, or the name of what is missing: then NVML is not
+ * loaded. */
 GPUARB_API const char *gpuarb_nvml_load(const struct gpuarb_nvml_call *calls, size_t count);
 
 #ifdef __cplusplus

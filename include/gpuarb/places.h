@@ -14,7 +14,7 @@
 /* What a container was granted by the tool that started it: lines NAME=VALUE, with the names of environment
  * variables. */
 #define ARB_GRANTED_FILE "/usr/lib/gpuarb/granted"
-/* A dozen short lines; a file that is longer is not one of ours. */
+/* Such a file has a dozen short lines. A longer file was not written by gpuarb. */
 #define ARB_GRANTED_BYTES_MAX 4096
 
 #endif

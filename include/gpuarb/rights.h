@@ -11,10 +11,10 @@ extern "C" {
 #endif
 
 /*
- * For what could not be opened, made or listed: "; members of the group gpuarb may: ..." with the command, by the
- * rights of the nearest part of the path that can be seen. Empty where `code` is no -EACCES or -EPERM, or where no
- * command helps (root, whose capabilities were taken). Asks no name service: it runs in other people's programs.
- * Returns `text`.
+ * Writes the end of a sentence about a path that could not be opened, made or listed: "; members of the group gpuarb
+ * may: ..." with the command that helps, by the rights of the nearest part of the path that can be seen. Empty where
+ * `code` is neither -EACCES nor -EPERM, or where no command helps (root, whose capabilities were taken). Asks no name
+ * service, because it runs in other people's programs. Returns `text`.
  */
 GPUARB_API const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t size);
 

@@ -17,7 +17,7 @@ struct gpuarb_spelling {
 
 GPUARB_API void gpuarb_spelling_begin(struct gpuarb_spelling *s, const char *wrong);
 GPUARB_API void gpuarb_spelling_try(struct gpuarb_spelling *s, const char *known);
-/* The nearest one, or NULL if none is near. */
+/* Returns the nearest of the known words, or NULL if none is near. */
 GPUARB_API const char *gpuarb_spelling_meant(const struct gpuarb_spelling *s);
 
 #ifdef __cplusplus
