@@ -1,4 +1,4 @@
-/* Which part of the memory accounting a call belongs to, and the way to the account. */
+/* Hands each call to the part of the memory accounting that it belongs to, and counts bytes for the account. */
 #include "preload/memory/memory.h"
 
 #include "preload/hooks/compat.h"
@@ -13,7 +13,7 @@
 
 #define NAP_NS 30000u
 
-/* Of the current context's device, which may be another one. */
+/* The driver answers for the current context's device; if that is another device, nothing is said. */
 void memory_say_used(struct arb_device *device)
 {
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
@@ -47,7 +47,7 @@ int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need)
 			r = gpuarb_client_mem_try_beside(client, bytes, need == MEMORY_MOST, gone);
 	}
 
-	/* Any other failure is the segment's, not the program's: it falls open. */
+	/* Any other failure is the segment's fault, not the program's, so the call is let through. */
 	return r == -ENOMEM || r == -EAGAIN ? r : 0;
 }
 
@@ -85,14 +85,14 @@ uint64_t memory_reserve_rest(struct arb_device *device, uint64_t bytes)
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 	uint64_t used, limit;
 
-	/* What is gone with frozen processes is not worth a question here: it is a rest of a quota that is handed out. */
+	/* Memory of frozen processes is not asked for here: only the rest of a quota is handed out. */
 	if (!client || gpuarb_client_mem_read(client, &used, &limit) < 0 || used >= limit)
 		return 0;
 	bytes = bytes < limit - used ? bytes : limit - used;
 	return gpuarb_client_mem_try(client, bytes, false) == 0 ? bytes : 0;
 }
 
-/* The thread may be capturing, which must not suffer from a call that is not the program's. */
+/* The thread may be capturing, and our calls must not break its capture. */
 void memory_give_back(void)
 {
 	CUstreamCaptureMode mode = track_relax();
@@ -103,8 +103,8 @@ void memory_give_back(void)
 }
 
 /*
- * Refused only at a moment at which no other call of the account has reserved more than it needs; or after
- * *until, which is for all that the program's call tries (0: it has not waited yet).
+ * Waits while other calls of the account have reserved more than they may need, and gives up after *until. All
+ * attempts of one call of the program share *until; it is 0 before the first wait.
  */
 static bool reserve_undisturbed(
 	struct arb_device *device, uint64_t bytes, enum memory_need need, uint64_t *until)
@@ -123,8 +123,9 @@ static bool reserve_undisturbed(
 }
 
 /*
- * Frees that were queued when their pool was destroyed: nobody says when they are done, but when there is no
- * work at all they are. Not in a program whose work may wait for what the calling thread is about to do.
+ * Waits for frees that were queued when their pool was destroyed. The driver does not say when such a free is
+ * done, but it is done when the context has no work. A program whose work may wait for what the calling thread
+ * does next is not made to wait.
  */
 static bool drain(void)
 {
@@ -175,7 +176,7 @@ bool memory_reserve_waiting(
 
 	if (reserve_hard(device, bytes, need, &until))
 		return true;
-	/* Frees that are still queued come first, as with the driver's own lack of memory. */
+	/* Waits for queued frees, as the driver does before it refuses for lack of memory. */
 	if (memory_never(device, bytes) || !memory_pool_owes() || !memory_mark_wait(call))
 		return memory_refused(device, bytes);
 	memory_give_back();
@@ -204,7 +205,7 @@ static void forget(void)
 	memory_ordered_forget();
 }
 
-/* Not in a constructor: most programs that load this never allocate device memory. */
+/* This is not done in a constructor, because most programs that load the preload never allocate device memory. */
 static void follow_fork(void)
 {
 	static int done;
@@ -263,7 +264,7 @@ static bool before(struct act_call *call, CUresult *result)
 	}
 }
 
-/* Whether the call may have made pools give memory back, or graphs take it. */
+/* Tells whether the call may have made pools give memory back, or graphs take it. */
 static bool moves_pools(enum hook_id id)
 {
 	return id != HOOK_cuStreamQuery && id != HOOK_cuStreamQuery_ptsz && id != HOOK_cuEventQuery;
@@ -332,7 +333,7 @@ bool arb_memory_before(struct act_call *call, CUresult *result)
 	return go;
 }
 
-/* The driver had none, although the account's quota had room. */
+/* Says that the driver had no memory, although the account's quota had room. */
 static void say_driver_refused(const struct act_call *call)
 {
 	const CUmemAllocationProp *prop = call->desc;
@@ -355,7 +356,7 @@ static void say_driver_refused(const struct act_call *call)
 		memory_driver_refused(arb_device_current(), 0);
 		break;
 	case CAT_CONTEXT:
-		/* What it counts is known where contexts are counted. */
+		/* bytes and token come from memory_context_before. */
 		memory_driver_refused(memory_device(call->device), call->token ? call->bytes : 0);
 		break;
 	default:

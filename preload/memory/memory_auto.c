@@ -1,8 +1,8 @@
 /*
- * What contexts and code take of the device, where context_mb is auto: the device's own figure before and after,
- * or, for the first context of a process, what is in use and in nobody's books. Others may come and go meanwhile:
- * then their books change, and what was found is not believed. Those that keep no books are not seen to come, so the
- * first figure on each GPU is checked against NVML's for this process, where there is one.
+ * Measures how much memory contexts and code take, where context_mb is auto. A context takes what is in use on the
+ * device and in nobody's books after it was made; code takes the difference between the device's figures before and
+ * after it was loaded. If the books of other clients change meanwhile, the measurement is not believed. Programs that
+ * are no clients keep no books, so the first figure on each GPU is checked against NVML's figure for this process.
  */
 #include "preload/memory/memory.h"
 
@@ -14,11 +14,11 @@
 
 #include <stddef.h>
 
-/* The largest that a context or a module is believed to be; contexts of 0.1 to 0.6 GiB are known. What is more than
- * that is somebody else's. */
+/* A measured context or module larger than this is taken for somebody else's memory. Contexts of 0.1 to 0.6 GiB are
+ * known. */
 #define BELIEVED_BYTES (1ull << 30)
 
-/* In use on the device of the current context, and in anybody's books. False: nobody can say. */
+/* Sets how much of the current context's device is in use, and how much is in anybody's books. False: not known. */
 static bool look(struct arb_device *device, uint64_t *used, uint64_t *booked)
 {
 	__typeof__(cuMemGetInfo_v2) *info = arb_real(cuMemGetInfo_v2);
@@ -43,7 +43,8 @@ static bool measured(struct arb_device *device)
 	       memory.quota;
 }
 
-/* By NVML, which knows whose it is; else what was found. Once on each GPU: it takes as long as a tenth of a context. */
+/* Returns NVML's figure for the context, because NVML knows whose memory it is; without one, `found`. NVML is asked once
+ * for each GPU, because the answer takes a tenth of the time in which a context is made. */
 static uint64_t checked(struct arb_device *device, uint64_t found)
 {
 	static uint64_t asked[ARB_DEVICES / 64];
@@ -76,7 +77,7 @@ uint64_t memory_auto_context(struct arb_device *device, CUcontext ctx)
 		found = used - booked;
 	arb_real(cuCtxPopCurrent_v2)(&popped);
 	found = checked(device, found);
-	/* It is there already: what does not fit is not counted, and the next allocation is refused. */
+	/* The context exists already. If it does not fit it is not counted, and the next allocation is refused. */
 	if (!found || found > BELIEVED_BYTES || !memory_reserve(device, found, MEMORY_ALL))
 		return 0;
 	return found;
@@ -87,7 +88,7 @@ void memory_code_before(struct act_call *call)
 	struct arb_device *device = arb_device_current();
 	uint64_t used = 0, booked = 0;
 
-	/* 0: nothing was found out. */
+	/* The token is the bytes in use plus one; 0: nothing was measured. */
 	call->token = measured(device) && look(device, &used, &booked) ? used + 1 : 0;
 	call->bytes = booked;
 }

@@ -1,6 +1,6 @@
 /*
- * Contexts: what each of them counts, and what ends with it. A context counts from before the driver makes it
- * until it has ended, as much as `context_mb` said when it was made, or what it was found to take.
+ * Counts the memory of contexts, and gives back what ends with them. A context counts from before the driver makes
+ * it until it has ended. It counts as much as `context_mb` said when it was made, or as much as was measured.
  */
 #include "preload/memory/memory.h"
 
@@ -13,7 +13,8 @@
 
 #define PRIMARIES 64
 
-/* Contexts that ended so far; what was made later did not end with them. */
+/* How many contexts have ended, or begun to end. A handle may come back: memory of a later epoch belongs to the new
+ * context. */
 static uint64_t epoch;
 static __thread uint64_t ending;
 
@@ -41,7 +42,7 @@ static bool ends(void *argument, const struct memory_entry *e)
 	return true;
 }
 
-/* Whether nobody has a reference to it. */
+/* Tells whether the device has no primary context. */
 static bool primary_gone(CUdevice ordinal)
 {
 	__typeof__(cuDevicePrimaryCtxGetState) *state = arb_real(cuDevicePrimaryCtxGetState);
@@ -66,7 +67,7 @@ static bool makes(const struct act_call *call)
 	}
 }
 
-/* Before the driver makes one; false: there is no room for it. */
+/* Reserves memory for a context before the driver makes it; false: there is no room. */
 static bool count(struct act_call *call, CUresult *result)
 {
 	struct arb_device *device = memory_device(call->device);
@@ -75,7 +76,7 @@ static bool count(struct act_call *call, CUresult *result)
 
 	if (!client || gpuarb_client_memory(client, &memory) < 0)
 		return true;
-	/* It is known when it is there. */
+	/* Its memory is measured after it was made. */
 	if (memory.context_measured)
 		call->token = (uintptr_t)device;
 	if (!memory.context)
@@ -111,14 +112,15 @@ static void made(const struct act_call *call, CUresult result)
 		}
 		entry.bytes = memory_auto_context(device, entry.owner);
 	}
-	/* Two threads may have found the primary one missing, and the driver made one. */
+	/* Two threads may have counted a primary context, of which the driver made only one. */
 	if (memory_table_take(entry.key, MEMORY_CONTEXT, &other))
 		memory_release(other.device, other.bytes);
 	memory_table_put(&entry);
 	pthread_mutex_unlock(&counting);
 }
 
-/* It was there when we looked, and gone when the driver did: what was made instead counts as well. */
+/* The primary context existed when we looked, but had gone before the driver retained it. The driver has made a new
+ * one, which counts, too. */
 static void made_unnoticed(const struct act_call *call)
 {
 	struct act_call again = *call;
@@ -136,7 +138,7 @@ static void made_unnoticed(const struct act_call *call)
 		made(&again, CUDA_SUCCESS);
 }
 
-/* The context that the call may end; NULL: none. */
+/* Returns the context that the call may end, or NULL. */
 static CUcontext ended(const struct act_call *call)
 {
 	switch (call->id) {
@@ -187,13 +189,13 @@ static void retained(const struct act_call *call)
 		made_unnoticed(call);
 }
 
-/* Whether others have references to it still. */
+/* Tells whether the context of a call that may end one lives on. */
 static bool stays(const struct act_call *call)
 {
 	switch (call->id) {
 	case HOOK_cuCtxDetach:
-		/* The one of cuCtxCreate goes last; more than one context at once is not attached to any
-		 * more. */
+		/* The reference of cuCtxCreate is the last to go. The references by cuCtxAttach are counted for all
+		 * contexts together: programs do not attach to several contexts at once any more. */
 		if (!arb_word_load(&attached))
 			return false;
 		arb_word_sub(&attached, 1);

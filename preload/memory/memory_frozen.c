@@ -1,10 +1,10 @@
 /*
- * Memory of processes that were checkpointed (cuCheckpointProcess*). The device has it back, but it stays in the books,
- * which are those of the process that holds it; so it is left out of account where it matters, which is where somebody else
- * of the account would be refused memory for it. There is nothing to undo when it is restored or dies.
+ * Memory of processes that were checkpointed (cuCheckpointProcess*). The device has this memory back, but it stays in
+ * the process's books. It is subtracted only where another process of the account would be refused memory because of
+ * it. So there is nothing to undo when the process is restored or dies.
  *
- * The driver is not asked about other processes: a thread of theirs would have to answer, and whoever is stopped does not.
- * Each process says it of itself (track/track_frozen.c).
+ * The driver is not asked about other processes, because a thread of such a process would have to answer, and a stopped
+ * process does not answer. Each process says it of itself (track/track_frozen.c).
  */
 #include "preload/memory/memory.h"
 

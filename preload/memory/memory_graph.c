@@ -1,8 +1,7 @@
 /*
- * Graphs with memory of their own: which of them there are and what they need. The driver gives an address to
- * each allocation when its node is made, the same one to those that are never there at the same time; so what
- * a graph needs is what its addresses cover. Physical memory comes with an upload or a launch:
- * memory_launch.c.
+ * Finds the graphs that have memory of their own, and how much each of them needs. The driver gives an allocation its
+ * address when the node is made; allocations that never exist at the same time may get the same address. So a graph
+ * needs as much memory as its addresses cover. Physical memory comes with an upload or a launch: memory_launch.c.
  */
 #include "preload/memory/memory_graph.h"
 
@@ -12,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define DEPTH 16 /* of graphs in graphs */
+#define DEPTH 16 /* levels of graphs in graphs */
 
 /* An allocation node, or a free node, of a graph. */
 struct part {
@@ -26,7 +25,7 @@ struct parts {
 	size_t n, room;
 };
 
-/* Nobody gates these, so they are not in the table. */
+/* These calls give the GPU no work, so they have no row in hooks.def. */
 static struct {
 	__typeof__(cuGraphGetNodes) *nodes;
 	__typeof__(cuGraphNodeGetType) *type;
@@ -106,7 +105,7 @@ void graph_walk(CUgraph graph, visit_fn *visit, void *argument)
 		walk(graph, visit, argument, 0);
 }
 
-/* By device, then by address; those that begin together the largest first. */
+/* Sorts by device, then by address; of parts with the same address the largest comes first. */
 static int compare(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
@@ -131,7 +130,7 @@ static void need(struct graph_exec *x, CUdevice ordinal, uint64_t bytes)
 	x->need[i].bytes = bytes > UINT64_MAX - x->need[i].bytes ? UINT64_MAX : x->need[i].bytes + bytes;
 }
 
-/* What the sorted addresses cover; an address that is covered already costs nothing more. */
+/* Adds up what the sorted addresses cover; a range that is covered already adds nothing. */
 static void add_up(struct graph_exec *x, const struct parts *p)
 {
 	CUdeviceptr end = 0;
@@ -150,7 +149,7 @@ static void add_up(struct graph_exec *x, const struct parts *p)
 	}
 }
 
-/* Allocations of this address less frees of it. */
+/* Returns the number of allocations of this address minus the number of its frees. */
 static int balance(const struct parts *p, CUdeviceptr at)
 {
 	int n = 0;
@@ -224,7 +223,8 @@ bool memory_exec_before(struct act_call *call, CUresult *result)
 	if (!memory_graph_any() || !call->handle)
 		return true;
 	if (call->id == HOOK_cuGraphExecDestroy) {
-		/* Before: the handle may come back as another's as soon as the driver has it. */
+		/* Done before the driver's call, because the handle may be a new graph's as soon as it was
+		 * destroyed. */
 		if (memory_table_take(call->handle, MEMORY_EXEC, &entry)) {
 			arb_word_sub(&arb_own.gate.graphs, 1);
 			graph_unlist(entry.owner);

@@ -1,13 +1,13 @@
 /*
- * Room for graphs with memory, when they are launched. What a launch may take at most is known, and counts
- * before the driver is asked; what it has really taken the driver says afterwards:
+ * Finds room for graphs with memory when they are launched. The most that a launch may take is known, and is reserved
+ * before the driver is asked. Afterwards the driver says how much it really holds:
  *
  *     counted = what the driver holds for graphs + what the launches under way may still take
  *
- * The driver takes nothing new where it can use again what earlier launches had, so that what does not fit
- * is not refused at once. In this order: what is not in use is given back; a graph that nothing has come
- * between since it was launched in the same stream has what it needs and is let pass, alone; graphs that run
- * are waited for, one by one.
+ * The driver takes no new memory where it can use again what earlier launches had. So a launch that does not fit is
+ * not refused at once. First, memory that is not in use is given back. Then, a graph that was also the last one to be
+ * launched, in the same stream, is let pass alone, because it still has the memory that it needs. Last, running graphs
+ * are waited for, until there is room or none is left.
  */
 #include "preload/memory/memory_graph.h"
 
@@ -24,13 +24,12 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct graph_exec *list;
-/* Launches and uploads in the driver's hands; with `alone` one that nothing is counted for. */
-static unsigned flying;
-static uint64_t entries;  /* how many there ever were */
+static unsigned flying;   /* launches and uploads that are in the driver */
+static uint64_t entries;  /* how many launches and uploads there ever were */
 static unsigned trimming; /* threads that give back what is not in use */
-static bool alone;
-static bool mixed; /* several of them at once, or something given back meanwhile */
-/* The last one, if no other was under way meanwhile and nothing has been given back since. */
+static bool alone;        /* the launch in the driver has reserved nothing, and no other may begin */
+static bool mixed;        /* launches overlapped, or memory was given back meanwhile */
+/* The graph launched last, if no other launch overlapped with it and nothing has been given back since; else NULL. */
 static const struct graph_exec *last;
 static struct memory_place last_place;
 
@@ -39,8 +38,8 @@ static __thread struct {
 	uint64_t bytes[GRAPH_DEVICES];
 	struct memory_place place;
 	bool alone;
-	bool again;    /* what it lacked may be given back any moment */
-	unsigned lack; /* which of its needs found no room */
+	bool again;    /* the missing memory may be given back at any moment */
+	unsigned lack; /* index of the need that found no room */
 } own;
 
 static void release_all(const struct graph_exec *x)
@@ -51,7 +50,7 @@ static void release_all(const struct graph_exec *x)
 	}
 }
 
-/* All that it may take or nothing. */
+/* Reserves all of `want`, or nothing. */
 static bool reserve_all(const struct graph_exec *x, const uint64_t *want)
 {
 	for (unsigned i = 0; i < x->n; i++) {
@@ -68,7 +67,8 @@ static bool reserve_all(const struct graph_exec *x, const uint64_t *want)
 	return true;
 }
 
-/* The lock is held. What it left behind the last time is freed by a launch, and is there for it alone. */
+/* The lock is held. A launch with auto_free first frees what the graph left at its last launch, so it needs that much
+ * less. */
 static void wanted(const struct graph_exec *x, uint64_t *want)
 {
 	for (unsigned i = 0; i < x->n; i++) {
@@ -104,7 +104,7 @@ static bool try_to_enter(const struct graph_exec *x)
 	return false;
 }
 
-/* Refused only at a moment at which no call has reserved more than it needs. */
+/* Waits while other calls have reserved more than they may need, and gives up after `until`. */
 static bool enter_undisturbed(const struct graph_exec *x, uint64_t until)
 {
 	memory_give_back();
@@ -117,7 +117,8 @@ static bool enter_undisturbed(const struct graph_exec *x, uint64_t until)
 	return true;
 }
 
-/* It has what it needs, from the last time, and nobody can take it away meanwhile. */
+/* Lets the graph pass without a reservation if it was launched last: it still has its memory, and nobody can take the
+ * memory away while `alone` is set. */
 static bool enter_alone(const struct graph_exec *x)
 {
 	pthread_mutex_lock(&lock);
@@ -131,7 +132,7 @@ static bool enter_alone(const struct graph_exec *x)
 	return own.alone;
 }
 
-/* How many are under way, in the driver or on the GPU. Those that were destroyed go with their work. */
+/* Returns how many graphs are under way, in the driver or on the GPU. Frees destroyed graphs whose work has ended. */
 static unsigned running(void)
 {
 	CUstreamCaptureMode mode = track_relax();
@@ -154,8 +155,8 @@ static unsigned running(void)
 	return n;
 }
 
-/* Refused at a moment at which none ran, nor came and went meanwhile; others' calls under way are waited for
- * until then. */
+/* Tries once more. *others is false only if no graph ran, none came and went meanwhile, and no call under way is still
+ * worth waiting for: then the launch can be refused. */
 static bool try_without_others(const struct graph_exec *x, uint64_t until, bool *others)
 {
 	uint64_t before = arb_word_load_acquire(&entries);
@@ -168,7 +169,7 @@ static bool try_without_others(const struct graph_exec *x, uint64_t until, bool 
 	return false;
 }
 
-/* As long as graphs end, and give room. */
+/* Waits as long as graphs end, because each that ends may give room. */
 static bool wait_and_enter(const struct graph_exec *x, uint64_t until)
 {
 	uint64_t patience = memory_patience_ns(), since = track_now(), nap = 0;
@@ -198,7 +199,7 @@ static bool wait_and_enter(const struct graph_exec *x, uint64_t until)
 	}
 }
 
-/* What streams have freed and is kept goes before anything is refused. */
+/* Waits until kept memory that streams have freed is really freed, before the launch is refused. */
 static bool wait_for_blocks(const struct graph_exec *x)
 {
 	uint64_t until = track_now() + memory_patience_ns();
@@ -229,7 +230,7 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 
 	own.alone = false;
 	own.place = memory_place_of(call);
-	/* The driver refuses it, and says why. */
+	/* In a capture the driver itself refuses the launch, and says why. */
 	if (streams_capturing(call)) {
 		graph_enter_if_room(x);
 		return true;
@@ -246,7 +247,7 @@ bool graph_enter(struct graph_exec *x, const struct act_call *call)
 		memory_device(x->need[own.lack].ordinal), x->need[own.lack].bytes, "a graph");
 }
 
-/* The lock is held. Somebody's rest is freed. */
+/* The lock is held. An allocation that a graph has left is freed. */
 static void forget_rest(CUdeviceptr at)
 {
 	for (struct graph_exec *x = list; x; x = x->next)
@@ -260,11 +261,11 @@ void graph_leave(struct graph_exec *x, const struct act_call *call, bool launche
 	struct memory_mark mark = {0}, old = {0};
 	bool behind = launched && !streams_capturing(call);
 
-	/* Others may be asking the one that it has. */
+	/* Other threads may be asking about the event that the graph has, so it is replaced only if it does not fit. */
 	if (behind && memory_mark_fits(&x->mark, call))
 		mark = x->mark;
 	behind = behind && memory_mark_set(&mark, call) == CUDA_SUCCESS;
-	/* It is always seen, first as a call under way, then as a graph that runs. */
+	/* `busy` is set before `flying` goes down, so that running() never misses this launch. */
 	pthread_mutex_lock(&lock);
 	if (mark.event && mark.event != x->mark.event) {
 		old = x->mark;
@@ -312,7 +313,8 @@ void memory_graph_freed(CUdeviceptr at)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Not while one relies on what it had: that is over in a moment, if its stream is not full. */
+/* Waits while a launch relies on memory that the graph still has. That is over in a moment, if its stream is not
+ * full. */
 void memory_graph_trim_begin(void)
 {
 	uint64_t until = track_now() + memory_patience_ns();

@@ -1,7 +1,7 @@
 /*
- * Oversubscription: device memory that a program asks for becomes managed memory, which may be more than the
- * GPU has; and what was pushed out while others had their turn is fetched back in one go when ours comes,
- * instead of page by page as it is touched.
+ * Oversubscription. Device memory that a program asks for becomes managed memory, which may be more than the GPU
+ * has. When a turn of the process begins, the memory that others have pushed out is fetched back in one go, instead
+ * of page by page as it is touched.
  */
 #include "preload/memory/memory.h"
 
@@ -13,13 +13,13 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Fetched at a time, and how much of it may be under way: what is lost if the turn ends meanwhile. */
+/* Bytes in one prefetch, and how many prefetches may be under way. Those are in vain if the turn ends meanwhile. */
 #define CHUNK  (64ull << 20)
 #define FLIGHT 8
 
-static uint32_t managed[ARB_DEVICES]; /* by ordinal: may it be more than the GPU has? 1: no, 2: yes */
+static uint32_t managed[ARB_DEVICES]; /* by ordinal: has the GPU page faults? 1: no, 2: yes */
 
-/* Managed memory larger than the GPU needs one that faults; older ones would refuse it. */
+/* Managed memory that is larger than the GPU needs a GPU with page faults; older GPUs would refuse it. */
 static bool faults(const struct arb_device *device)
 {
 	CUdevice ordinal = device->ordinal;
@@ -52,7 +52,7 @@ bool memory_managed_on(const struct arb_device *device)
 
 bool memory_managed_wanted(const struct arb_device *device, const struct act_call *call)
 {
-	/* The oldest forms have addresses of 32 bits, which managed memory has not. */
+	/* The oldest forms return addresses of 32 bits, and managed memory has longer ones. */
 	return (call->id == HOOK_cuMemAlloc_v2 || call->id == HOOK_cuMemAllocPitch_v2) && call->out &&
 	       (call->id != HOOK_cuMemAllocPitch_v2 || call->out2) && memory_managed_on(device);
 }
@@ -106,7 +106,7 @@ static CUresult fetch(CUdeviceptr at, size_t bytes, CUdevice ordinal, CUstream s
 	return older ? older(at, bytes, ordinal, stream) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Chunks under way: before another goes, the oldest has come. */
+/* The chunks under way. Another one is begun only after the oldest has arrived. */
 struct flight {
 	CUstream stream;
 	CUevent event[FLIGHT];
@@ -142,7 +142,7 @@ static void close_flight(struct flight *f)
 		arb_real(cuStreamDestroy_v2)(f->stream);
 }
 
-/* In the order of its table, up to what fits; what is freed meanwhile the driver refuses. */
+/* Fetches the entries in the order of the table, up to `most` bytes. The driver refuses what was freed meanwhile. */
 static void fetch_all(const struct list *list, uint64_t most, struct flight *f, bool (*go_on)(void *argument),
 	void *argument)
 {

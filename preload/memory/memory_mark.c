@@ -1,4 +1,4 @@
-/* Events behind work that has memory, and waiting for them without holding anything. */
+/* Records events behind work that uses memory, and waits for them without holding a lock. */
 #include "preload/memory/memory_mark.h"
 
 #include "preload/hooks/hooks.h"
@@ -11,7 +11,8 @@
 
 #include <stddef.h>
 
-/* A kernel may take long; what waits for something that only this thread can do waits for ever. */
+/* A kernel may take long. In a program whose streams may wait for something that only this thread can do, work may wait
+ * for ever, so the patience is shorter there. */
 #define PATIENCE_NS       60000000000ull
 #define PATIENCE_SHORT_NS 2000000000ull
 
@@ -42,7 +43,7 @@ uint64_t memory_patience_ns(void)
 	return memory_may_wait() ? PATIENCE_SHORT_NS : PATIENCE_NS;
 }
 
-/* Threads come and go, and so do the addresses of what is theirs; a number does not come back. */
+/* A number names a thread for good. The address of thread-local memory would not: a later thread may have the same. */
 static uint64_t thread_number(void)
 {
 	static uint64_t last;
@@ -156,7 +157,8 @@ void memory_mark_drop(struct memory_mark *mark)
 	*mark = (struct memory_mark){0};
 }
 
-/* What was freed before it counts as free for the driver only after a synchronisation. It does not block. */
+/* Synchronises with an event that has passed, which does not block: the driver takes queued frees as done only after a
+ * synchronisation. */
 static void observe(const struct memory_mark *mark)
 {
 	__typeof__(cuEventSynchronize) *wait = arb_real(cuEventSynchronize);
@@ -168,8 +170,8 @@ static void observe(const struct memory_mark *mark)
 }
 
 /*
- * Not the driver's own wait for a stream, which has no end if the stream waits for what this thread would do
- * next. And an event of our own, because others may go on filling the stream, or begin to capture it.
+ * Does not use the driver's own wait for a stream, which never ends if the stream waits for what this thread would do
+ * next. Uses an event of our own, because other threads may go on filling the stream, or begin to capture it.
  */
 bool memory_mark_wait(const struct act_call *call)
 {

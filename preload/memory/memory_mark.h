@@ -1,49 +1,50 @@
-/* A place in a stream, and whether the GPU has come to it. */
+/* Marks a place in a stream with an event, and tells whether the GPU has come to it. */
 #ifndef PRELOAD_MEMORY_MARK_H
 #define PRELOAD_MEMORY_MARK_H
 
 #include "preload/process/act.h"
 
-/* A stream, so that two of them are the same only if what is put into them comes one after the other. */
+/* Names a stream. Two places are equal only if work in them is ordered, as work in one stream is. */
 struct memory_place {
 	CUstream stream;
-	CUcontext ctx;   /* of a default stream */
-	uint64_t thread; /* of a thread's own */
+	CUcontext ctx;   /* for a default stream, else NULL */
+	uint64_t thread; /* for a thread's own default stream, else 0 */
 };
 
 struct memory_mark {
 	CUevent event; /* NULL: none yet */
-	CUcontext ctx; /* that it ends with */
-	bool ending;   /* which may be just now: not to be asked */
+	CUcontext ctx; /* the context that the event ends with */
+	bool ending;   /* the context may be ending now: the event must not be asked about */
 };
 
-/* A context is about to end; has ended, and its events with it; or has not, after all. */
+/* A context is about to end; has ended, and its events with it; or lives on, because the call failed or references are
+ * left. */
 enum memory_end { MEMORY_ENDING, MEMORY_ENDED, MEMORY_STAYS };
 
 struct memory_place memory_place_of(const struct act_call *call);
 bool memory_place_same(const struct memory_place *a, const struct memory_place *b);
-/* The current context, if the call's stream is one of it. */
+/* Returns the current context if the call's stream belongs to it, else NULL. */
 CUcontext memory_place_here(const struct act_call *call);
 
-/* Whether it can be set there, or another one is needed. */
+/* Tells whether the mark's event can be recorded in the call's stream; otherwise another event is needed. */
 bool memory_mark_fits(const struct memory_mark *mark, const struct act_call *call);
-/* Behind everything that is in the call's stream by now; otherwise why not. */
+/* Records the event behind everything that is in the call's stream by now. Returns the driver's error if it fails. */
 CUresult memory_mark_set(struct memory_mark *mark, const struct act_call *call);
-/* Also if nothing can be said of it. */
+/* Tells whether the GPU has come to the mark. Also true if that cannot be found out, except while its context ends. */
 bool memory_mark_passed(const struct memory_mark *mark);
-/* True: it was of this context, and is passed. */
+/* Tells the mark what becomes of a context. True: the mark was of this context, which has ended, so it has passed. */
 bool memory_mark_context(struct memory_mark *mark, CUcontext ctx, enum memory_end what);
 void memory_mark_drop(struct memory_mark *mark);
-/* Until the GPU has come to all that is in the call's stream by now; false: it has not, and is taken for
- * stuck. */
+/* Waits until the GPU has done all that is in the call's stream by now. False: it has not, and the stream is taken for
+ * stuck; or the stream captures. */
 bool memory_mark_wait(const struct act_call *call);
 
 void memory_nap(uint64_t ns);
-/* Each time longer than before; *ns is 0 at first. */
+/* Sleeps longer with each call, up to 1 ms; *ns is 0 at first. */
 void memory_nap_longer(uint64_t *ns);
-/* Whether the program has put something into its streams that waits. */
+/* Tells whether the program has ever put something into its streams that may wait for one of its threads. */
 bool memory_may_wait(void);
-/* How long something that is queued may take to end, before it is taken for stuck. */
+/* Returns how long queued work may take to end before it is taken for stuck. */
 uint64_t memory_patience_ns(void);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * What NVML says that this process has of a GPU. NVML can hang, so it is asked in a thread of its own, which is waited for
- * so long and no longer; if it has not answered it is never asked again. What it opens it closes again.
+ * Asks NVML how much of a GPU's memory this process has. NVML can hang, so a thread of its own asks it. The caller waits
+ * for that thread for a limited time; if NVML has not answered by then it is never asked again. The thread shuts NVML
+ * down again.
  */
 #include "preload/memory/memory.h"
 
@@ -18,12 +19,12 @@
 
 COMPAT_WEAK(pthread_create)
 
-/* A context takes 100 ms and more to make, and is so much later at most; NVML needs 10 to 50 ms to begin. */
+/* The most that this may delay a context, which takes 100 ms and more to make. NVML needs 10 to 50 ms to begin. */
 #define PATIENCE_NS (200 * MS)
 #define NAP_NS      (MS / 2)
-/* More processes than that on one GPU: then it is not asked for all of them. */
+/* If more processes than this use the GPU, the figure counts as not known. */
 #define PROCESSES 128
-/* NVML's word for a figure that it has not got: under WSL, in some virtual machines. */
+/* NVML's value for a figure that it does not have, as under WSL and in some virtual machines. */
 #define NOT_AVAILABLE (~0ull)
 
 struct process {
@@ -34,7 +35,8 @@ struct process {
 
 typedef int running_fn(void *device, unsigned *count, struct process *list);
 
-/* Written by whoever asks, then by the thread; the last word says whose it is. Static: the thread may outlive the call. */
+/* The caller writes it until it sets ASKED, then the thread until it sets ANSWERED. It is static, because the thread may
+ * outlive the call. */
 static struct {
 	char uuid[sizeof(((struct arb_device *)0)->uuid)];
 	uint64_t bytes;
@@ -42,8 +44,8 @@ static struct {
 } question;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
-/* Its pid is that of the host. In another PID namespace ours is not found, or is somebody's who has nothing on this GPU:
- * then nothing is known. */
+/* NVML names a process by its pid on the host. In another PID namespace NVML's list does not have our pid, and the figure
+ * is not known. */
 static uint64_t figure(running_fn *running, void *device)
 {
 	struct process list[PROCESSES];
@@ -112,7 +114,7 @@ uint64_t memory_by_nvml(const struct arb_device *device)
 {
 	uint64_t until = track_now() + PATIENCE_NS, bytes = 0;
 
-	/* In a test with a clock of its own there is no such thread. */
+	/* A test with a clock of its own cannot have this thread. */
 	if (arb_os_hooks)
 		return 0;
 	pthread_mutex_lock(&asking);
@@ -132,7 +134,7 @@ uint64_t memory_by_nvml(const struct arb_device *device)
 	return bytes;
 }
 
-/* In a forked child there is no such thread. */
+/* A forked child does not have the thread. */
 void memory_nvml_forget(void)
 {
 	pthread_mutex_init(&asking, NULL);

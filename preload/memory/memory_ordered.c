@@ -1,9 +1,9 @@
 /*
- * Stream-ordered allocations where device memory becomes managed. There is no pool of managed memory, so this
- * is one: what a stream frees is kept, with an event behind the work that may still use it. The next
- * allocation of the same size in that stream has it at once, because its work comes later; in another stream
- * when the event has passed. It is really freed, which waits for all work of the device, when there is none,
- * or when room is needed. Until then it counts.
+ * Stream-ordered allocations where device memory becomes managed. CUDA has no pool of managed memory, so this file
+ * is one. A block that a stream frees is kept, with an event behind the work that may still use it. The next
+ * allocation of the same size in that stream gets the block at once, because its work comes later; one in another
+ * stream gets it when the event has passed. To free a block really, the driver waits for all work of the device, so
+ * that is done when there is no work, or when room is needed. Until then the block counts.
  */
 #include "preload/memory/memory.h"
 
@@ -21,16 +21,16 @@
 struct block {
 	struct block *next;
 	struct memory_entry entry; /* as it was in the table */
-	struct memory_place place; /* where it was freed; no stream: that is gone */
+	struct memory_place place; /* where it was freed; stream NULL: that stream has ended */
 	struct memory_mark mark;
 	bool passed;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *list; /* the oldest last */
-static uint64_t held;      /* bytes in it */
+static uint64_t held;      /* bytes in the list */
 static unsigned going;     /* blocks that threads are freeing */
-static bool ever;          /* any was made */
+static bool ever;          /* such an allocation was made at some time */
 
 bool memory_ordered_any(void)
 {
@@ -53,7 +53,7 @@ static void forget(struct block *b)
 	free(b);
 }
 
-/* The default pool, of which the program knows no more than that it is there. */
+/* The default pool is the only one that managed memory may stand in for: the program has not chosen its properties. */
 static bool is_default(CUmemoryPool pool, CUdevice ordinal)
 {
 	__typeof__(cuDeviceGetDefaultMemPool) *get = arb_real(cuDeviceGetDefaultMemPool);
@@ -86,7 +86,7 @@ static struct block *reuse(CUcontext ctx, const struct memory_place *place, uint
 	return b;
 }
 
-/* Really. Nothing is held, because the driver may wait for all work of the device. */
+/* Really frees a block. No lock may be held, because the driver may wait for all work of the device. */
 static void free_block(struct block *b)
 {
 	__typeof__(cuCtxPushCurrent_v2) *push = arb_real(cuCtxPushCurrent_v2);
@@ -101,7 +101,7 @@ static void free_block(struct block *b)
 	forget(b);
 }
 
-/* The lock is held. The oldest whose work has ended. */
+/* The lock is held. Finds the oldest block of the device whose work has ended. */
 static struct block **oldest(const struct arb_device *device)
 {
 	struct block **found = NULL;
@@ -112,7 +112,7 @@ static struct block **oldest(const struct arb_device *device)
 	return found;
 }
 
-/* Of those whose work has ended, the oldest first, until no more than `keep` bytes are left. */
+/* Frees blocks whose work has ended, the oldest first, until the device has at most `keep` bytes left. */
 static void give_back(const struct arb_device *device, uint64_t keep)
 {
 	CUstreamCaptureMode mode = track_relax();
@@ -154,7 +154,8 @@ static bool idle(struct arb_device *device)
 	return yes;
 }
 
-/* Freeing waits for all work of the device, which may wait for what the calling thread is about to do. */
+/* Freeing waits for all work of the device. In some programs that work may wait for what the calling thread does next, so
+ * there it is done only while no stream has work. */
 static void give_back_if_safe(struct arb_device *device, uint64_t keep)
 {
 	if (device && (!memory_may_wait() || idle(device)))
@@ -169,7 +170,7 @@ void memory_ordered_give_back(void)
 		return;
 	for (CUdevice i = 0; i < ARB_DEVICES; i++)
 		give_back_if_safe(arb_device_known(i), 0);
-	/* What other threads are about to free is as good as free. */
+	/* Blocks that other threads are freeing give room in a moment. */
 	for (until = track_now() + memory_patience_ns(); arb_word_load(&going) && track_now() < until;)
 		memory_nap(NAP_NS);
 }
@@ -241,7 +242,7 @@ bool memory_ordered_free(struct act_call *call, CUresult *result)
 	struct memory_entry entry;
 	struct block *b;
 
-	/* In a graph it is not allowed, and the driver says so. */
+	/* A capture must not free this memory, and the driver says so. */
 	if (!arb_word_load(&ever) || !call->handle || streams_capturing(call) ||
 		!memory_table_take(call->handle, MEMORY_ORDERED, &entry))
 		return false;
@@ -267,7 +268,7 @@ bool memory_ordered_free(struct act_call *call, CUresult *result)
 	return true;
 }
 
-/* As much as the program lets its pool keep. */
+/* Returns how much memory the program lets its default pool keep. */
 static uint64_t threshold(const struct arb_device *device)
 {
 	__typeof__(cuDeviceGetDefaultMemPool) *get = arb_real(cuDeviceGetDefaultMemPool);
@@ -291,7 +292,7 @@ void memory_ordered_synced(void)
 	keep = device ? threshold(device) : 0;
 	if (!device || arb_word_load(&held) <= keep)
 		return;
-	/* Elsewhere work may go on, which freeing would wait for. */
+	/* Other streams may still have work, and freeing would wait for it. */
 	if (idle(device))
 		give_back(device, keep);
 }
@@ -315,7 +316,7 @@ static bool add_up(void *argument, const struct memory_entry *e)
 	return false;
 }
 
-/* To what the driver's pool has comes what is here instead. */
+/* Adds the memory that is here to what the driver says of its default pool. */
 void memory_ordered_attribute(CUmemoryPool pool, CUdevice ordinal, CUmemPool_attribute what, void *value)
 {
 	struct sum used = {.device = arb_device_known(ordinal)};

@@ -1,7 +1,7 @@
 /*
- * Memory that a pointer or an array stands for. An entry is taken out of the table before the driver is
- * asked to free, because from then on the same address may be given to another thread; it goes back in if
- * the driver refuses. So of two frees of one pointer only one counts, whichever the driver likes.
+ * Memory that a pointer or an array stands for. An entry is taken out of the table before the driver frees the memory,
+ * because afterwards another thread may get the same address. The entry goes back in if the driver refuses. So of two
+ * frees of one pointer only one counts, even if they run at the same time.
  */
 #include "preload/memory/memory.h"
 
@@ -9,9 +9,9 @@
 
 #include <stddef.h>
 
-#define ROW   512u       /* what rows of pitched memory and arrays are a multiple of */
-#define SMALL 512u       /* small allocations share pages in steps of this; */
-#define PAGE  (2u << 20) /* from half a page on each has pages of its own */
+#define ROW   512u       /* rows of pitched memory and of arrays are a multiple of this */
+#define SMALL 512u       /* allocations below half a page share pages, in steps of this */
+#define PAGE  (2u << 20) /* larger allocations have whole pages of their own */
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -30,7 +30,8 @@ static uint64_t row(uint64_t bytes)
 	return rounded(bytes, ROW);
 }
 
-/* What the device loses by it; else allocations of half a page each would take twice the quota. */
+/* Counts what the device loses, not what was asked for: otherwise allocations of half a page each would take twice the
+ * quota. */
 uint64_t memory_pages(uint64_t bytes)
 {
 	return rounded(bytes, bytes < PAGE / 2 ? SMALL : PAGE);
@@ -52,7 +53,8 @@ static unsigned format_bytes(CUarray_format format)
 	}
 }
 
-/* The description in the form that all others fit into; false: not one that makes memory of its own. */
+/* Fills in the description of the array, in the form that covers all others. False: the call takes no memory of its
+ * own. */
 static bool describe(const struct act_call *call, CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	*d = (CUDA_ARRAY3D_DESCRIPTOR){0};
@@ -85,7 +87,7 @@ static bool describe(const struct act_call *call, CUDA_ARRAY3D_DESCRIPTOR *d)
 	default:
 		return false;
 	}
-	/* Its memory comes from cuMemCreate, and is counted there. */
+	/* The memory of a sparse array, or of one that is mapped later, comes from cuMemCreate and is counted there. */
 	return !(d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING));
 }
 
@@ -111,7 +113,7 @@ static uint64_t array_bytes(const struct act_call *call)
 	return sum;
 }
 
-/* What is reserved before the call: the same every time it is asked. */
+/* Returns what is reserved before the call. The answer depends on the call alone, so it can be computed again later. */
 uint64_t memory_plain_bytes(const struct act_call *call)
 {
 	if (arb_hooks[call->id].category == CAT_ARRAY)
@@ -121,7 +123,7 @@ uint64_t memory_plain_bytes(const struct act_call *call)
 	return call->aux ? memory_pages(times(row(call->bytes / call->aux), call->aux)) : 0;
 }
 
-/* What the driver says that it has made, else what was expected. */
+/* Returns how much the driver says that it has taken; if it does not say, `expected`. */
 static uint64_t actual(const struct act_call *call, uint64_t key, uint64_t expected)
 {
 	__typeof__(cuArrayGetMemoryRequirements) *array;
@@ -167,7 +169,7 @@ static void unmake(const struct act_call *call, uint64_t key)
 		arb_real(cuMemFree_v2)(key);
 }
 
-/* The driver has answered: what it made is remembered, what was reserved for nothing given back. */
+/* To be called after the driver's answer: puts what it made into the table, and gives back what was reserved in vain. */
 static CUresult finish(
 	struct act_call *call, struct arb_device *device, uint64_t expected, unsigned kind, CUresult result)
 {
@@ -190,7 +192,7 @@ static CUresult finish(
 	if (current)
 		current((CUcontext *)&entry.owner);
 	entry.epoch = memory_epoch();
-	/* What there is no room to remember stays counted until the process ends: the safe side. */
+	/* If the table has no room the memory stays counted until the process ends, which is the safe side. */
 	memory_table_put(&entry);
 	return result;
 }
@@ -238,7 +240,7 @@ CUresult memory_plain_after(struct act_call *call, CUresult result)
 	return device ? finish(call, device, memory_plain_bytes(call), kind, result) : result;
 }
 
-/* The taken entry travels in the fields that a free does not use. */
+/* Keeps the taken entry in those fields of the call that a free does not use. */
 static void pack(struct act_call *call, const struct memory_entry *e)
 {
 	call->bytes = e->bytes;

@@ -1,4 +1,4 @@
-/* Pools as programs use them: made, taken from, trimmed, destroyed; and allocations that go into graphs. */
+/* The calls that make, use, trim and destroy pools, and those that put allocations into graphs. */
 #include "preload/memory/memory_stock.h"
 
 #include "preload/process/device.h"
@@ -17,13 +17,13 @@ static enum capture capturing(const struct act_call *call)
 
 	if (!ask)
 		return CAPTURE_NO;
-	/* The legacy stream must not be touched while another one captures. */
+	/* The driver returns an error if this is the legacy stream while another stream captures. */
 	if (ask(call->stream, &status) != CUDA_SUCCESS)
 		return CAPTURE_ELSEWHERE;
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? CAPTURE_NO : CAPTURE_YES;
 }
 
-/* Reserves for a call that is about to take `bytes` from it. */
+/* Reserves room for a call that is about to take `bytes` from the stock. */
 static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool may_wait, CUresult *result)
 {
 	bool room = may_wait ? memory_reserve_waiting(s->device, memory_pool_most(bytes), MEMORY_MOST, call)
@@ -38,12 +38,12 @@ static bool expect(struct stock *s, struct act_call *call, uint64_t bytes, bool 
 	return true;
 }
 
-/* A node takes no memory before its graph is launched; one that never can be is refused right away. */
+/* A node takes no memory before its graph is launched, but a node that is larger than the quota is refused right away. */
 static bool graph_node(const struct stock *s, uint64_t bytes, CUresult *result)
 {
 	if (!memory_never(s->device, bytes))
 		return true;
-	/* Asked once more for the reason; a quota that was raised just now has room. */
+	/* Reserves once more, so that the reason is known; a quota that was raised just now has room. */
 	if (memory_reserve(s->device, bytes, MEMORY_ALL)) {
 		memory_release(s->device, bytes);
 		return true;
@@ -79,7 +79,8 @@ static bool alloc_before(struct act_call *call, CUresult *result)
 	return expect(s, call, call->bytes, capture == CAPTURE_NO, result);
 }
 
-/* The stream may be another device's than the current context's; then so is the memory. */
+/* Returns the stock that the memory really came from: the stream, and so the memory, may belong to another device than
+ * the current context. */
 static struct stock *really(struct stock *s, const struct act_call *call, CUdeviceptr p)
 {
 	__typeof__(cuPointerGetAttribute) *ask = arb_real(cuPointerGetAttribute);
@@ -115,7 +116,7 @@ static CUresult alloc_after(struct act_call *call, CUresult result)
 		fits = stock_settle(s, 0, false);
 	if (fits || result != CUDA_SUCCESS)
 		return result;
-	/* The driver took more than was expected, and there is no room for it: it goes back at once. */
+	/* The driver took more than was expected, and there is no room for it, so the memory is freed at once. */
 	if (!memory_table_take(entry.key, MEMORY_POOLED, &entry))
 		return result;
 	(thread ? arb_real(cuMemFreeAsync_ptsz) : arb_real(cuMemFreeAsync))(entry.key, call->stream);
@@ -132,7 +133,7 @@ bool memory_pool_before(struct act_call *call, CUresult *result)
 
 	if (arb_hooks[call->id].category == CAT_ALLOC_ASYNC)
 		return alloc_before(call, result);
-	/* The handle may come back as another pool's as soon as the driver has it. */
+	/* Done before the driver's call, because the handle may be a new pool's as soon as this one was destroyed. */
 	if (call->id == HOOK_cuMemPoolDestroy && call->handle) {
 		s = stock_find((CUmemoryPool)(uintptr_t)call->handle, 0);
 		if (s)
@@ -210,7 +211,7 @@ CUresult memory_pool_after(struct act_call *call, CUresult result)
 	return result;
 }
 
-/* The bytes of an allocation that is put into a graph, and where; 0: it is not one. */
+/* Returns the bytes of an allocation that is put into a graph, and sets its device; 0: the node allocates nothing. */
 static uint64_t node_bytes(const struct act_call *call, CUdevice *ordinal)
 {
 	const CUDA_MEM_ALLOC_NODE_PARAMS *node = NULL;

@@ -1,7 +1,6 @@
 /*
- * A program that gets no memory is told why on its standard error: one sentence the first time, then one in
- * ten seconds at most. Everything is put together on the stack: this may be the moment at which there is no
- * memory.
+ * Says on standard error why a program gets no memory: one sentence the first time, then at most one in ten seconds.
+ * The sentence is put together on the stack, because the host may be out of memory, too.
  */
 #include "preload/memory/memory.h"
 
@@ -32,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *t, const char
 		t->length += (size_t)n < t->size - t->length ? (size_t)n : t->size - t->length - 1;
 }
 
-/* No floating point: its text depends on the program's locale. */
+/* Does without floating point, because its text depends on the program's locale. */
 static void add_bytes(struct text *t, uint64_t bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -44,7 +43,7 @@ static void add_bytes(struct text *t, uint64_t bytes)
 		bytes >>= 10;
 		unit++;
 	}
-	/* To the nearest tenth, or from 100 on to the nearest whole, as the tools do. */
+	/* Rounds to the nearest tenth, from 100 on to the nearest whole number, as the tools do. */
 	tenths = bytes * 10 + (rest * 10 + 512) / 1024;
 	if (unit && tenths < 1000 && tenths % 10)
 		add(t, "%u.%u %s", (unsigned)(tenths / 10), (unsigned)(tenths % 10), units[unit]);
@@ -52,7 +51,7 @@ static void add_bytes(struct text *t, uint64_t bytes)
 		add(t, "%u %s", (unsigned)((tenths + 5) / 10), units[unit]);
 }
 
-/* Names are others' words: nothing in them acts on a terminal. */
+/* Other programs choose these names, so control characters are replaced: they could act on a terminal. */
 static void add_name(struct text *t, const char *name, size_t most)
 {
 	for (size_t i = 0; i < most && name[i]; i++)
@@ -120,7 +119,7 @@ static void refusal(struct text *t, const struct gpuarb_refusal *what, const cha
 	}
 }
 
-/* What the GPU has left, as the driver says in the current context; false: nobody can say. */
+/* Asks the driver how much memory the current context's GPU has left; false: not known. */
 static bool ask_free(size_t *left, size_t *total)
 {
 	__typeof__(cuMemGetInfo_v2) *ask = arb_real(cuMemGetInfo_v2);
@@ -193,7 +192,7 @@ void memory_driver_refused(struct arb_device *device, uint64_t bytes)
 	struct gpuarb_client *client = device ? arb_device_client(device) : NULL;
 	struct gpuarb_refusal what;
 
-	/* Alone on the GPU and without a quota it is the program's own affair. */
+	/* If the account has no quota and the GPU to itself, the refusal has nothing to do with gpuarb. */
 	if (client && gpuarb_client_mem_driver_refused(client, bytes, &what) && (what.bound || what.others))
 		say(device, &what, NULL, &device->driver_refused_memory, driver_refusal);
 }

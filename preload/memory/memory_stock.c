@@ -1,13 +1,13 @@
 /*
- * Memory that the driver keeps in stock: pools, and what a device holds for graphs. What counts is what they
- * have reserved, whoever uses it. Before an allocation the most that it can add is reserved; afterwards the
- * driver says what there is, and the rest is given back:
+ * Stocks of memory that the driver keeps: pools, and what a device holds for graphs. A stock counts with all the memory
+ * that the driver has reserved for it, whether pointers use it or not. Before an allocation the most that it can add is
+ * reserved. Afterwards the driver says how much there is, and the rest is given back:
  *
  *     counted = what the driver says + what the calls that are under way may still add
  *
- * which is exact whenever none is under way, and never too little. A pool gives memory back at
- * synchronisations, so that it is asked again behind each of them. One that is destroyed cannot be asked: it
- * counts what is in use, and what was freed until the streams have come to that.
+ * This is exact whenever no call is under way, and never too little. A pool gives memory back at synchronisations, so
+ * it is asked again after each of them. A destroyed pool cannot be asked. It counts with the memory that is in use, and
+ * with freed memory until the streams have come to the free.
  */
 #include "preload/memory/memory_stock.h"
 
@@ -18,9 +18,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define GRAIN (2u << 20) /* in what steps drivers give memory to a pool */
+#define GRAIN (2u << 20) /* drivers give memory to a pool in steps of this */
 
-static unsigned flying;
+static unsigned flying; /* calls that have reserved the most that they may need, and have not settled */
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stock *list;
@@ -30,7 +30,7 @@ bool memory_pool_any(void)
 	return arb_word_load_acquire(&list) != NULL;
 }
 
-/* The pool, or the memory of a device's graphs, if it is known. */
+/* With `pool` NULL, finds the stock of the device's graphs. */
 struct stock *stock_find(CUmemoryPool pool, CUdevice ordinal)
 {
 	for (struct stock *s = arb_word_load_acquire(&list); s; s = s->next)
@@ -39,7 +39,7 @@ struct stock *stock_find(CUmemoryPool pool, CUdevice ordinal)
 	return NULL;
 }
 
-/* One whose pool is destroyed and has nothing left; gone as before, until it has got another. */
+/* Finds a stock whose pool was destroyed and that has nothing left. It stays `gone` until make() gives it a new pool. */
 static struct stock *find_unused(void)
 {
 	for (struct stock *s = arb_word_load_acquire(&list); s; s = s->next) {
@@ -98,7 +98,7 @@ struct stock *stock_find_or_make(CUmemoryPool pool, CUdevice ordinal, bool forei
 	return s;
 }
 
-/* The lock is held. Nobody can be asked any more; what is in use cannot be more than this. */
+/* The lock is held. Returns the most that a destroyed pool can still have, because the driver cannot be asked any more. */
 static uint64_t rest(struct stock *s)
 {
 	uint64_t bytes = s->live_most + s->pending;
@@ -116,7 +116,7 @@ static uint64_t rest(struct stock *s)
 	return bytes < s->counted - s->coming ? bytes : s->counted - s->coming;
 }
 
-/* The lock is held. */
+/* The lock is held. Returns what the driver has reserved for the stock. */
 static uint64_t reserved(struct stock *s)
 {
 	__typeof__(cuMemPoolGetAttribute) *pool = arb_real(cuMemPoolGetAttribute);
@@ -134,11 +134,11 @@ static uint64_t reserved(struct stock *s)
 		s->answers = true;
 		return bytes;
 	}
-	/* A driver that answered once has failed since, and has the memory still; an old one never does. */
+	/* If the driver has answered before, it fails just now and still has the memory; an old driver never answers. */
 	return s->answers ? s->counted - s->coming : s->live_bytes;
 }
 
-/* The lock is held. */
+/* The lock is held. Makes the driver give back what is not in use. */
 static void trim(struct stock *s)
 {
 	__typeof__(cuMemPoolTrimTo) *pool = arb_real(cuMemPoolTrimTo);
@@ -150,24 +150,24 @@ static void trim(struct stock *s)
 		graph(s->ordinal);
 }
 
-/* `done` bytes of what was coming have come, or not. False: there is more than could be counted. */
 bool stock_settle(struct stock *s, uint64_t done, bool tight)
 {
 	bool fits = true;
 	uint64_t now, want;
 
-	/* While it is held nobody destroys the pool. */
+	/* While the lock is held nobody destroys the pool. */
 	pthread_mutex_lock(&s->lock);
 	s->coming -= done;
 	if (tight)
 		trim(s);
 	now = reserved(s);
-	/* Where there is nothing, nothing is on its way. */
+	/* A stock without memory has no queued frees, either. */
 	s->queued &= now != 0;
-	/* What others' calls may still add is counted, whether the driver has added it by now or not. */
+	/* What the calls of other threads may still add counts, even if `now` has it already. */
 	want = now + s->coming;
 	if (now > s->counted) {
-		/* It is there already. If not all of it can be counted, at least nobody gets any more. */
+		/* The driver has taken the memory already. What fits of it is counted, so that at least nobody gets
+		 * more. */
 		fits = memory_reserve(s->device, now - s->counted, MEMORY_ALL);
 		s->counted = fits ? now : s->counted + memory_reserve_rest(s->device, now - s->counted);
 	} else if (want < s->counted) {
@@ -190,7 +190,6 @@ bool memory_graph_any(void)
 	return false;
 }
 
-/* The lock is not held. */
 void stock_come(struct stock *s, uint64_t bytes)
 {
 	pthread_mutex_lock(&s->lock);
@@ -239,7 +238,7 @@ void memory_pool_settle_all(bool tight)
 	if (tight)
 		memory_graph_trim_begin();
 	for (struct stock *s = arb_word_load_acquire(&list); s; s = s->next)
-		/* Only graphs take memory without asking first. */
+		/* Pools take memory only after a reservation; graphs may take it without. */
 		if (s->device && (!s->pool || arb_word_load(&s->counted)))
 			stock_settle(s, 0, tight);
 	if (tight)
@@ -258,7 +257,8 @@ uint64_t memory_pool_most(uint64_t bytes)
 	return bytes > UINT64_MAX - GRAIN ? bytes : (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
-/* False: there is no way to know when; then it counts for good. */
+/* Keeps freed memory counted until its stream has come to the free. False: that cannot be found out, so the memory counts
+ * for good. */
 static bool leave_later(struct stock *s, const struct act_call *call, uint64_t bytes)
 {
 	struct leaving *l = calloc(1, sizeof(*l));
@@ -293,7 +293,7 @@ void memory_pool_freed(const struct memory_entry *entry, const struct act_call *
 	s->queued |= !waited;
 	look = waited || !s->answers || gone;
 	pthread_mutex_unlock(&s->lock);
-	/* A queued free gives nothing back before somebody waits for it. */
+	/* A queued free gives nothing back before the program synchronises. */
 	if (look)
 		stock_settle(s, 0, false);
 }
@@ -321,7 +321,7 @@ void stock_end(struct stock *s)
 	stock_settle(s, 0, true);
 	pthread_mutex_lock(&s->lock);
 	now = reserved(s);
-	/* What is neither in use nor given back is on its way, in streams that may be gone by now. */
+	/* Memory that is neither in use nor given back waits for frees, in streams that may have ended by now. */
 	s->pending = s->queued && now > s->live_bytes ? now - s->live_bytes : 0;
 	s->pending_in = current_context();
 	arb_word_store_release(&s->gone, true);
@@ -336,7 +336,6 @@ void stock_stay(struct stock *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* All work of a context has ended. */
 void memory_pool_drained(CUcontext ctx)
 {
 	if (!ctx)

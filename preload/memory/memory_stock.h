@@ -1,4 +1,4 @@
-/* What a pool, or a device for its graphs, has reserved, and what of it counts. */
+/* Stocks: how much memory a pool, or a device for its graphs, has reserved, and how much of it is counted. */
 #ifndef PRELOAD_MEMORY_STOCK_H
 #define PRELOAD_MEMORY_STOCK_H
 
@@ -7,40 +7,43 @@
 #include "preload/memory/memory_mark.h"
 
 struct stock {
-	struct stock *next; /* never taken away, because somebody may be reading, but used again */
+	struct stock *next; /* a stock is never freed, because others may read it, but used again */
 	pthread_mutex_t lock;
 	CUmemoryPool pool; /* NULL: the memory of graphs */
 	CUdevice ordinal;
-	struct arb_device *device; /* NULL: not joined, not device memory, or another process's */
+	struct arb_device *device; /* NULL: not joined, not device memory, or memory of another process */
 	bool gone;                 /* destroyed; lives until its last pointer is freed */
-	bool answers;              /* the driver says what it has; else pointers are counted */
+	bool answers;              /* the driver says how much it has; otherwise pointers are counted */
 	uint64_t counted;
-	uint64_t coming;     /* of it: for calls under way */
-	uint64_t live_bytes; /* of pointers */
-	uint64_t live_most;  /* the same, in the steps in which the driver takes it */
+	uint64_t coming;     /* part of `counted`: what calls under way may still add */
+	uint64_t live_bytes; /* of pointers that were not freed */
+	uint64_t live_most;  /* live_bytes, with each pointer rounded up to the driver's steps */
 	struct leaving *leaving;
-	bool queued;      /* some were freed in streams */
-	uint64_t pending; /* of a destroyed one: freed in streams before, until this context has no work */
+	bool queued;      /* memory was freed in streams and may not be given back yet */
+	uint64_t pending; /* of a destroyed pool: queued frees, until pending_in has no work */
 	CUcontext pending_in;
 };
 
-/* Freed in a stream after its pool was destroyed: the driver has it until the stream has come to that. */
+/* Memory that was freed in a stream after its pool was destroyed. The driver has it until the stream has come to the
+ * free. */
 struct leaving {
 	struct leaving *next;
 	struct memory_mark mark;
 	uint64_t bytes;
 };
 
-/* The pool, or the memory of a device's graphs, if it is known; or made known. */
+/* Returns the stock of the pool, or of the device's graphs (pool NULL), if it is known. */
 struct stock *stock_find(CUmemoryPool pool, CUdevice ordinal);
+/* Returns it, or makes it. `foreign`: its memory is not this process's device memory, so it does not count. */
 struct stock *stock_find_or_make(CUmemoryPool pool, CUdevice ordinal, bool foreign);
-/* A call is about to add so much, which is reserved. */
+/* A call may add `bytes`, which the caller has reserved. The lock must not be held. */
 void stock_come(struct stock *s, uint64_t bytes);
-/* `done` bytes of what was coming have come, or not. False: there is more than could be counted. */
+/* Counts anew what the stock has. `done` bytes are no longer under way, whether they were added or not. `tight`: gives
+ * back what is not in use first. False: the stock has more than could be counted. */
 bool stock_settle(struct stock *s, uint64_t done, bool tight);
-/* A pointer into it was made. */
+/* A pointer into the stock was made. */
 void stock_made(struct stock *s, uint64_t bytes);
-/* Its pool is about to be destroyed; and was not, after all. */
+/* To be called before the pool is destroyed; and stock_stay if the driver then refused to destroy it. */
 void stock_end(struct stock *s);
 void stock_stay(struct stock *s);
 

@@ -1,8 +1,8 @@
 /*
- * A hash table in stripes, each with its own lock, which is held for some ten nanoseconds.
+ * A hash table in stripes. Each stripe has its own lock, which is held for some ten nanoseconds.
  *
- * Not one of those that are read without a lock (preload/process/known.h): every operation here writes (put, take), so
- * that readers without a lock would gain nothing.
+ * It is no table that is read without a lock (preload/process/known.h), because most operations here write (put, take):
+ * readers without a lock would gain nothing.
  */
 #include "preload/memory/memory_table.h"
 
@@ -49,7 +49,8 @@ static bool grow(struct memory_stripe *s)
 	free(s->chain);
 	s->chain = chain;
 	memset(chain, 0xff, room * sizeof(*chain));
-	/* There was none without use. In the order of their index the newer of a pair need not stay first. */
+	/* All old entries are in use. They are put into their chains by epoch, so that of two entries with the same key
+	 * the newer stays first; the order of their index would not ensure that. */
 	for (uint32_t i = s->room; i < room; i++) {
 		entry[i].kind = 0;
 		entry[i].next = i + 1 < room ? i + 1 : NONE;
@@ -156,7 +157,7 @@ void memory_table_forget(void)
 	for (unsigned n = 0; n < MEMORY_STRIPES; n++) {
 		struct memory_stripe *s = &arb_own.stripes[n];
 
-		/* Another thread may have been in the middle of it: its memory is left alone. */
+		/* At the fork another thread may have been changing the stripe, so its memory is not freed. */
 		*s = (struct memory_stripe)MEMORY_STRIPE_INIT;
 	}
 }

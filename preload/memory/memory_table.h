@@ -1,6 +1,6 @@
 /*
- * What the process has allocated, by pointer or handle: how much was counted for it, and against whom.
- * Entries are copied in and out, so that nobody holds on to one that another thread takes away.
+ * The table of what the process has allocated, by pointer or handle: how many bytes were counted for it, and against
+ * which quota. Entries are copied in and out, so that no thread has a pointer to an entry that another thread removes.
  */
 #ifndef PRELOAD_MEMORY_TABLE_H
 #define PRELOAD_MEMORY_TABLE_H
@@ -15,12 +15,12 @@ enum memory_kind {
 	MEMORY_PLAIN = 1,     /* a pointer that ends with its context */
 	MEMORY_POOLED = 2,    /* a pointer into a pool, which is what is counted */
 	MEMORY_ARRAY = 4,     /* an array or mipmap; ends with its context */
-	MEMORY_HANDLE = 8,    /* physical memory; `bytes` is how often it is to be released */
+	MEMORY_HANDLE = 8,    /* a handle of physical memory; `bytes` is how many releases it needs */
 	MEMORY_MAPPING = 16,  /* where physical memory is mapped */
-	MEMORY_MANAGED = 32,  /* a pointer that was asked for as device memory, and is managed */
+	MEMORY_MANAGED = 32,  /* a pointer to managed memory in place of device memory */
 	MEMORY_CONTEXT = 64,  /* a context */
 	MEMORY_EXEC = 128,    /* an executable graph that has memory */
-	MEMORY_ORDERED = 256, /* as MEMORY_MANAGED, asked for in a stream */
+	MEMORY_ORDERED = 256, /* as MEMORY_MANAGED, but allocated in a stream */
 	MEMORY_PEERS = 512,   /* an executable graph that copies between GPUs (peers_graph.c) */
 };
 
@@ -34,14 +34,14 @@ struct memory_entry {
 	uint32_t next;
 };
 
-/* A part of the table, with a lock of its own. A process has so many of them. */
+/* A stripe is a part of the table with a lock of its own; a process has MEMORY_STRIPES of them. */
 #define MEMORY_STRIPE_BITS 6
 #define MEMORY_STRIPES     (1u << MEMORY_STRIPE_BITS)
 #define MEMORY_NO_ENTRY    UINT32_MAX
 struct memory_stripe {
 	pthread_mutex_t lock;
-	uint32_t room;   /* a power of two: entries, and chains */
-	uint32_t unused; /* list of entries without use */
+	uint32_t room;   /* number of entries, and of chains: a power of two */
+	uint32_t unused; /* first entry of the list of unused ones */
 	uint32_t *chain;
 	struct memory_entry *entry;
 } __attribute__((aligned(128)));
@@ -50,16 +50,16 @@ struct memory_stripe {
 		.lock = PTHREAD_MUTEX_INITIALIZER, .unused = MEMORY_NO_ENTRY                                 \
 	}
 
-/* False: there is no memory for it. Of two entries with the same key the newer is found first. */
+/* Puts in a copy of the entry; false: there is no memory. Of two entries with the same key the newer is found first. */
 bool memory_table_put(const struct memory_entry *entry);
-/* Takes out the entry with this key and one of these kinds: exactly one of several threads gets it. */
+/* Takes out the entry with this key and one of these kinds. Of several threads that try, exactly one gets it. */
 bool memory_table_take(uint64_t key, unsigned kinds, struct memory_entry *entry);
-/* A copy of it, which stays. */
+/* Copies the entry and leaves it in the table. */
 bool memory_table_find(uint64_t key, unsigned kinds, struct memory_entry *entry);
-/* Shows every entry of these kinds; those for which `visit` says true are taken out. */
+/* Calls `visit` for every entry of these kinds, with its stripe's lock held; takes out those for which it returns true. */
 void memory_table_walk(
 	unsigned kinds, bool (*visit)(void *argument, const struct memory_entry *entry), void *argument);
-/* After fork: what the parent has is not the child's. */
+/* Empties the table in a forked child: the allocations are the parent's. */
 void memory_table_forget(void);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Physical memory, by reference: it lives until its handles are released and its mappings unmapped. What was
- * imported is not here, because it is its exporter's. One lock: these calls take the driver microseconds.
+ * Physical memory (cuMemCreate), by reference: it lives until its handles are released and its mappings unmapped.
+ * Imported memory is not counted here, because it counts for its exporter. One lock is enough, because the driver needs
+ * microseconds for these calls.
  */
 #include "preload/memory/memory.h"
 
@@ -27,7 +28,7 @@ static void put(struct physical *p)
 	free(p);
 }
 
-/* The lock is held. Counts one more release of the handle; a new handle if it has none. */
+/* The lock is held. The handle needs one release more; if the handle is not known, it is put in as one of `p`. */
 static bool handle_add(uint64_t handle, struct physical *p)
 {
 	struct memory_entry e;
@@ -43,7 +44,7 @@ static bool handle_add(uint64_t handle, struct physical *p)
 	return memory_table_put(&e);
 }
 
-/* The lock is held. One release of the handle less; the reference stays with the caller. */
+/* The lock is held. The handle needs one release less; its reference goes to the caller. */
 static struct physical *handle_take(uint64_t handle)
 {
 	struct memory_entry e;
@@ -84,7 +85,7 @@ static void unmap(uint64_t from, uint64_t bytes)
 	struct range r = {.from = from, .to = from + bytes};
 	struct memory_entry e;
 
-	/* Mostly it is one mapping, or one after the other; with holes in between each is looked at. */
+	/* Mostly the range is one mapping, or several without holes. Otherwise every mapping is looked at. */
 	while (r.from < r.to && memory_table_take(r.from, MEMORY_MAPPING, &e)) {
 		r.from += e.bytes;
 		put(e.owner);
@@ -116,14 +117,13 @@ bool memory_vmm_before(struct act_call *call, CUresult *result)
 		}
 		break;
 	case HOOK_cuMemRelease:
-		/* Before: the handle's value may be given to somebody else as soon as the driver has it back.
-		 */
+		/* Done before the driver's call: afterwards another thread may get the same handle. */
 		pthread_mutex_lock(&lock);
 		p = handle_take(call->handle);
 		pthread_mutex_unlock(&lock);
 		break;
 	case HOOK_cuMemMap:
-		/* Before: another thread may release the handle as soon as the driver has mapped it. */
+		/* Done before the driver's call: as soon as it has mapped, another thread may release the handle. */
 		pthread_mutex_lock(&lock);
 		if (memory_table_take(call->handle, MEMORY_HANDLE, &e)) {
 			p = e.owner;
@@ -190,8 +190,7 @@ void memory_vmm_after(struct act_call *call, CUresult result)
 		}
 		break;
 	case HOOK_cuMemImportFromShareableHandle:
-		/* Of another process it is unknown and stays so; one's own comes back as one more reference.
-		 */
+		/* Memory of another process is unknown and stays so. The process's own gets one more reference. */
 		if (result == CUDA_SUCCESS)
 			handle_add(*(CUmemGenericAllocationHandle *)call->out, NULL);
 		break;
