@@ -1,4 +1,4 @@
-/* Chance by a seed: xoshiro256**, the same on every machine. */
+/* Random numbers from a seed: xoshiro256**, the same on every machine. */
 #include "test/world/world.h"
 
 static uint64_t splitmix(uint64_t *x)
@@ -50,8 +50,8 @@ uint64_t world_chance_pick(struct world_chance *c, const uint64_t *list, unsigne
 }
 
 /*
- * -ln(u), in 1/65536: the whole part of -log2(u) are the leading zeros of u, the rest comes from a table of
- * log2(1 + i/16). No floating point, whose last bit is the compiler's business.
+ * -ln(u), in 1/65536. The leading zeros of u are the whole part of -log2(u); the rest comes from a table of
+ * log2(1 + i/16). Floating point is not used: its last bit would depend on the compiler.
  */
 uint64_t world_chance_exp(struct world_chance *c, uint64_t mean)
 {

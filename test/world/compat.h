@@ -1,4 +1,4 @@
-/* In place of preload/hooks/compat.h: one C library, and the linker leads its calls to the world. */
+/* Replaces preload/hooks/compat.h: the world has one C library, whose calls the linker leads to the world. */
 #ifndef PRELOAD_COMPAT_H
 #define PRELOAD_COMPAT_H
 

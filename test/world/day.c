@@ -1,7 +1,7 @@
 /*
- * A day: eight tenants, each with a limit of its own and more work than that, whose programs end and are started
- * again, are killed, and whose limits are exchanged now and then. At the end the law must hold to the tick, and
- * each must have had what its limits allowed over the day, to a tenth of a point.
+ * A day of eight tenants. Each has a limit of its own and more work than that. Their programs end and are started
+ * again, or are killed; now and then two tenants exchange their limits. At the end the law must hold to the tick, and
+ * each tenant must have got what its limits allowed over the day, to a tenth of a point.
  */
 #include "test/world/day.h"
 
@@ -22,19 +22,19 @@
 #define CHANGE_NS    (300 * WORLD_S) /* between two changes of limits, on average */
 #define KILL_NS      (400 * WORLD_S)
 #define OFF_POINTS   0.1
-#define LIFE_S       120 /* of a program, on average */
+#define LIFE_S       120 /* how long a program lives, on average */
 #define AWAY_MOST_MS 200
 
 static struct {
 	struct program programs[TENANTS];
 	unsigned pct[TENANTS];
-	double allowed_ns[TENANTS]; /* by its limits, while it was there */
-	uint64_t since_ns[TENANTS]; /* up to when that is counted; 0: it is away */
+	double allowed_ns[TENANTS]; /* what its limits allowed while its program was there */
+	uint64_t since_ns[TENANTS]; /* up to when allowed_ns is counted; 0: its program is away */
 	uint64_t end_ns;
 	unsigned starts, changes;
 } day;
 
-/* Eighty percent together. If every moment of the GPU were promised, each start of a program would lack some. */
+/* Eighty percent together: with a hundred the time that the start of a program takes would be missing in some share. */
 static const unsigned first_pct[TENANTS] = {4, 4, 8, 8, 8, 12, 16, 20};
 static const unsigned kernel_us[TENANTS] = {2000, 5000, 4000, 10000, 20000, 5000, 5000, 8000};
 
@@ -51,7 +51,7 @@ static void start(unsigned i)
 	char line[128], account[16];
 	uint64_t life = 10 + world_chance_exp(&world.programs, LIFE_S);
 
-	/* Always more than its limit; what is queued ends soon, because the gate bounds it. */
+	/* Always wants more than its limit. What it queues ends soon, because the gate bounds it. */
 	snprintf(line, sizeof(line), "--kernel-us=%u --pattern=back --duration=%llu", kernel_us[i],
 		(unsigned long long)life);
 	snprintf(account, sizeof(account), "tenant%u", i);
@@ -61,7 +61,7 @@ static void start(unsigned i)
 	count(i);
 }
 
-/* Starts each program that has ended again soon. */
+/* Starts each program again soon after it has ended. */
 static void *keeper(void *argument)
 {
 	uint64_t back[TENANTS] = {0};
@@ -98,7 +98,7 @@ static void *killer(void *argument)
 	}
 }
 
-/* Two tenants exchange their limits: the sum stays. */
+/* Exchanges the limits of two tenants now and then, so that their sum stays. */
 static void *administrator(void *argument)
 {
 	(void)argument;

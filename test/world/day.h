@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* 0: the law held to the last tick, and nobody's share is off. */
+/* Returns 0 if the law held to the last tick and every tenant got its share. */
 int day_run(uint64_t seed, double hours);
 
 #endif

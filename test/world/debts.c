@@ -14,8 +14,9 @@
 static struct {
 	uint64_t head;
 	uint64_t attached[ARB_WORDS];
-	unsigned most;   /* members that it had at once since it last owed nothing */
-	uint32_t buried; /* slot + 1 of its last member, which has died, until its slot is clean */
+	unsigned most; /* the most members that the account had at once since it last owed nothing */
+	uint32_t
+		buried; /* slot + 1 of the account's last member, which has died; 0 once that slot is clean */
 } debts[ACCOUNTS];
 
 void debts_begin(void)
@@ -31,7 +32,8 @@ static uint64_t owes(
 	return a->limit_ppm < ARB_PPM && arb_policy_before(a->cap, usage) ? usage - a->cap : 0;
 }
 
-/* A window's worth of running, for each member where each pays in full; or what its members had on the GPU. */
+/* Checks that an account owes at most one window (times its members if each pays in full), or the work that its members
+ * may have on the GPU if that is more. */
 static void check_living(const struct arb_segment *seg, const struct arb_snap *run, uint32_t i,
 	const struct arb_account_snap *a)
 {

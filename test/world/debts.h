@@ -1,4 +1,4 @@
-/* What accounts owe: accounts that live, and accounts whose last member has died. */
+/* Checks the debts of accounts that have members, and of accounts whose last member has died. */
 #ifndef WORLD_DEBTS_H
 #define WORLD_DEBTS_H
 
@@ -7,7 +7,7 @@
 #include "shm/segment/running.h"
 
 void debts_begin(void);
-/* After every step. */
+/* Called after every step. */
 void debts_step(const struct arb_segment *seg);
 
 #endif

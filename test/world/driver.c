@@ -1,4 +1,4 @@
-/* How the preload and the load find the driver: by name, among the functions of the simulated one. */
+/* How the preload and the load find the driver: by name, among the functions of the simulated driver. */
 #include "test/world/world.h"
 
 #include <dlfcn.h>
@@ -12,9 +12,9 @@
 #include "preload/track/track.h"
 #include "test/world/faults.h"
 
-/* Its functions are linked in under names with this in front of them. */
+/* The simulated driver's functions are linked in under their names with this prefix. */
 #define PREFIX "sim_"
-/* A driver that loads a module, or waits for another thread that does. */
+/* The longest that a call of the driver takes because it, or another thread, loads a module. */
 #define HELD_MOST_NS (4 * WORLD_MS)
 
 void *__real_dlsym(void *handle, const char *name);
@@ -29,7 +29,7 @@ static void *find(const char *name)
 	return __real_dlsym(RTLD_DEFAULT, full);
 }
 
-/* Whether this thread has a lock of ours, as far as the driver may see: no thread calls the driver with one. */
+/* Returns whether this thread holds a lock of the preload that must not be held in a call of the driver. */
 static bool has_a_lock(void)
 {
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -39,9 +39,9 @@ static bool has_a_lock(void)
 }
 
 /*
- * Each of the driver's functions, as the preload finds them. A driver has locks of its own, may wait in them for as long
- * as another thread loads a module, and its own threads call the program: so it is never called with a lock of ours. And
- * now and then a call takes its time.
+ * Stands before each of the driver's functions. A driver has locks of its own, may wait for them as long as another
+ * thread loads a module, and calls the program from threads of its own. So the preload must hold no lock when it calls
+ * the driver, which is checked here. As the faults of the world say, a call takes long now and then.
  */
 static void __attribute__((noinline)) called_slowly(const char *name)
 {
@@ -74,7 +74,7 @@ CALLED(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), (ms, start, 
 CALLED(cuStreamGetFlags, (CUstream stream, unsigned *flags), (stream, flags))
 CALLED(cuStreamGetPriority, (CUstream stream, int *priority), (stream, priority))
 
-/* A thread that destroys a context must have waited for threads that ask the driver about what is in it. */
+/* A thread that destroys a context must first wait for threads that ask the driver about objects in that context. */
 static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
 {
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -84,8 +84,8 @@ static CUresult destroys_cuCtxDestroy_v2(CUcontext ctx)
 	return called_cuCtxDestroy_v2(ctx);
 }
 
-/* Calls that may fail, by the faults of the world. The preload makes these calls for itself too, and must do without
- * their answers. */
+/* Calls that fail now and then, as the faults of the world say. The preload makes these calls for itself, too, and must
+ * work without their answers. */
 #define MAY_FAIL(symbol, params, args)                                                                       \
 	static CUresult failing_##symbol params                                                              \
 	{                                                                                                    \
@@ -179,8 +179,8 @@ arb_dlsym_fn *arb_libc_dlsym(void)
 	return NULL;
 }
 
-/* Looks up names as a program with the preload does: what the preload hooks is the preload's. Not for a program
- * without it. */
+/* Looks up a name as in a program with the preload: a function that the preload hooks is the preload's. In a program
+ * without the preload it is the driver's. */
 void *__wrap_dlsym(void *handle, const char *name)
 {
 	const struct hook *hook;

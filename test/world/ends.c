@@ -16,15 +16,15 @@
 #include "test/world/program.h"
 
 #define ROUNDS  200
-#define WARM    20 /* the first ones are not counted */
+#define WARM    20 /* rounds at the beginning that are not counted */
 #define STREAMS 64
 #define SIGHTS  (1 << 16)
-/* A fraction of a millisecond, and what a wake-up takes on this machine: as bench_tracker has it. */
+/* An end must be noticed within this and the time of a wake-up on this machine: the same bound as in bench_tracker. */
 #define ALLOWED_US 500
-/* Of a core. It may spend 0.8 percent on average, and what it must do comes first. */
+/* Percent of a core that the tracker may use. Its CPU budget is 0.8, which work that cannot wait may exceed. */
 #define TRACKER_PERCENT 1.0
 
-/* A stream, and what is measured in it. */
+/* A stream, and the events that measure the work in it. */
 struct lane {
 	CUcontext ctx;
 	CUstream stream;
@@ -52,7 +52,7 @@ static struct {
 
 static const char spin_ptx[] = ".version 7.0\n.target sm_50\n.visible .entry spin_ns(.param .u64 ns) {}\n";
 
-/* Found as every program finds it: with the preload. */
+/* A function of the driver as a program with the preload finds it. */
 #define CU(name) ((__typeof__(name) *)dlsym(RTLD_DEFAULT, #name))
 
 static bool new_function(struct lane *l)
@@ -134,7 +134,7 @@ static bool waits(const struct way *w, const struct lane *l)
 	}
 }
 
-/* By events on both sides, the first of them in an idle stream. */
+/* Returns when the work ended, from two events: one before it, recorded in an idle stream, and one behind it. */
 static uint64_t ended(unsigned n)
 {
 	uint64_t last = 0;
@@ -151,7 +151,7 @@ static uint64_t ended(unsigned n)
 	return last;
 }
 
-/* One kernel, or one in each stream, a pause in which it ends, and so on. */
+/* Repeats: launches a kernel, or one in each stream, and pauses until the work has ended. */
 static void *program(void *argument)
 {
 	const struct way *w = argument;
@@ -166,7 +166,7 @@ static void *program(void *argument)
 		run.failed |= !waits(w, &run.lanes[0]);
 		world_sleep_until(expected);
 		run.floor[run.rounds] = world.now_ns - expected;
-		/* Long enough beside another, and not in step with anything. */
+		/* Long enough for work beside another program; drawn, so that it is in step with nothing. */
 		world_sleep_until(expected + all_ns + 6 * MS + world_chance_below(&run.chance, 8 * MS));
 		run.end[run.rounds] = ended(n);
 		run.failed |= !run.end[run.rounds++];
@@ -174,7 +174,7 @@ static void *program(void *argument)
 	world_exit();
 }
 
-/* Whenever the record is another: is the program in the set? */
+/* Notes, whenever the record has changed, whether the program is in the running set. */
 static void look(void)
 {
 	struct arb_segment *seg = judge_segment();
@@ -214,7 +214,7 @@ static double part_us(const uint64_t *values, unsigned tenths)
 	return (double)sorted[(ROUNDS - WARM) * tenths / 10] / 1e3;
 }
 
-/* From the end to the first moment after it at which the program was not in the set. */
+/* Sets for each round how long after the end of its work the program left the running set. */
 static void judge_ends(uint64_t late[ROUNDS])
 {
 	for (unsigned i = 0, k = 0; i < ROUNDS; i++) {

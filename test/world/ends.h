@@ -1,4 +1,4 @@
-/* The cases of bench_tracker: how late the end of work is noticed. */
+/* The cases of bench_tracker: how late gpuarb notices that work has ended. */
 #ifndef WORLD_ENDS_H
 #define WORLD_ENDS_H
 

@@ -1,10 +1,10 @@
 /*
- * The GPU of the world: the simulated GPU's own model, on the world's clock. Its file is memory here, its lock is
- * never waited for because its holder is never interrupted, and its processes are processes of the world.
+ * The GPU of the world: the simulated GPU's own model, on the world's clock. Its file is memory here. Nobody waits for
+ * its lock, because the thread that holds it is never interrupted. Its processes are processes of the world.
  *
- * What the simulated driver has once in each process, and what is left of such words in the preload, is in one
- * section of this program (world_state). Before a process runs, its own copy is brought there. Arrays with an entry
- * for each GPU have sections of their own (world_by_...), of which no more is brought than there are GPUs.
+ * Static variables of the simulated driver, and the few of the preload, are in one section of this program
+ * (world_state). Before a process runs, its own copy of them is brought there. Arrays with an entry for each GPU have
+ * sections of their own (world_by_...): only the entries of the world's GPUs are brought.
  */
 #include "test/world/gpu.h"
 
@@ -33,7 +33,7 @@ struct sim_shm sim_shm __attribute__((section("world_state"), aligned(LINE))) = 
 
 extern unsigned char __start_world_state[], __stop_world_state[], __start_world_tls[], __stop_world_tls[];
 
-/* Each array, and its number of entries. A part of one is moved by whole words. */
+/* These arrays and their numbers of entries. They are moved by whole words. */
 #define BY_GPU(X)                                                                                            \
 	X(known, ARB_SHARED_GPUS)                                                                            \
 	X(primary, ARB_DEVICES)                                                                              \
@@ -54,11 +54,11 @@ static const struct {
 };
 #define ARRAYS (sizeof(by_gpu) / sizeof(by_gpu[0]))
 
-/* A word of one of these arrays that is brought. */
+/* A word of one of these arrays. */
 typedef uint64_t piece __attribute__((may_alias));
 
 static struct {
-	piece **words; /* of the arrays: those that are brought */
+	piece **words; /* the words of the arrays that are brought */
 	unsigned nwords, words_room;
 	bool wide; /* the processor moves half a line at a time */
 	struct sim_file *file;
@@ -70,7 +70,8 @@ static struct {
 	bool locked;
 	uint32_t *wakes[MAX_WAKES];
 	unsigned nwakes;
-	struct world_thread *spinner; /* the thread that asked for the time last, and how often in a row */
+	struct world_thread
+		*spinner; /* the thread that asked for the time last, and how often it did in a row */
 	unsigned spins;
 } gpu;
 
@@ -117,7 +118,7 @@ static size_t state_bytes(void)
 	return (size_t)(__stop_world_state - __start_world_state);
 }
 
-/* The words of the arrays lie behind the rest. */
+/* Returns where in a process's copy the words of the arrays begin: behind the rest. */
 static size_t words_at(void)
 {
 	return (state_bytes() + sizeof(piece) - 1) / sizeof(piece) * sizeof(piece);
@@ -230,7 +231,7 @@ void world_gpu_process(struct world_process *p)
 		out_of_memory();
 	memcpy(p->image, gpu.fresh, state_bytes());
 	memset(p->image + words_at(), 0, gpu.nwords * sizeof(piece));
-	/* What was never used is zero. */
+	/* Memory from the arena that was never used is zero. */
 	p->own = memcpy(world_alloc_aligned(128, sizeof(begin)), &begin, sizeof(begin));
 	p->own->devices = world_alloc_aligned(64, ARB_DEVICES * sizeof(struct arb_device));
 	p->own->stripes = world_alloc_aligned(128, MEMORY_STRIPES * sizeof(struct memory_stripe));
@@ -245,7 +246,7 @@ void world_gpu_thread(struct world_thread *t)
 		memcpy(t->tls, gpu.fresh_tls, tls_bytes());
 }
 
-/* A KB or two at every switch: too short for what memcpy does with such a size, which takes long to begin. */
+/* Copies the KB or two of every switch. For such a size memcpy would use a method that takes long to begin. */
 static void move(unsigned char *to, const unsigned char *from, size_t bytes)
 {
 	if (gpu.wide)
@@ -253,7 +254,7 @@ static void move(unsigned char *to, const unsigned char *from, size_t bytes)
 	else
 		for (size_t i = 0; i + LINE <= bytes; i += LINE)
 			__builtin_memcpy(to + i, from + i, LINE);
-	/* The last line, of which a part was moved already. */
+	/* The rest, as the last whole line: a part of that line is moved a second time. */
 	if (bytes % LINE)
 		__builtin_memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
 }
@@ -346,9 +347,9 @@ void world_gpu_ended(struct world_process *p)
 		}
 }
 
-/* The model's seam (shm.h), as the world has it. */
+/* What the model needs from outside (shm.h), in the world. */
 
-/* A thread that asks for the time again and again does nothing else, so it spins in larger steps. */
+/* A thread that asks for the time many times in a row only waits, so its steps become longer. */
 uint64_t sim_clock_ns(void)
 {
 	if (!world.current || gpu.locked)
@@ -423,7 +424,7 @@ bool sim_shm_stopped(uint32_t slot)
 	return gpu.slots[slot] && gpu.slots[slot]->stopped;
 }
 
-/* It is open in every process from the beginning. */
+/* The GPU's file is open in every process from the beginning. */
 int sim_shm_open(void)
 {
 	return 0;
@@ -477,7 +478,7 @@ void sim_shm_leave(void)
 	sim_shm.slot = SIM_NONE;
 }
 
-/* What calls cost, give or take a tenth. Instead of the driver's own way, which would spin. */
+/* Lets the time of a call pass, give or take a tenth. Replaces the driver's own function, which would spin. */
 void drv_cost_slow(uint64_t ns);
 void drv_cost_slow(uint64_t ns)
 {

@@ -4,7 +4,7 @@
 
 #include "test/world/cases.h"
 
-/* How many cases had a job that stood still; *n: how many the pattern named, added up. */
+/* Runs the cases whose names match. Adds their number to *n; returns in how many of them a job stood still. */
 int jobs_run(const struct case_options *o, int *n);
 
 #endif

@@ -10,11 +10,11 @@
 #include "shm/base/os.h"
 #include "test/world/traces.h"
 
-#define FILES        256 /* includes removed files: they may still be mapped */
+#define FILES        256 /* removed files included: they may still be mapped */
 #define DESCRIPTIONS 8192
 #define FIRST_FD     1000
-#define HELD         4    /* bytes that one description locks */
-#define BYTES        4096 /* that can be locked; those far beyond share the last one */
+#define HELD         4    /* how many bytes a description may lock */
+#define BYTES        4096 /* bytes that can be locked; all bytes beyond share the last one */
 #define FILE_BASE    0x300000000000ull
 #define FILE_SPACE   (256ull << 20)
 
@@ -29,18 +29,18 @@ struct file {
 	struct description *holder[BYTES];
 };
 
-/* An open file: locks belong to it, and end with its last descriptor, mapping or descriptor of a child. */
+/* An open file description. Its locks end with its last descriptor (of the owner or of a child) and its mapping. */
 struct description {
 	struct file *file;                  /* NULL: unused */
 	struct world_process *owner, *heir; /* heir: a forked child that has the descriptor, too */
-	bool open, mapped;                  /* by its owner; a mapping is no child's */
+	bool open, mapped;                  /* by its owner; a child does not inherit the mapping */
 	uint64_t held[HELD];
 	unsigned nheld;
 };
 
 static struct file files[FILES];
 static struct description descriptions[DESCRIPTIONS];
-static unsigned ndescriptions; /* those behind were never used */
+static unsigned ndescriptions; /* descriptions from here on were never used */
 static uint64_t inodes, renames;
 
 static struct file *find(const char *path)
@@ -208,7 +208,7 @@ static void k_unmap(void *address, size_t size)
 	struct description *d = address;
 
 	if (d >= descriptions && d < descriptions + DESCRIPTIONS) {
-		/* In a forked child there is nothing at that address. */
+		/* In a forked child nothing is mapped at that address. */
 		if (d->file && (!world.current || d->owner == world.current->process)) {
 			d->mapped = false;
 			look_after(d);
@@ -313,7 +313,7 @@ static int k_name(int fd, const char *path)
 
 static bool k_exists(const char *path)
 {
-	(void)path; /* every directory is there */
+	(void)path; /* every directory exists */
 	return true;
 }
 

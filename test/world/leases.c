@@ -1,5 +1,5 @@
-/* Leases as a program gets them: its look-ups of gpuarb_acquire and gpuarb_release lead here, and from here to the
- * preload of its process. */
+/* Leases as a program takes them: its look-ups of gpuarb_acquire and gpuarb_release lead here, and these functions call
+ * the preload of its process. */
 #include <errno.h>
 
 #include "gpuarb.h"

@@ -15,11 +15,12 @@
 enum { OWNER, BORROWER, PROGRAMS };
 enum what { COMES_BACK, KILLED, STOPPED };
 
-/* Within this time what is lent comes back, or goes on being lent; the time after that is judged. */
+/* By this time the owner has its share back, or the borrower has the share of the lost owner. Shares are judged over
+ * the OVER_NS that follow. */
 #define WITHIN_NS (20 * WORLD_MS)
 #define OVER_NS   (100 * WORLD_MS)
-/* How long a program is stopped: others stop for none that gave no sign of life for 20 ms, and its heartbeat may be 8
- * ms old. */
+/* How long a program is stopped. Others take a client for hung after 20 ms without a heartbeat, which may be 8 ms old
+ * when the client is stopped. */
 #define STOPPED_NS (2 * WORLD_S)
 #define LOOK_NS    (WORLD_MS / 2)
 
@@ -27,7 +28,7 @@ static const struct {
 	const char *name;
 	enum what what;
 	uint64_t within_ns;
-	double least; /* percent of the GPU's time, of the owner or of the borrower */
+	double least; /* percent of the GPU's time that the owner, or the borrower, must get */
 } lendings[] = {
 	{"request-back", COMES_BACK, WITHIN_NS, 50},
 	{"request-killed", KILLED, WITHIN_NS, 99},
@@ -53,7 +54,7 @@ static void start(unsigned i, const char *line, uint64_t at_ns)
 	program_start(&programs[i], at_ns);
 }
 
-/* Returns the percent of the GPU's time after `after_ns`. */
+/* Returns the percent of the GPU's time that program i gets, measured from `after_ns` on. */
 static double share(unsigned i, uint64_t after_ns)
 {
 	uint64_t before;
@@ -79,7 +80,7 @@ static double run(enum what what, uint64_t within_ns, uint64_t seed)
 		world.now_ns + (what == COMES_BACK ? WORLD_S : WORLD_MS));
 	world_run(world.now_ns + WORLD_S, judge_step);
 	if (what == COMES_BACK) {
-		/* From its first work on, which began at most one look ago. */
+		/* Counts from the owner's first work, which began at most LOOK_NS ago. */
 		while (!device_ns(OWNER) && !world.failed)
 			world_run(world.now_ns + LOOK_NS, judge_step);
 		got = share(OWNER, within_ns - LOOK_NS);
@@ -102,7 +103,7 @@ int lending_run(const struct case_options *o, int *n)
 	struct device_environment before;
 	int bad = 0;
 
-	/* Never by a pattern that means limits. */
+	/* A pattern that is meant for the limit cases runs none of these. */
 	if (strncmp(o->pattern, "request", 7))
 		return 0;
 	for (size_t i = 0; i < sizeof(lendings) / sizeof(lendings[0]); i++) {

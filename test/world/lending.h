@@ -1,11 +1,12 @@
-/* A request that comes back to its owner, and requests whose owner is killed or stopped: how soon, in virtual time.
- */
+/* How soon an owner has its requested share back from a borrower, and how soon the borrower has the whole GPU when the
+ * owner is killed or stopped. */
 #ifndef WORLD_LENDING_H
 #define WORLD_LENDING_H
 
 #include "test/world/cases.h"
 
-/* Those of request-back, request-killed and request-stopped whose names match. As latency_run(). */
+/* Runs those of request-back, request-killed and request-stopped whose names match. Adds their number to *n; returns
+ * how many failed. */
 int lending_run(const struct case_options *o, int *n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the simulated driver, the load and the preload ask of the C library, for the thread that runs: the
- * linker leads these calls here (--wrap). Outside of all threads the real ones answer.
+ * What the simulated driver, the load and the preload call in the C library: the linker leads these calls here
+ * (--wrap). Calls that no simulated thread makes go to the real C library.
  */
 #include "test/world/world.h"
 
@@ -21,7 +21,7 @@
 
 #define NEVER UINT64_MAX
 
-/* Nobody but the linker knows these names. */
+/* Only the linker uses these names, so no header declares them. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 void *__real_malloc(size_t size);
@@ -83,7 +83,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 	if (world.current)
 		world_spend(world.weather.clock_ns);
 	ns = clock == CLOCK_THREAD_CPUTIME_ID ? world.current->cpu_ns : world.now_ns;
-	/* Mostly of the second that the last one was of: a division takes longer than all the rest. */
+	/* Most calls fall into the same second as the call before: then the division, the slowest part, is saved. */
 	if (ns - second_ns >= WORLD_S)
 		second_ns = ns - ns % WORLD_S, second = (time_t)(ns / WORLD_S);
 	*ts = (struct timespec){second, (long)(ns - second_ns)};
@@ -106,7 +106,8 @@ int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
 	return 0;
 }
 
-/* At a mutex a thread may be interrupted; nobody but its own process can see it there. */
+/* Interrupts the thread at a mutex. Only threads of its own process can see that, so threads of other processes need
+ * not run first. */
 static void __attribute__((noinline)) interrupt_here(void)
 {
 	if (world_ahead)
@@ -121,7 +122,7 @@ static inline bool is_point(void)
 	return __builtin_expect(--*points == 0, 0);
 }
 
-/* A mutex is one word: zero is free. A thread that waits for the mutex waits on the word. */
+/* A mutex is one word, 0 while it is free. A thread that waits for the mutex waits on this word. */
 struct mutex {
 	uint32_t word; /* the owner's number + 1, | WAITED */
 };
@@ -183,7 +184,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 	if (!world.current)
 		return 0;
-	/* In a forked child a mutex may have been its parent's. */
+	/* In a forked child the mutex may be locked by a thread of its parent. */
 	if (__builtin_expect((word & ~WAITED) == world.current->number + 1, 1))
 		world.current->mutexes--;
 	m->word = 0;
@@ -255,8 +256,8 @@ static void (*destroys[16])(void *);
 
 int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
 {
-	/* Each process makes its keys anew. The values belong to threads, so that all processes may have the same
-	 * keys. */
+	/* Each process creates its own keys. Different processes may use equal keys, because the values belong to
+	 * threads. */
 	for (*key = 1; *key <= nkeys; ++*key)
 		if (destroys[*key] == destroy)
 			return 0;
@@ -290,8 +291,8 @@ void *__wrap_pthread_getspecific(pthread_key_t key)
 	return world.current ? world.current->keys[key % 16] : NULL;
 }
 
-/* Handlers of fork: only the library has something to do before a fork. In a preload's child the driver answers
- * nothing, as a real one's does not. The child would begin anew in memory that here is its parent's. */
+/* Handlers of fork(). Only the client library's are kept: they are the ones with a `prepare`. The preload's are left
+ * out: they would make the child begin anew in memory that here is its parent's. */
 static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } at_fork;
@@ -416,7 +417,7 @@ int __wrap_sched_yield(void)
 
 void *__real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 
-/* Mappings are at the same addresses in every run, because some serve as handles, and end with the world. */
+/* Mappings have the same addresses in every run, because some addresses serve as handles. They end with the world. */
 #define MAP_BASE   0x400000000000ull
 #define MAP_SPACE  (8ull << 40)
 #define PAGE_BYTES 4096ull
@@ -430,7 +431,7 @@ void *__wrap_mmap(void *address, size_t size, int protection, int flags, int fd,
 
 	if (!world.current || address)
 		return __real_mmap(address, size, protection, flags, fd, offset);
-	/* Small mappings are next to each other: a huge page apart they would share a few lines of the caches. */
+	/* Small mappings lie side by side: a huge page apart, they would compete for a few lines of the caches. */
 	mapped = (mapped + align - 1) & ~(align - 1);
 	at = (void *)(uintptr_t)(MAP_BASE + mapped);
 	mapped += (size + align - 1) & ~(align - 1);
@@ -456,7 +457,7 @@ int __wrap_prctl(int option, ...)
 
 long __real_syscall(long number, ...);
 
-/* The first thread of a process has its process's number. */
+/* Answers gettid: the first thread of a process has the number of its process. */
 long __wrap_syscall(long number, ...)
 {
 	long a[6];

@@ -1,4 +1,4 @@
-/* build/world: runs worlds, says what was found. */
+/* build/world: runs worlds and prints the faults that they find. */
 #include "test/world/world.h"
 
 #include <argp.h>
@@ -150,7 +150,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "seeds are given as 1..1000, not '%s'", arg);
 		break;
 	case OPT_MINUTES:
-		/* 0: as long as it takes. */
+		/* 0: no bound. */
 		opt.minutes = strcmp(arg, "0") ? amount(state, "minutes", arg) : 0;
 		break;
 	case OPT_CLIENTS:
@@ -261,14 +261,14 @@ static int run_cases(void)
 static void run_seed(uint64_t seed, unsigned clients, bool say)
 {
 	world.until_step = opt.until_step;
-	/* One in four has programs; they take longer. */
+	/* One seed in four makes a world of programs, which takes longer than one of bare clients. */
 	if (opt.programs || (!opt.segments && seed % 4 == 0))
 		random_world(seed, clients, say);
 	else
 		segment_world(seed, clients);
 }
 
-/* How far it is, and what is left, on a terminal. */
+/* Shows on a terminal how many seeds were run and how long the rest will take. */
 static void progress(double began, uint64_t seed)
 {
 	static double told;
@@ -289,7 +289,7 @@ static void run_again(uint64_t seed)
 	run_seed(seed, opt.clients, false);
 }
 
-/* Looks for a shorter run of this seed, whose last run failed after `steps`. */
+/* Searches for a smaller world of this seed, whose last run failed after `steps`. */
 static int shrink(uint64_t seed, uint64_t steps)
 {
 	uint64_t left = smaller_search(seed, run_again, steps);
@@ -353,7 +353,7 @@ static int run_seeds(void)
 	return 0;
 }
 
-/* The product has crashed in the world: which one was it? */
+/* The product has crashed in the world: prints which world it was. */
 static void crashed(int signal)
 {
 	world_fail("signal %d in process %u", signal, world.current ? world.current->process->number : 0);
@@ -379,7 +379,7 @@ int main(int argc, char **argv)
 		options, parse, NULL, "The arbiter in virtual time, by seed.", NULL, NULL, NULL};
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
-	/* A reader of a pipe then knows how far it got, if it never ends. */
+	/* By lines, so that the reader of a pipe sees how far a run got that never ends. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	catch_crashes();
 	if (opt.cases.pattern)

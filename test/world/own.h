@@ -1,4 +1,5 @@
-/* In place of preload/process/own.h, before which it is included: each simulated process and thread has its own. */
+/* Replaces preload/process/own.h, before which it is included: each simulated process and thread has a state of its
+ * own. */
 #ifndef PRELOAD_OWN_H
 #define PRELOAD_OWN_H
 

@@ -1,4 +1,4 @@
-/* Programs of the world: the load generator's own code, with the preload, as one line of its options says. */
+/* Programs of the world: the load generator's own code with the preload. A line of options says what one does. */
 #ifndef WORLD_PROGRAM_H
 #define WORLD_PROGRAM_H
 
@@ -19,10 +19,10 @@ struct program {
 	uint64_t started_ns, pace;
 };
 
-/* `line`: options, separated by blanks. False: they make no sense. */
+/* `line`: options of simload, separated by blanks. Returns false if they are invalid. */
 void program_prepare(struct program *p, const char *account, unsigned core_pct, const char *line);
 void program_set(struct program *p, const char *name, const char *value);
-/* All of its processes, at that time. */
+/* Starts all processes of the program at that time. */
 void program_start(struct program *p, uint64_t at_ns);
 
 #endif

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs one; what was found is in `world`. programs 0: as the seed says; say: what it is made of. */
+/* Runs one such world; a fault that it finds is in `world`. `programs` 0: the seed decides how many; `say`: prints what
+ * the world is made of. */
 void random_world(uint64_t seed, unsigned programs, bool say);
 
 #endif

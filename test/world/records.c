@@ -10,17 +10,17 @@
 #include "test/world/judge.h"
 
 #define ACCOUNTS 16
-/* Others may count on over a dead member until its neighbour finds it. */
+/* A dead member may stay in the running set, and time be counted for it, until its neighbour finds it: this long. */
 #define FOUND_NS (40 * WORLD_MS)
-/* Who cleans up sees that another has been silent for ARB_HEARD_NS; and is held up before it publishes. */
+/* A client that takes out the dead saw them silent for ARB_HEARD_NS, and may be held up before it publishes. */
 #define SURE_NS (ARB_HEARD_NS + 15 * WORLD_MS)
-/* A waiter looks after 50 ms at the latest; a few may be late, or have a place kept for them in vain. */
+/* A waiter looks after 50 ms at the latest. Some look late, or a place is kept in vain for one that is gone. */
 #define IDLE_NS (120 * WORLD_MS)
 
 static struct {
 	struct arb_snap last;
 	bool any;
-	uint64_t idle_since, seen_ns; /* seen: when the last record was */
+	uint64_t idle_since, seen_ns; /* seen_ns: when the last record was seen */
 	struct arb_account_snap account[ACCOUNTS];
 } records;
 
@@ -42,7 +42,8 @@ const struct world_process *records_owner(const struct arb_segment *seg, uint32_
 	return number < world.nprocesses ? world.processes[number] : NULL;
 }
 
-/* The dead are found together, and one that died before has been passed over: it is billed to the other's end. */
+/* Checks that the dead are taken out in the order in which they were last heard of: a dead member that is passed over
+ * would be billed until the other's end. */
 static void check_order(const struct arb_segment *seg, const struct arb_snap *s, uint32_t out)
 {
 	uint64_t end = arb_load64(&seg->slots[out].heartbeat_ns);
@@ -65,8 +66,8 @@ static void check_order(const struct arb_segment *seg, const struct arb_snap *s,
 	}
 }
 
-/* Checks deaths: a dead client is billed to its end and ARB_DEATH_NS at most. The record that takes it out has no
- * later time, unless the record before had one, and no client counts time for long for a dead one. */
+/* Checks that a dead client is billed until ARB_DEATH_NS after its end at most. The record that takes it out has no
+ * later time, unless the record before it had one; and no client counts time for a dead member for long. */
 static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -89,7 +90,7 @@ static void check_deaths(const struct arb_segment *seg, const struct arb_snap *s
 	}
 }
 
-/* Only a client that leaves, and so makes a place free, may restart a reservation. */
+/* Checks that only a client that leaves, and so frees a place, restarts a reservation. */
 static void check_reservation(const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -100,7 +101,7 @@ static void check_reservation(const struct arb_snap *s)
 			(double)(s->reserved_until - last->reserved_until) / 1e6);
 }
 
-/* If no thread is stopped or held up for long, no living client may be taken for hung. */
+/* Checks that no living client is taken for hung where no thread is stopped or held up for long. */
 static void check_evictions(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -114,7 +115,7 @@ static void check_evictions(const struct arb_segment *seg, const struct arb_snap
 	}
 }
 
-/* A client enters and leaves only in a window for which its account has rolled. */
+/* Checks that a client enters and leaves only in a window into which its account has been rolled. */
 static void check_window(const struct arb_snap *s)
 {
 	const struct arb_snap *last = &records.last;
@@ -134,7 +135,7 @@ static void check_idle(const struct arb_segment *seg, const struct arb_snap *s)
 		i = arb_bits_next(s->waiting, s->words, i + 1)) {
 		const struct world_process *p = records_owner(seg, i);
 
-		/* A client that was stopped gets this time again when it goes on. */
+		/* A client that was stopped has this time anew from when it goes on. */
 		waits |= p && p->alive && !p->stopped && world.now_ns > p->continue_ns + IDLE_NS &&
 			 arb_load64(&seg->slots[i].wait_since_ns);
 	}
@@ -160,7 +161,7 @@ void records_step(const struct arb_segment *seg, const struct arb_snap *s)
 	records.seen_ns = world.looked_ns;
 }
 
-/* A limit that changes within a window holds for the rest of it. */
+/* Checks that a limit that changes within a window moves the cap, at least by its part of the rest of that window. */
 static void check_cap(const struct arb_account_snap *old, const struct arb_account_snap *new)
 {
 	const struct arb_snap *run = &records.last;

@@ -15,10 +15,10 @@
 #include "test/world/world.h"
 
 #define WARM_NS WORLD_S
-/* A program that ends by itself is given up after this many times the time that was asked for. */
+/* A program that should end by itself is given up after this many times its duration. */
 #define PATIENCE 20
 
-/* What one client wanted and got, in the unit of its row; and its device time and bill. */
+/* What a client wanted and got, in the unit of its row, and its device time and bill. */
 struct outcome {
 	double target, got, device_s, billed_s;
 };
@@ -70,7 +70,7 @@ static double device_s(const struct program *p)
 	return ns / 1e9;
 }
 
-/* Kernels of one rank; of all of a program's processes together if they are no ranks. */
+/* Returns the kernels of one rank, or of all processes of a program without ranks. */
 static double kernels(const struct program *p)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];
@@ -95,7 +95,8 @@ static double used_s(const struct program *p)
 	return (double)ns / 1e9;
 }
 
-/* Without a tracker nobody interrupts a program: it would run on beyond the time that the world is to stop at. */
+/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
+ * which the world is to stop. */
 static void *metronome(void *argument)
 {
 	while (!world.failed)

@@ -1,4 +1,5 @@
-/* Which thread runs next: a heap of threads by when they are due; the seed decides between several. */
+/* Which thread runs next: a heap of threads, ordered by when they are due. Of threads that are due at the same time the
+ * seed chooses. */
 #include "test/world/world.h"
 
 #include <errno.h>
@@ -13,12 +14,12 @@
 
 #define WORDS 4096 /* buckets of waiting threads */
 #define NEVER UINT64_MAX
-/* Of the stack of a thread that is soon to run: what it needs to return from a few calls. */
+/* Bytes of the stack of the next thread that are brought into the cache: what it needs to return from a few calls. */
 #define STACK_FETCHED 512
 
 struct world world;
 
-/* An observer from outside is never interrupted. Constructors run before everything. */
+/* The state while no simulated thread runs, as in constructors: that code is never interrupted. */
 static struct arb_self_state no_self;
 static struct arb_process no_own;
 static struct arb_thread no_mine;
@@ -56,7 +57,7 @@ static void *grow(void *list, unsigned n, unsigned *room, size_t each)
 	return list;
 }
 
-/* Due then; where it is due already, it is moved. */
+/* Puts a thread into the heap, due at `at_ns`, or moves it there if it is in the heap already. */
 static void schedule(struct world_thread *t, uint64_t at_ns)
 {
 	t->at_ns = at_ns;
@@ -142,7 +143,7 @@ static void leave_until(uint64_t at_ns)
 	leave();
 }
 
-/* Returns when another thread of its process is due; UINT64_MAX: none is. */
+/* Returns when the next other thread of this thread's process is due; UINT64_MAX: none is. */
 static uint64_t sibling_due(const struct world_thread *me)
 {
 	uint64_t at = NEVER;
@@ -227,7 +228,7 @@ void world_interrupt(void)
 	ns = world_chance_once_in(&world.chance, world.weather.preempt_in)
 		     ? world_chance_exp(&world.chance, world.weather.preempt_ns)
 		     : world_chance_exp(&world.chance, world.weather.interrupt_ns);
-	/* It sleeps for no time at all: a thread that is due now goes first. */
+	/* Even a sleep of no time lets a thread that is due now run first. */
 	if (ns || world_due_ns() <= world.now_ns) {
 		world_note(WORLD_HELD_UP, ns, 0);
 		pause_for(t->process, ns);
@@ -278,7 +279,7 @@ int world_wait(const uint32_t *word, uint32_t value, uint64_t until_ns)
 	t->changed_ns = 0;
 	t->state = THREAD_WAITING;
 	t->woken = t->timed_out = false;
-	/* At the end of the queue, as the kernel has it. */
+	/* At the end of the queue, as in the kernel. */
 	while (*at)
 		at = &(*at)->next_waiting;
 	*at = t;
@@ -448,7 +449,7 @@ struct world_thread *world_thread_new(
 	return t;
 }
 
-/* The product sees this thread's state from here on. */
+/* Makes `t` the running thread: from here on the product sees its state and that of its process. */
 static void enter(struct world_thread *t)
 {
 	world.current = t;
@@ -473,7 +474,7 @@ static void outside(void)
 	world_self_thread = UINT64_MAX;
 }
 
-/* A stopped process's threads are due when it goes on. */
+/* Delays a thread of a stopped process until that process goes on. Returns whether it did. */
 static bool put_off(struct world_thread *t)
 {
 	struct world_process *p = t->process;
@@ -489,7 +490,7 @@ static bool put_off(struct world_thread *t)
 	return true;
 }
 
-/* Fetches a thread that is probably next into the cache. */
+/* Brings the thread that is probably next into the cache. */
 static void fetch(const struct world_thread *t)
 {
 	for (unsigned i = 0; i < STACK_FETCHED; i += 64)
@@ -497,7 +498,7 @@ static void fetch(const struct world_thread *t)
 	world_gpu_fetch(t);
 }
 
-/* The threads of processes that have ended are gone, stacks and all. */
+/* Frees the threads of processes that have ended, and their stacks. */
 static void bury(void)
 {
 	unsigned n = 0;
@@ -529,7 +530,8 @@ void world_run(uint64_t until_ns, void (*check)(void))
 			continue;
 		next = world_due_take();
 		world.step++;
-		/* One of its process may have come further: what it did then this one finds done. */
+		/* Another thread of the process may have run ahead: this thread sees what that one did, so its clock
+		 * must not be behind. */
 		if (t->process->reached_ns > t->at_ns)
 			world.now_ns = t->process->reached_ns;
 		enter(t);

@@ -40,14 +40,14 @@ static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double t
 			programs[i].core_pct, 100 * attained_ns(&programs[i], list, listed) / elapsed_ns,
 			100 * (double)(used - before[i]) / elapsed_ns, programs[i].line);
 	}
-	/* The first second is not in the shares, but in the time that it took. */
+	/* The shares leave out the first second; the processor time includes it. */
 	printf("world: %.1f virtual seconds in %.2f s of processor time, x%.1f; the GPU was busy for %.2f percent\n",
 		(elapsed_ns + WARM_NS) / 1e9, took_s, (elapsed_ns + WARM_NS) / 1e9 / took_s,
 		100 * (double)state.busy_ns / elapsed_ns);
 }
 
-/* A program that cannot run, for example for want of memory for its context, would make a world of fewer programs
- * than were asked for. */
+/* Fails if a program could not run, for example because there was no memory for its context: the world would have
+ * fewer programs than the user asked for. */
 static void check_results(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -80,7 +80,7 @@ int script_run(const char *const *lines, unsigned n, const struct case_options *
 		unsigned limit = (unsigned)strtoul(lines[i], &rest, 10);
 
 		snprintf(account, sizeof(account), "program%u", i);
-		/* The first of two durations is the world's own: it lasts until the end. */
+		/* The program lasts until the end of the world unless its own line has a --duration. */
 		snprintf(line, sizeof(line), "--duration=%g %.200s", o->seconds + 5, rest);
 		program_prepare(&programs[i], account, limit > 100 ? 100 : limit, line);
 		program_start(&programs[i], world.now_ns + i * WORLD_MS);

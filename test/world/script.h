@@ -6,7 +6,8 @@
 
 #define SCRIPT_PROGRAMS 64
 
-/* Each line: a limit in percent (0: none), then options of simload. 0: nothing was found. */
+/* Runs one program for each line: a limit in percent (0: none), then options of simload. Returns 0 if no fault was
+ * found. */
 int script_run(const char *const *lines, unsigned n, const struct case_options *o);
 
 #endif

@@ -1,10 +1,10 @@
-/* Worlds of bare clients of the segment: what they do is drawn from the seed. */
+/* Worlds of clients of the segment without programs or GPUs: what the clients do is drawn from the seed. */
 #ifndef WORLD_SEGMENT_H
 #define WORLD_SEGMENT_H
 
 #include <stdint.h>
 
-/* Runs one; what was found is in `world`. clients 0: as the seed says. */
+/* Runs one such world; a fault that it finds is in `world`. `clients` 0: the seed decides how many. */
 void segment_world(uint64_t seed, unsigned clients);
 
 #endif

@@ -1,4 +1,4 @@
-/* In place of shm/base/self.h, before which it is included: each simulated process has its own. */
+/* Replaces shm/base/self.h, before which it is included: each simulated process has a state of its own. */
 #ifndef ARB_SELF_H
 #define ARB_SELF_H
 
@@ -11,8 +11,8 @@ extern struct arb_self_state *world_self;
 #define arb_self (*world_self)
 
 /*
- * Points left until the running thread may be interrupted. 1 where it has gone on past the time at which others are
- * due (world_ahead): they come first before it sees or does what they could see or do.
+ * Scheduling points left until the running thread may be interrupted. It is 1 while that thread runs ahead of others
+ * that are due (world_ahead): then the others run before the thread reads or writes a word that they share.
  */
 extern uint32_t world_points;
 void world_interrupt(void);

@@ -1,4 +1,4 @@
-/* Files of a few lines that are replaced: what a limits file is to the product. */
+/* Small files that are replaced as a whole: the limits files that the product reads. */
 #include "test/world/world.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #define FIRST_FD 100000
 #define ROOT     "/world/limits/"
 
-/* Nobody but the linker knows these names. */
+/* Only the linker uses these names, so no header declares them. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 static struct text {
@@ -20,7 +20,7 @@ static struct text {
 	uint64_t inode, written_ns;
 } texts[TEXTS];
 
-/* A reader that has opened a file sees it as it was then. */
+/* Open files. A reader sees a file as it was when the reader opened it. */
 static struct {
 	struct text was;
 	size_t at;

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* "NAME=4", "NAME=0.25": multiplies it; "list": prints them all and ends the program. False: there is none of that name. */
+/* "NAME=4", "NAME=0.25": multiplies the threshold; "list": prints all thresholds and ends the program. Returns false if
+ * no threshold has that name. */
 bool world_threshold(const char *text);
 
 #endif

@@ -35,7 +35,7 @@ void world_traces_begin(void)
 	written = 0;
 }
 
-/* It costs no virtual time: what is recorded is what would have been without. Those behind the first write nothing. */
+/* Takes no virtual time, so that recording changes nothing in the world. Only the first process that records writes. */
 int world_traces_append(const char *path, bool create, const void *data, size_t size)
 {
 	FILE *f;

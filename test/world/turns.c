@@ -11,16 +11,17 @@
 #include "test/world/judge.h"
 #include "test/world/program.h"
 
-#define MOST      10  /* clients of any case */
-#define PATIENCE  3.5 /* thrashing is given up after this many times what taking turns took */
+#define MOST      10  /* the most clients of a case */
+#define PATIENCE  3.5 /* a run that thrashes is stopped after this many times the time of the run with turns */
 #define LONGEST_S 600
 
 /* The jobs of bench_memory, on a GPU of 16 GiB as there. */
 static const struct job {
 	const char *name;
 	unsigned clients, memory_mib, launches;
-	bool fits; /* all at once: compared with the run without gpuarb; otherwise with one after the other */
-	double allowed, thrash; /* thrash: part of the time that thrashing takes; 0: not looked at */
+	bool fits; /* all fit at once: compared with a run without gpuarb; otherwise with one client after the other */
+	double allowed,
+		thrash; /* thrash: part of the time of a thrashing run that it may take; 0: not checked */
 	const char *settings[6];
 } jobs[] = {
 	{"4x12", 4, 12 * 1024, 2500, false, 1.15, 1.0 / 3, {"GPUARB_OVERSUBSCRIBE", "on"}},
@@ -34,7 +35,8 @@ static const struct job {
 
 static struct program programs[MOST];
 
-/* Without a tracker nobody interrupts a program: it would run on beyond the time that the world is to stop at. */
+/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
+ * which the world is to stop. */
 static void *metronome(void *argument)
 {
 	while (!world.failed)
@@ -50,7 +52,8 @@ static bool done(unsigned n)
 	return true;
 }
 
-/* Seconds from the start of the first to the end of the last; LONGEST_S if they do not end by `most`. */
+/* Returns the seconds from the start of the first client to the end of the last; LONGEST_S if one has not ended by
+ * `most`. */
 static double run(
 	const struct job *job, const struct case_options *o, unsigned clients, bool with, double most)
 {
@@ -71,7 +74,7 @@ static double run(
 		char line[160], account[32];
 
 		snprintf(account, sizeof(account), "client%u", i);
-		/* With gpuarb what does not fit becomes managed memory by itself. */
+		/* With gpuarb memory that does not fit becomes managed memory by itself. */
 		snprintf(line, sizeof(line),
 			"--memory=%u --kernel-us=1000 --launches=%u --duration=3600 --pattern=sync --every=10%s",
 			job->memory_mib, job->launches, !with && !job->fits ? " --managed" : "");

@@ -1,4 +1,4 @@
-/* The cases of bench_memory with programs that fit into the GPU's memory, or do not and take turns. */
+/* The cases of bench_memory: programs that fit into the GPU's memory together, and programs that must take turns. */
 #ifndef WORLD_TURNS_H
 #define WORLD_TURNS_H
 

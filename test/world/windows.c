@@ -10,10 +10,11 @@
 #define ACCOUNTS 16
 
 static struct {
-	uint64_t window; /* the last that was looked at */
+	uint64_t window; /* the last window that was checked */
 	struct {
 		uint32_t limit_ppm, generation;
-		int64_t least; /* of what it has used beyond its limit since we look, at any window's beginning */
+		/* What it has used beyond its limit since from_ns: the least of any window's beginning. */
+		int64_t least;
 		uint64_t from_ns, used_ns;
 	} of[ACCOUNTS];
 } windows;
@@ -24,8 +25,9 @@ void windows_begin(void)
 }
 
 /*
- * Between any two looks an account gets its limit and no more, but for one window's quota, which it may have at once
- * at the end of the one and the beginning of the other, and for what was under way when its quota was used up.
+ * Checks that an account gets no more than its limit between any two moments. Two things may come on top: one window's
+ * quota, because it may use a whole quota at the end of one window and another at the beginning of the next; and the
+ * work that was under way when its quota was used up.
  */
 static void check(uint32_t i, const struct arb_account_snap *a, uint64_t used_ns, uint64_t window_ns)
 {

@@ -1,4 +1,4 @@
-/* Limits over every window, and over any number of windows in a row. */
+/* Checks limits over every window and over any number of windows in a row. */
 #ifndef WORLD_WINDOWS_H
 #define WORLD_WINDOWS_H
 
