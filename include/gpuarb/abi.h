@@ -490,7 +490,8 @@ struct arb_state_header {
 	arb_u32 ranks;
 	/* The sum of all times, in ns, in which no client ran although a client stood in the queue for its turn; it
 	 * wraps. The process that publishes the record which counts such a time adds it after its CAS; if it dies in
-	 * between, that time is left out. A wrong value scales limits down by ARB_LOST_PPM_MOST at most. */
+	 * between, that time is left out. A wrong value scales limits down by
+	 * ARB_LOST_PPM_MOST at most, and only as far as the GPU is idle. */
 	arb_u32 lost_ns;
 
 	/*

@@ -54,6 +54,7 @@ struct arb_client_quota {
 	struct arb_terms terms;
 	uint64_t sum;         /* of the limits of all active accounts, ppm */
 	uint64_t lost_window; /* in which `lost_ns` was read */
+	uint64_t lost_busy;   /* the busy clock at the beginning of that window */
 	uint32_t lost_ns;     /* the header's word then */
 	uint32_t lost_ppm;    /* what is lost when the GPU is handed over */
 	uint64_t outstanding;

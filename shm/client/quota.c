@@ -38,8 +38,9 @@ static void find_lost(struct gpuarb_client *c, const struct arb_snap *snap)
 		return;
 	if (c->quota.lost_window)
 		c->quota.lost_ppm = arb_policy_lost(c->quota.lost_ppm, (uint64_t)lost * ARB_TICKS_PER_NS,
-			windows * snap->win_ticks, windows);
+			snap->win_busy - c->quota.lost_busy, windows * snap->win_ticks, windows);
 	c->quota.lost_window = snap->win_number;
+	c->quota.lost_busy = snap->win_busy;
 	c->quota.lost_ns = now;
 }
 

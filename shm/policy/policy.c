@@ -39,12 +39,15 @@ uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm, uint32_t lost_pp
 	return (uint32_t)(limit_ppm * whole / sum_ppm);
 }
 
-uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t ticks, uint64_t windows)
+uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t busy, uint64_t ticks, uint64_t windows)
 {
-	uint64_t most = ticks / ARB_PPM * ARB_LOST_PPM_MOST, now_ppm, past;
+	uint64_t most = ticks / ARB_PPM * ARB_LOST_PPM_MOST, idle = busy < ticks ? ticks - busy : 0;
+	uint64_t now_ppm, past;
 
 	if (!windows || ticks < ARB_PPM)
 		return before_ppm;
+	lost = lost < idle ? lost : idle;
+	lost -= lost < idle - lost ? lost : idle - lost;
 	now_ppm = (lost < most ? lost : most) / (ticks / ARB_PPM);
 	past = windows < ARB_LOST_WINDOWS ? ARB_LOST_WINDOWS - windows : 0;
 	return (uint32_t)((before_ppm * past + now_ppm * (ARB_LOST_WINDOWS - past)) / ARB_LOST_WINDOWS);

@@ -51,10 +51,11 @@ uint32_t arb_policy_scale(uint32_t limit_ppm, uint64_t sum_ppm, uint32_t lost_pp
 
 /*
  * What is lost when the GPU is handed over, per million, on average over the last windows: `before` is what it was so
- * far, `lost` ticks of the `ticks` of the last `windows` were.
+ * far; the last `windows` have `ticks`, in `busy` of them the GPU was busy, and `lost` were counted at hand-overs. A GPU
+ * that was idle for other reasons as well had time to spare, which is taken off; and no more is lost than it was idle.
  */
 #define ARB_LOST_WINDOWS 8 /* one late wake-up is not to decide about a window */
-uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t ticks, uint64_t windows);
+uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t busy, uint64_t ticks, uint64_t windows);
 
 /* What a quota grants in a stretch of time. */
 uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks);

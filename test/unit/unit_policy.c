@@ -76,16 +76,30 @@ Test(policy, what_is_lost_is_an_average_of_windows)
 	const uint64_t window = 100ull * 1000000 * 16;
 	uint32_t lost = 0;
 
-	lost = arb_policy_lost(lost, window / 50, window, 1);
+	lost = arb_policy_lost(lost, window / 50, window - window / 50, window, 1);
 	cr_assert_eq(lost, 20000 / ARB_LOST_WINDOWS, "%u", lost);
 	for (int i = 0; i < 60; i++)
-		lost = arb_policy_lost(lost, window / 50, window, 1);
+		lost = arb_policy_lost(lost, window / 50, window - window / 50, window, 1);
 	cr_assert(lost > 19900 && lost <= 20000, "%u", lost);
-	cr_assert_eq(arb_policy_lost(lost, window, window, 1),
+	cr_assert_eq(arb_policy_lost(lost, window, 0, window, 1),
 		(lost * (ARB_LOST_WINDOWS - 1) + ARB_LOST_PPM_MOST) / ARB_LOST_WINDOWS,
 		"no window counts for more");
-	cr_assert_eq(arb_policy_lost(lost, 0, 1000 * window, 1000), 0, "long ago");
-	cr_assert_eq(arb_policy_lost(lost, window, 1000, 1), lost, "a window of nothing says nothing");
+	cr_assert_eq(arb_policy_lost(lost, 0, 0, 1000 * window, 1000), 0, "long ago");
+	cr_assert_eq(arb_policy_lost(lost, window, 0, 1000, 1), lost, "a window of nothing says nothing");
+}
+
+Test(policy, no_more_is_lost_than_the_gpu_was_idle_and_time_to_spare_is_taken_off)
+{
+	const uint64_t window = 100ull * 1000000 * 16, part = window / 50;
+
+	cr_assert_eq(
+		arb_policy_lost(0, window, window, window, 8), 0, "forged: the GPU was busy all the time");
+	cr_assert_eq(arb_policy_lost(0, window, window - part, window, 8), 20000, "all of its idle time");
+	cr_assert_eq(arb_policy_lost(0, part, window - part - part / 2, window, 8), 10000,
+		"half of that to spare");
+	cr_assert_eq(arb_policy_lost(0, part, window - 2 * part, window, 8), 0, "as much to spare");
+	cr_assert_eq(arb_policy_lost(0, part, 0, window, 8), 0, "it was next to never busy");
+	cr_assert_eq(arb_policy_lost(0, part, UINT64_MAX, window, 8), 0, "a clock that went back");
 }
 
 Test(policy, a_grant_is_exact_for_any_window)

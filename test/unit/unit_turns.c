@@ -341,18 +341,21 @@ Test(turns, what_a_hand_over_loses_is_counted)
 Test(turns, what_hand_overs_lose_is_lost_by_all_in_proportion)
 {
 	struct gpuarb_client_status status;
-	arb_u32 *lost = &holder->seg.header->lost_ns;
+	struct gpuarb_client *runs = holder, *next = waiter, *was;
 
 	u_set("policy", "exclusive");
 	cr_assert_eq(gpuarb_client_set_limits(holder, 50, 0, 50), 0);
-	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	queue_up(waiter);
-	for (int i = 0; i < 80; i++) {
-		arb_store32(lost, arb_load32(lost) + 2 * MS);
-		u_clock_ns += 100 * MS;
-		cr_assert_eq(gpuarb_client_enter(waiter, NULL), -EAGAIN);
-		gpuarb_client_tick(holder);
+	cr_assert_eq(gpuarb_client_enter(runs, NULL), 0);
+	for (int i = 0; i < 160; i++) {
+		queue_up(next);
+		u_clock_ns += 49 * MS;
+		gpuarb_client_tick(runs);
+		cr_assert_eq(gpuarb_client_leave(runs, 0), 0);
+		u_clock_ns += MS; /* until the next one is awake */
+		cr_assert_eq(gpuarb_client_enter(next, NULL), 0);
+		was = runs, runs = next, next = was;
 	}
+	cr_assert_eq(gpuarb_client_leave(runs, 0), 0);
 	cr_assert_eq(gpuarb_client_status(waiter, &status), 0);
 	cr_assert_eq(status.core_pct, 50);
 	cr_assert(waiter->quota.terms.quota_ppm > 489900 && waiter->quota.terms.quota_ppm < 490100, "%u",
