@@ -174,6 +174,7 @@ Test(audit, an_account_is_not_active_in_a_window_to_come)
 Test(audit, entries_full_of_nobody_keep_nobody_out)
 {
 	struct arb_segment *seg = &neighbour->seg;
+	uint32_t last = seg->nslots - 1; /* a slot that nobody has */
 	struct gpuarb_client *c;
 
 	for (uint32_t a = 0; a < seg->naccounts; a++) {
@@ -184,7 +185,7 @@ Test(audit, entries_full_of_nobody_keep_nobody_out)
 			continue;
 		snprintf(name, sizeof(name), "nobody-%u", a);
 		arb_text_store(entry->name, ARB_NAME_WORDS, name);
-		arb_store64(&entry->home[0].attached[0], 1ull << (seg->nslots - 1));
+		arb_store64(&entry->home[0].attached[last / 64], 1ull << (last % 64));
 		arb_store64(&entry->home[0].quota, 10000 | 10000ull << 32);
 		arb_store64(&entry->head, (uint64_t)ARB_HOME << ARB_HEAD_BUFFER_BITS);
 	}
