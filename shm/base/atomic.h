@@ -103,7 +103,7 @@ _Static_assert(sizeof(unsigned) == 4, "futex words are unsigned ints");
 #define ARB_DEFINE_AO_64(T) ARB_DEFINE_AO(T, AO_t, 64, AO)
 #define ARB_DEFINE_AO_32(T) ARB_DEFINE_AO(T, unsigned, 32, AO_int)
 
-/* x86 reorders neither loads with loads nor a load with a later store: only the compiler must be held. */
+/* x86 reorders neither loads with loads nor a load with a later store, so only the compiler must be kept from it. */
 static inline void arb_fence_acquire(void)
 {
 #if defined(__x86_64__)

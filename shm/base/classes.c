@@ -10,7 +10,7 @@
 const struct gpuarb_class_rules gpuarb_class_default = {
 	.name = "default", .priority = 50, .max_wait_ms = 2000, .queue_limit = 0};
 
-/* A number, or one of two words for no and yes. */
+/* A field of a class: a number, or one of two words for no and yes. */
 struct field {
 	const char *name;
 	size_t at;

@@ -40,7 +40,7 @@ struct words {
 	const char *at, *end;
 };
 
-/* The next word, or NULL. The text ends in a NUL, whatever a program has made of its command line. */
+/* Returns the next word, or NULL. The text ends in a NUL, whatever a program has written into its command line. */
 static const char *next(struct words *w)
 {
 	const char *word = w->at;
@@ -70,7 +70,8 @@ static const struct interpreter *find(const char *name)
 	return NULL;
 }
 
-/* Without its directories. A program that has renamed itself, "server: worker 1/4", has none. */
+/* Returns the name without its directories. A program that has renamed itself, "server: worker 1/4", has no
+ * directories in its name. */
 static const char *base(const char *word)
 {
 	const char *slash = strrchr(word, '/');
@@ -80,7 +81,7 @@ static const char *base(const char *word)
 	return slash + 1;
 }
 
-/* As much as there is room for, and of the last character all or nothing. */
+/* Appends as much as there is room for; the last character is appended whole or not at all. */
 static void append(char *to, size_t size, const char *word)
 {
 	size_t used = strlen(to), n = strlen(word);
@@ -95,7 +96,7 @@ static void append(char *to, size_t size, const char *word)
 
 enum step { GO_ON, DONE };
 
-/* An option, which may be several letters behind one dash. */
+/* Reads an option, which may be several letters behind one dash. */
 static enum step option(
 	const struct interpreter *in, const char *word, struct words *words, char *to, size_t size)
 {

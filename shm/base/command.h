@@ -1,4 +1,4 @@
-/* What a process is called where people look at it. */
+/* The name that people see for a process. */
 #ifndef ARB_COMMAND_H
 #define ARB_COMMAND_H
 

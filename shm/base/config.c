@@ -75,7 +75,7 @@ int gpuarb_config_account(const char *name, const char *where, struct gpuarb_err
 		where, name, n > 40 ? "..." : "", n, ARB_NAME_BYTES - 1);
 }
 
-/* The place of a word in "one|two|three", or -1. */
+/* Returns the place of a word in "one|two|three", or -1. */
 static int choice_of(const char *choices, const char *word)
 {
 	size_t length = strlen(word);
@@ -127,7 +127,7 @@ static bool parse_bytes(const char *text, int64_t *value)
 	return !*rest && !__builtin_mul_overflow(*value, unit, value);
 }
 
-/* One decimal point and three digits are enough for a ratio, and are the same in every locale. */
+/* Reads a ratio: a decimal point and three digits behind it are enough, and mean the same in every locale. */
 static bool parse_ratio(const char *text, int64_t *value)
 {
 	const char *rest;
@@ -316,7 +316,8 @@ struct parse {
 	char section[128];
 };
 
-/* The library does not tell its handler the line, so we count; and it cuts a section's name at 49 bytes. */
+/* Reads a line for the library. The library does not tell its handler the number of the line, so the lines are
+ * counted here; and it cuts a section's name at 49 bytes. */
 static char *next_line(char *text, int size, void *stream)
 {
 	struct parse *p = stream;
@@ -325,7 +326,7 @@ static char *next_line(char *text, int size, void *stream)
 	p->line++;
 	if (!fgets(text, size, p->file))
 		return NULL;
-	at = text + strspn(text, " \t\xef\xbb\xbf"); /* the mark of a text in UTF-8 as well */
+	at = text + strspn(text, " \t\xef\xbb\xbf"); /* blanks, and the mark that begins a text in UTF-8 */
 	if (*at == '[')
 		snprintf(p->section, sizeof(p->section), "%.*s", (int)strcspn(at + 1, "]"), at + 1);
 	return text;
@@ -414,7 +415,7 @@ static int class_value(
 		return arb_fail(p->err, -EINVAL, ARB_CLASS_NAME_SENTENCE, where, class_name);
 	while (i < c->nclasses && strcmp(c->classes[i].name, class_name) != 0)
 		i++;
-	/* One place is the default's. */
+	/* One place belongs to the default class. */
 	if (i == ARB_CLASSES - 1)
 		return arb_fail(p->err, -ENOSPC, "%s: more than %u classes", where, ARB_CLASSES - 1);
 	if (i == c->nclasses) {
@@ -434,7 +435,7 @@ static int on_value(void *user, const char *cut, const char *name, const char *t
 	int64_t value;
 
 	if (p->result < 0) {
-		/* Only what to do about it is still of interest. */
+		/* After an error only what to do about it matters. */
 		if (key == ARB_KEY_ON_ERROR)
 			gpuarb_config_parse(key, text, p->path, &p->config->value[key], NULL);
 		return 1;
@@ -480,7 +481,7 @@ static int load_file(
 	p.file = fopen(path, "re");
 	if (p.file) {
 		line = ini_parse_stream(next_line, &p, on_value, &p);
-		/* A directory can be opened, and then not be read. */
+		/* A directory can be opened, but not read. */
 		code = !ferror(p.file) ? 0 : errno ? -errno : -EIO;
 		fclose(p.file);
 	} else if (errno != ENOENT || must_exist) {
@@ -495,7 +496,7 @@ static int load_file(
 	return p.result;
 }
 
-/* All of it, also behind a bad value: the first one is told of. */
+/* Reads all variables, also after a bad value; the sentence is about the first bad value. */
 static int load_environment(struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	int result = 0;

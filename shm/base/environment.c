@@ -52,7 +52,7 @@ const char *arb_environment_meant(const char *name)
 	for (int key = 0; key < ARB_KEY_COUNT; key++)
 		if (strcasecmp(gpuarb_keys[key].name, wrong) == 0)
 			return gpuarb_keys[key].env;
-	/* What all of them begin with makes none of them nearer. */
+	/* All names begin with this, so it does not make one of them nearer. */
 	gpuarb_spelling_begin(&s, wrong);
 	for (size_t i = 0; i < OTHERS; i++)
 		gpuarb_spelling_try(&s, others[i] + strlen(PREFIX));
@@ -83,7 +83,7 @@ static void describe(const char *entry, char *sentence, size_t size)
 			name);
 }
 
-/* gpuarb-run has named it already, for all processes of its program: GPUARB_SAID is a list, with spaces in
+/* gpuarb-run has named this variable already, for all processes of its program: GPUARB_SAID is a list, with spaces in
  * between. */
 static bool was_said(const char *name)
 {

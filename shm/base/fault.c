@@ -12,9 +12,10 @@
 
 /* Two mappings for each GPU, and those that are opened for a moment. A mapping that finds no place is not guarded. */
 #define GUARDS 96
-/* A program installs a handler or two of its own; behind the last level it is left in front. */
+/* A program installs a handler or two of its own. Once the levels are used up, its next handler stays in front of
+ * ours. */
 #define LEVELS        8
-#define KERNEL_SIGSET 8 /* bytes, as rt_sigprocmask wants to know */
+#define KERNEL_SIGSET 8 /* bytes: an argument of rt_sigprocmask */
 
 /* Written by the thread that claims the entry; read by the handler. `base` is stored last, and taken back first. */
 static struct guard {
@@ -37,7 +38,7 @@ static arb_u32 installing;
 
 __thread int arb_fault_blocks;
 
-/* In the handler: only system calls, and words that are read whole. */
+/* Runs in the handler, so it uses only system calls, and words that are read whole. */
 static bool replace(uintptr_t address)
 {
 	for (unsigned i = 0; i < GUARDS; i++) {
@@ -54,7 +55,7 @@ static bool replace(uintptr_t address)
 	return false;
 }
 
-/* As the kernel would have done it. */
+/* Does what the kernel would have done without our handler. */
 static void hand_on(const struct sigaction *before, int number, siginfo_t *info, void *context)
 {
 	struct sigaction none = {.sa_handler = SIG_DFL};
@@ -65,7 +66,8 @@ static void hand_on(const struct sigaction *before, int number, siginfo_t *info,
 	} else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
 		before->sa_handler(number);
 	} else if (!sent || before->sa_handler == SIG_DFL) {
-		/* A fault comes again as soon as we are back, and ends the process; what was sent is sent again. */
+		/* A fault happens again as soon as this handler returns, and ends the process. A signal that was sent
+		 * is sent again. */
 		sigaction(number, &none, NULL);
 		if (sent)
 			syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
@@ -169,7 +171,7 @@ bool arb_fault_lost(uint32_t guard)
 	return guard && guard <= GUARDS && arb_load32_acquire(&guards[guard - 1].lost);
 }
 
-/* By the system call: the C library's has moved from one library to another. */
+/* Changes the mask by the system call, because the C library's function has moved from one library to another. */
 static bool change_mask(int how)
 {
 	uint64_t bus = 1ull << (SIGBUS - 1), before = 0;

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Guards a mapping, and sees to it that the handler is there. A number for the next two; 0: it is not guarded. */
+/* Guards a mapping, and makes sure that the handler is there. Returns a number for the next two functions; 0: it is
+ * not guarded. */
 uint32_t arb_fault_guard(void *base, size_t size);
 void arb_fault_unguard(uint32_t guard);
 /* Has the mapping lost its file? */
@@ -21,14 +22,14 @@ bool arb_fault_lost(uint32_t guard);
 void arb_fault_keep(void);
 
 /*
- * The kernel kills a thread that gets SIGBUS while it blocks this signal. So a thread that takes a lock of the
- * process, as all threads do that touch a mapping, lets the signal through until it releases the lock. Whether a
- * thread blocks it is asked once.
+ * The kernel kills the process if a thread gets SIGBUS while it blocks this signal. All threads that touch a mapping
+ * take a lock of the process. So a thread that takes such a lock lets the signal through until it releases the lock.
+ * Each thread is asked once whether it blocks the signal.
  */
 extern __thread int arb_fault_blocks; /* 0: not asked; -1: no; 1 + locks that it holds */
 void arb_fault_ask(void);
 void arb_fault_mask(bool block);
-/* For threads of our own: lets it through for good. */
+/* For threads of our own: lets the signal through for good. */
 void arb_fault_let(void);
 
 static inline void arb_fault_allow(void)

@@ -1,4 +1,4 @@
-/* What a file keeps of its process is not true of a forked child: there it begins anew. */
+/* What a file keeps about its process is not true in a forked child: there it begins anew. */
 #ifndef ARB_FORKS_H
 #define ARB_FORKS_H
 

@@ -19,7 +19,7 @@ static struct granted none;
 /* NULL: not looked up yet. Written once; a later thread takes what the first has read. */
 static struct granted *known;
 
-/* These change no limit: what is logged, how libraries are found, where a pod's annotations are. */
+/* Variables that change no limit: they say what is logged, how libraries are found, where a pod's annotations are. */
 static const char *const free_names[] = {
 	"GPUARB_DEEPBIND", "GPUARB_GPU", "GPUARB_LIMITS_FILE", "GPUARB_LOG", "GPUARB_LIBRARY"};
 

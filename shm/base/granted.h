@@ -8,16 +8,17 @@
 
 #include <stdbool.h>
 
-/* Is there such a file? It is read once in a process. */
+/* Is there such a file? A process reads it once. */
 bool arb_granted(void);
 
 /*
- * The value of a variable, or NULL: as granted where there is a grant, and then the environment counts only
- * for what changes no limit. Without a grant it is secure_getenv(). The text lives as long as the process.
+ * Returns the value of a variable, or NULL. Where there is a grant, the value is the granted one, and the environment
+ * counts only for variables that change no limit. Without a grant it is that of secure_getenv(). The text lives as
+ * long as the process.
  */
 const char *arb_granted_getenv(const char *name);
 
-/* For tests, before anything asks: another file. */
+/* For tests: names another file, before the first one is read. */
 void arb_granted_set_file(const char *path);
 
 #endif

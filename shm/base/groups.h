@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Is this process in that group? True as well where there are too many groups to tell. */
+/* Is this process in that group? Returns true also where there are too many groups to tell. */
 bool arb_rights_is_member(gid_t group);
 /* Returns the number of the group with this name, or -1 if there is none. getgrnam() is not used, because it would
  * load name services into another program. */

@@ -13,10 +13,11 @@
 #include "shm/base/error.h"
 #include "shm/base/os.h"
 
-/* A file system's clock may stand still for this long: what was written later need not look newer. */
+/* A file system's clock may stand still for this long: a later write within this time need not change the file's
+ * time. */
 #define RECENT_NS 200000000
 
-/* By whom a limit may be named; the first that is there counts. */
+/* The names under which a limit may stand in the file; the first that is there counts. */
 static const struct name {
 	const char *text;
 	enum arb_key key;
@@ -35,15 +36,15 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Makes a character fit for a sentence in the program's log: nothing moves the cursor. */
+/* Makes a character fit for a sentence in the program's log: no character may move the cursor. */
 static char plain(char c)
 {
 	return (unsigned char)c < ' ' || c == 0x7f ? '?' : c;
 }
 
 /*
- * The text between quotes that begins at `at`, into `value` as far as there is room. Escapes of characters
- * that no limit has become '?'. Returns what follows the closing quote, or NULL if there is none.
+ * Copies the quoted text that begins at `at` into `value`, as far as there is room. Escaped characters that no limit
+ * contains become '?'. Returns what follows the closing quote, or NULL if there is none.
  */
 static const char *unquote(const char *at, const char *end, char *value, size_t size)
 {
@@ -66,7 +67,7 @@ static const char *unquote(const char *at, const char *end, char *value, size_t 
 	return at < end ? at + 1 : NULL;
 }
 
-/* Which of ours a line begins with, or NAMES. */
+/* Returns which of our names a line begins with, or NAMES. */
 static size_t name_of(const char *line, const char *equals)
 {
 	size_t length = (size_t)(equals - line), i = 0;
@@ -105,7 +106,7 @@ static int parse_line(
 	return 0;
 }
 
-/* Nothing but one word? Then it is the share of the GPU. */
+/* Is the text a single word? Then it is the share of the GPU. */
 static bool parse_bare(const char *text, size_t length, char value[64])
 {
 	while (length && is_space(text[length - 1]))
@@ -142,7 +143,7 @@ int arb_limits_parse(const char *text, size_t length, const char *where, struct 
 			return r;
 		line = newline ? newline + 1 : end;
 	}
-	/* Backwards, so that what counts more comes later. An empty value is as good as none. */
+	/* Backwards, so that a name that counts more comes later, and overwrites. An empty value counts as none. */
 	for (size_t i = NAMES; i-- > 0;) {
 		if (!values[i][0])
 			continue;
@@ -193,7 +194,7 @@ static void remember(struct arb_limits_file *f, const struct stat *st)
 	f->changed = st->st_ctim;
 }
 
-/* The whole file, which is not the kernel's word for how long it is: it may grow meanwhile. */
+/* Reads the whole file, until its end and not up to the length that the kernel gave: it may grow meanwhile. */
 static int read_all(int fd, char **text, size_t *length)
 {
 	size_t room = 4096;
@@ -223,7 +224,7 @@ static int read_all(int fd, char **text, size_t *length)
 	return buffer ? 0 : -ENOMEM;
 }
 
-/* Opens, reads and understands it. The descriptor lives no longer than this call. */
+/* Opens, reads and parses the file. The descriptor lives no longer than this call. */
 static int load(struct arb_limits_file *f, struct arb_limits *limits, struct gpuarb_error *err)
 {
 	size_t length = 0;
@@ -231,8 +232,8 @@ static int load(struct arb_limits_file *f, struct arb_limits *limits, struct gpu
 	struct stat st;
 	int fd, r = 0;
 
-	/* Not arb_os_open(), which does not follow links: they are what is replaced. A pipe must not hold us.
-	 */
+	/* Not arb_os_open(), which does not follow links: the kubelet replaces the file by replacing a link. A pipe
+	 * must not make us wait. */
 	fd = (int)syscall(SYS_openat, AT_FDCWD, f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd < 0 || fstat(fd, &st) != 0)
 		r = -errno;
@@ -268,7 +269,7 @@ int arb_limits_look(struct arb_limits_file *f, struct gpuarb_error *err)
 	r = load(f, &limits, &trouble);
 	errno = saved;
 	if (r < 0) {
-		/* Gone or garbage; said when it begins, not at every look. */
+		/* The file is gone or holds garbage. That is said when it begins, not at every look. */
 		bool again = f->said.code == trouble.code && strcmp(f->said.text, trouble.text) == 0;
 
 		if (r != -EINVAL)

@@ -11,7 +11,7 @@
 
 #include "gpuarb/client.h"
 
-/* More than Kubernetes lets an object's annotations be, written with every byte escaped. */
+/* Kubernetes bounds the annotations of an object; this is more than they take with every byte escaped. */
 #define ARB_LIMITS_BYTES_MAX (1u << 20)
 
 /* What such a file says. */
@@ -25,26 +25,26 @@ struct arb_limits {
 };
 
 /*
- * Reads the text of one: lines key="value" with Go's quoting, as the downward API writes annotations, of
- * which others than ours are skipped; or one bare number, the share of the GPU. Nothing at all is no limit.
- * -EINVAL, and `limits` as it was, with a sentence that `where` begins.
+ * Reads the text of such a file: lines key="value" with Go's quoting, as the downward API writes annotations, where
+ * keys of others are skipped; or one bare number, the share of the GPU. An empty text means no limit. -EINVAL:
+ * `limits` stays as it was, and the sentence begins with `where`.
  */
 int arb_limits_parse(const char *text, size_t length, const char *where, struct arb_limits *limits,
 	struct gpuarb_error *err);
 
 struct arb_limits_file {
 	char path[PATH_MAX];
-	struct arb_limits limits; /* the last good ones */
-	bool read;                /* what follows belongs to a file that was read */
-	bool recent;              /* written so shortly before that a second change need not show */
+	struct arb_limits limits; /* the limits that were last read without an error */
+	bool read;                /* the fields below describe a file that was read */
+	bool recent;              /* it was written just before it was read: a second change need not show */
 	uint64_t device, inode, size;
 	struct timespec modified, changed;
 	struct gpuarb_error said; /* code 0: all is well */
 };
 
 /*
- * Looks whether the path leads to something new. 1: there are new limits; 0: nothing new; -errno: the file
- * is gone or cannot be understood, the last limits stay; each trouble comes once, until it is another.
+ * Looks whether the path leads to something new. 1: there are new limits; 0: nothing new; -errno: the file is gone or
+ * cannot be parsed, and the last limits stay. The same error is returned once, until another takes its place.
  */
 int arb_limits_look(struct arb_limits_file *file, struct gpuarb_error *err);
 

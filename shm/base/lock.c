@@ -21,7 +21,8 @@ void arb_lock_none_held(void)
 }
 #endif
 
-/* The sections under this lock are short, and nobody sleeps in them: spin, yield, then look now and then. */
+/* The sections under this lock are short, and no thread sleeps in them. So: spin, then yield, then sleep shortly
+ * between looks. */
 static void relax(unsigned tries)
 {
 	if (tries < 100)
@@ -36,7 +37,8 @@ void arb_lock_bias(struct arb_process_lock *lock)
 {
 	arb_fault_allow();
 	arb_fault_disallow();
-	/* Whose mask has to be changed around each access takes the ordinary lock, which does that. */
+	/* A thread whose signal mask has to be changed around each access takes the ordinary lock, which changes
+	 * it. */
 	if (arb_fault_blocks < 0 && arb_os_barrier(true) == 0)
 		arb_store64(&lock->owner, arb_self_thread());
 	else
@@ -67,7 +69,7 @@ void arb_lock_take_slow(struct arb_process_lock *lock)
 		if (arb_os_barrier(false) != 0)
 			arb_os_sleep_ns(1000000);
 	}
-	/* The owner may have come in before; afterwards it takes the ordinary lock. */
+	/* The owner may have come in before that, and is waited for; afterwards it takes the ordinary lock. */
 	for (unsigned i = 0; arb_load32_acquire(&lock->inside); i++)
 		relax(i);
 	lock->biased = false;

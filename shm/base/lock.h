@@ -42,8 +42,8 @@ static inline void arb_lock_none_held(void)
 
 void arb_lock_take_slow(struct arb_process_lock *lock);
 
-/* For a thread that may have been interrupted while it held the lock itself, and will not go back: a program that
- * ends in a signal handler. Returns false if a thread holds the lock and goes on holding it. */
+/* For a thread that may have been interrupted while it held the lock itself, and will not return to that place: a
+ * program that ends in a signal handler. Returns false if a thread holds the lock and goes on holding it. */
 bool arb_lock_free(const struct arb_process_lock *lock);
 
 static inline void arb_lock_take(struct arb_process_lock *lock)

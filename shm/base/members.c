@@ -10,13 +10,14 @@
 
 #include "shm/base/groups.h"
 
-/* Which kind the number is of; below it the user, the group, or the first digits of the container's id. */
+/* Above this bit: the kind of the number. Below it: the user, the group, or the first digits of the container's
+ * id. */
 #define KIND_SHIFT 56
 #define USER       0
 #define GROUP      1
 #define CONTAINER  2
 #define SEPARATORS ", \t"
-#define DIGITS     12 /* as engines shorten an id */
+#define DIGITS     12 /* the length to which engines shorten an id */
 
 static int64_t member(int kind, uint64_t number)
 {

@@ -61,8 +61,8 @@ static ssize_t read_text(const char *path, char *text, size_t size)
 	return (ssize_t)used;
 }
 
-/* Written only if it changes, which it does before there are threads that read the clock: at the first look,
- * and in a child that was forked into another namespace. */
+/* Writes the offset only if it changes. It changes at the first look, and in a child that was forked into another
+ * namespace: before there are threads that read the clock. */
 static void set_offset(int64_t ns)
 {
 	if (arb_os_clock_offset_ns != ns)
@@ -76,12 +76,12 @@ int arb_os_clock_init(void)
 	char text[256], *line;
 	long long seconds, nanoseconds;
 
-	/* No such file: a kernel without time namespaces, or no /proc and so no way to tell. */
+	/* There is no such file: the kernel has no time namespaces, or there is no /proc and so no way to tell. */
 	if (own == 0 || own == TIME_NS_INIT_INO) {
 		set_offset(0);
 		goto out;
 	}
-	/* timens_offsets speaks of the namespace that children get, which need not be ours. */
+	/* timens_offsets is about the namespace that children get, which need not be ours. */
 	if (own != inode_of("/proc/self/ns/time_for_children") ||
 		read_text("/proc/self/timens_offsets", text, sizeof(text)) < 0) {
 		result = -ENOTSUP;
@@ -118,12 +118,12 @@ int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns)
 
 	if (arb_os_hooks && arb_os_hooks->futex_wait_until)
 		return arb_os_hooks->futex_wait_until(word, value, until_ns);
-	/* A clock by hand says nothing to the kernel. */
+	/* A clock that a test sets by hand means nothing to the kernel. */
 	if (arb_os_hooks) {
 		now = arb_os_now_ns();
 		return arb_os_futex_wait(word, value, until_ns > now ? until_ns - now : 0);
 	}
-	/* This one takes a time of the clock, not a length. */
+	/* This operation takes a time of the clock, not a length. */
 	if (syscall(SYS_futex, &word->v, FUTEX_WAIT_BITSET, value, &ts, NULL, FUTEX_BITSET_MATCH_ANY) != 0)
 		result = errno == EAGAIN ? 0 : -errno;
 	errno = saved;
@@ -167,7 +167,7 @@ void arb_os_unpark(uint32_t *word)
 	errno = saved;
 }
 
-/* As in linux/futex.h, which knows it from 5.16 on. */
+/* The value in linux/futex.h, which has it from 5.16 on. */
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
 #endif
@@ -459,8 +459,8 @@ static void from_mount(struct arb_os_identity *id, const char *line)
 		arb_os_pod_id(line, id->pod, sizeof(id->pod));
 }
 
-/* Inside its own cgroup namespace a container sees "/" only. The files that its engine mounted over its own still name
- * it; on the host those are no mounts. A container may have any number of mounts before them. */
+/* Inside its own cgroup namespace a container sees only "/". The files that its engine mounted over the container's
+ * own files still name it; on the host these files are no mounts. Any number of other mounts may come before them. */
 static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
 {
 	int fd = open_plain("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
@@ -478,7 +478,8 @@ static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
 			*end = '\0';
 			from_mount(id, line);
 		}
-		/* This is the beginning of a line that does not fit; such a line is none of those wanted. */
+		/* This is the beginning of a line that does not fit into the buffer; none of the wanted lines is that
+		 * long. */
 		used -= (size_t)(line - text);
 		memmove(text, line, used);
 		if (used == size - 1)
@@ -487,7 +488,7 @@ static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
 	arb_os_close(fd);
 }
 
-/* Of a process's stat file; 0: it cannot be read. */
+/* Reads the start time in a process's stat file; 0: the file cannot be read. */
 static uint64_t start_time(const char *path)
 {
 	char text[1024], *after;
@@ -508,7 +509,7 @@ bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start)
 	char path[32];
 	bool gone;
 
-	/* What a number means in another namespace nobody knows. */
+	/* The number of a process in another namespace says nothing here. */
 	if (arb_os_hooks || !pid || pid > INT32_MAX || inode_of("/proc/self/ns/pid") != pid_ns)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%u/stat", pid);

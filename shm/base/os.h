@@ -18,7 +18,7 @@
 struct arb_os_identity;
 struct arb_os_robust;
 
-/* What a file is: which one, how large, whose. */
+/* What is known of a file: which file it is, how large, and whose. */
 struct arb_os_file {
 	dev_t dev;
 	ino_t ino;
@@ -29,14 +29,14 @@ struct arb_os_file {
 	gid_t gid;
 };
 
-/* A word that is slept on together with others. */
+/* One of several words that a thread sleeps on together. */
 struct arb_os_word {
 	uint32_t *word;
 	uint32_t value;
 	bool shared; /* other processes wake it too */
 };
 
-/* Where an entry is NULL the kernel is asked; but for park_any and robust, which are then not to be had. */
+/* Where an entry is NULL the kernel is asked, except for park_any and robust, which are then not available. */
 struct arb_os_hooks {
 	uint64_t (*now_ns)(void);
 	uint64_t (*cpu_ns)(void);
@@ -50,7 +50,7 @@ struct arb_os_hooks {
 	void (*sleep_ns)(uint64_t ns);
 	void (*yield)(void);
 	int (*barrier)(bool announce);
-	int (*thread)(void *(*body)(void *argument), void *argument); /* asked by the preload */
+	int (*thread)(void *(*body)(void *argument), void *argument); /* called by the preload */
 	int (*open)(const char *path, int flags);
 	void (*close)(int fd);
 	int (*lock)(int fd, uint64_t byte);
@@ -74,7 +74,7 @@ struct arb_os_hooks {
 
 /* NULL outside tests. */
 extern const struct arb_os_hooks *arb_os_hooks;
-/* What this process's time namespace adds to CLOCK_MONOTONIC. */
+/* The number of ns that this process's time namespace adds to CLOCK_MONOTONIC. */
 extern int64_t arb_os_clock_offset_ns;
 
 static inline uint64_t arb_os_now_ns(void)
@@ -104,18 +104,18 @@ int arb_os_clock_init(void);
 
 /* 0: woken, or the value had changed; -ETIMEDOUT; -EINTR. */
 int arb_os_futex_wait(arb_u32 *word, uint32_t value, uint64_t timeout_ns);
-/* Waits until a time of arb_os_now_ns() instead of for a length: a thread that is kept from the processor on its
- * way to sleep does not sleep for longer. */
+/* Waits until a time of arb_os_now_ns(), not for a length: a thread that is kept from the processor on its way to
+ * sleep does not sleep longer for that. */
 int arb_os_futex_wait_until(arb_u32 *word, uint32_t value, uint64_t until_ns);
 /* Adds one to the word and wakes all threads that sleep on it: pairs WAKE. */
 void arb_os_wake(arb_u32 *word);
 
-/* Waits on a word of this process alone, which the waker changes itself before it wakes; 0 ns: for ever. */
+/* Waits on a word that only this process uses. The waker changes the word before it wakes. 0 ns: for ever. */
 void arb_os_park(uint32_t *word, uint32_t value, uint64_t ns);
 void arb_os_unpark(uint32_t *word);
 
-/* As arb_os_park, on several words at once: until one of them has changed or is woken. -EFAULT: one of them is not
- * mapped. Any other error: the kernel, or the sandbox, does not offer it (Linux does from 5.16 on). */
+/* Waits as arb_os_park does, but on several words at once, until one of them has changed or is woken. -EFAULT: one of
+ * them is not mapped. Any other error: the kernel, or the sandbox, does not offer this (Linux does from 5.16 on). */
 int arb_os_park_any(const struct arb_os_word *words, unsigned n, uint64_t ns);
 #define ARB_OS_WORDS 128
 
@@ -139,7 +139,8 @@ void arb_os_sleep_ns(uint64_t ns);
 void arb_os_yield(void);
 /* The calling thread's CPU time; 0: not known. */
 uint64_t arb_os_cpu_ns(void);
-/* membarrier(): announce, then whenever other threads must have seen what this one wrote. */
+/* membarrier(). It is called once to announce it, and then whenever other threads must have seen what this thread
+ * wrote. */
 int arb_os_barrier(bool announce);
 
 int arb_os_open(const char *path, int flags);
@@ -153,27 +154,29 @@ int arb_os_is_locked(int fd, uint64_t byte);
 int arb_os_stat(int fd, struct arb_os_file *file);
 /* Describes what a path leads to. */
 int arb_os_look(const char *path, struct arb_os_file *file);
-/* How much was read, or -errno. */
+/* Returns how much was read, or -errno. */
 int arb_os_read(int fd, void *buffer, size_t size, uint64_t at);
 /* Maps a file shared with all others that map it. Returns NULL and *error on failure. */
 void *arb_os_map(int fd, size_t size, bool writable, int *error);
-/* A file without a name in this directory, room in it, and the name at last: -EEXIST if that is taken. */
+/* These make a file without a name in this directory, give it its size and rights, and at last its name: -EEXIST if
+ * that is taken. */
 int arb_os_temporary(const char *directory);
 int arb_os_allocate(int fd, size_t size);
 int arb_os_mode(int fd, mode_t mode);
 int arb_os_name(int fd, const char *path);
 bool arb_os_exists(const char *path);
-/* Writes behind what a regular file holds, or into a new one: -EEXIST if there is one. Opened and closed each time. */
+/* Appends to a regular file or, with `create`, writes a new file: -EEXIST if there is one. The file is opened and
+ * closed each time. */
 int arb_os_append(const char *path, bool create, const void *data, size_t size);
 
 /*
- * A page that holds `fd`'s locks for as long as it is mapped, whatever becomes of the descriptor: not
- * inherited by a forked child, not reached by closefrom(). Returns MAP_FAILED's errno negated in *error.
+ * Maps a page that holds `fd`'s locks for as long as it is mapped, whatever becomes of the descriptor. A forked child
+ * does not inherit it, and closefrom() does not reach it. If mmap() fails, *error is -errno.
  */
 void *arb_os_lock_page(int fd, int *error);
 void arb_os_unmap(void *address, size_t size);
 
-/* A page of zeros, zero again in a forked child. */
+/* Maps a page of zeros, which is all zeros again in a forked child. */
 void *arb_os_fork_page(int *error);
 
 /* Returns whether a byte that cannot be locked is held only by processes that may only read the file. */
@@ -186,20 +189,21 @@ struct arb_os_identity {
 	uint64_t pid_ns;
 	uint64_t start_time;
 	char comm[16];                   /* as the kernel calls it */
-	char command[ARB_COMMAND_BYTES]; /* as people do: see command.h */
+	char command[ARB_COMMAND_BYTES]; /* as people call it: see command.h */
 	char container[ARB_NAME_BYTES];
-	char pod[40]; /* of Kubernetes, that the container is one of */
+	char pod[40]; /* the pod of Kubernetes that the container is part of */
 };
 
 void arb_os_identify(struct arb_os_identity *id);
-/* Is a process of the caller's own PID namespace gone, or its number another's by now? False also where nobody can tell. */
+/* Is a process of the caller's own PID namespace gone, or does its number belong to another process by now? Returns
+ * false also where that cannot be told. */
 bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start);
 
-/* The container's id out of text such as /proc/self/cgroup or mountinfo; true if there is one. */
+/* Finds the container's id in text such as /proc/self/cgroup or mountinfo; returns true if there is one. */
 bool arb_os_container_id(const char *text, char *id, size_t size);
-/* The pod's id out of a line of mountinfo; true if there is one. */
+/* Finds the pod's id in a line of mountinfo; returns true if there is one. */
 bool arb_os_pod_id(const char *line, char *id, size_t size);
-/* A user's number outside of the namespace whose uid_map this is. */
+/* Returns a user's number outside of the namespace whose uid_map this is. */
 uint32_t arb_os_user(const char *map, uint32_t uid);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files, as the kernel has them. */
+/* The functions of os.h about files, as the kernel does them. */
 #include "shm/base/os.h"
 
 #include <errno.h>
@@ -121,7 +121,8 @@ bool arb_os_exists(const char *path)
 	return there;
 }
 
-/* All of it, or -errno. More than the process may write to a file would be answered by a signal that ends it. */
+/* Writes all of it, or returns -errno. Beyond the process's limit for the size of files the kernel would answer with
+ * a signal that ends the process. */
 static int write_all(int fd, const char *data, size_t size)
 {
 	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -172,7 +173,7 @@ int arb_os_name(int fd, const char *path)
 	if (arb_os_hooks && arb_os_hooks->name)
 		return arb_os_hooks->name(fd, path);
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	/* Without /proc a privileged process can still do it. */
+	/* Without /proc a privileged process can still give the file its name. */
 	if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0 &&
 		(errno != ENOENT || linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) != 0))
 		r = -errno;

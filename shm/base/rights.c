@@ -14,8 +14,9 @@
 #include "shm/base/groups.h"
 
 /*
- * The nearest part of a path that can be looked at: below a closed directory nothing can. *shared: it is there for
- * several users. Then it belongs to root, or is a member's in a directory that root has set up for the group.
+ * Finds the nearest part of a path that can be looked at: below a closed directory nothing can. *shared: this part is
+ * there for several users. Then it belongs to root, or to a member of the group in a directory that root has set up
+ * for the group.
  */
 static bool look(const char *wanted, struct stat *st, bool *shared)
 {
@@ -23,7 +24,7 @@ static bool look(const char *wanted, struct stat *st, bool *shared)
 	struct stat above;
 
 	snprintf(path, sizeof(path), "%s", wanted);
-	/* DIR/state/GPU: what is above DIR is not ours. */
+	/* Three levels at most, for DIR/state/GPU: what is above DIR is not ours. */
 	for (int levels = 3; levels && (slash = strrchr(path, '/')) && slash != path; levels--) {
 		bool seen = stat(path, st) == 0;
 
@@ -45,7 +46,7 @@ bool arb_rights_is_member(gid_t group)
 	for (int i = 0; i < n; i++)
 		if (groups[i] == group)
 			return true;
-	/* More than fit: nobody is told to become what he may be. */
+	/* More groups than fit here: a user that may be a member already is not told to become one. */
 	return getegid() == group || n < 0;
 }
 

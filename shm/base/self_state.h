@@ -1,4 +1,4 @@
-/* What a process has one of in the library. */
+/* The library's state of which a process has one copy. */
 #ifndef ARB_SELF_STATE_H
 #define ARB_SELF_STATE_H
 

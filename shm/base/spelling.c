@@ -4,7 +4,7 @@
 
 #define WORD_MOST 64
 
-/* Edits that turn one word into another, the fewer the nearer. */
+/* Returns the number of edits that turn one word into another: the fewer, the nearer. */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[WORD_MOST], previous, above;

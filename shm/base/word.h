@@ -13,7 +13,7 @@
 #define arb_word_store_release(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define arb_word_store_full(p, v)    __atomic_store_n(p, v, __ATOMIC_SEQ_CST)
 
-/* What was there before. */
+/* Returns what was there before. */
 #define arb_word_add(p, n)              __atomic_fetch_add(p, n, __ATOMIC_RELAXED)
 #define arb_word_add_release(p, n)      __atomic_fetch_add(p, n, __ATOMIC_RELEASE)
 #define arb_word_add_acq_rel(p, n)      __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL)
@@ -23,7 +23,7 @@
 #define arb_word_exchange(p, v)         __atomic_exchange_n(p, v, __ATOMIC_RELAXED)
 #define arb_word_exchange_acquire(p, v) __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE)
 #define arb_word_exchange_acq_rel(p, v) __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL)
-/* What is there afterwards. */
+/* Returns what is there afterwards. */
 #define arb_word_add_then_load(p, n) __atomic_add_fetch(p, n, __ATOMIC_RELAXED)
 
 /* True if *p was *expected and is v now; otherwise *expected is what *p was. */
