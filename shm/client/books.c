@@ -66,7 +66,7 @@ static void report(struct report *to, const char *sentence)
 static int audit_accounts(struct arb_segment *seg, struct gpuarb_books *books, struct report *to)
 {
 	for (uint32_t a = 0; a < seg->naccounts; a++) {
-		char name[ARB_NAME_BYTES], what[200] = "", text[320];
+		char name[ARB_NAME_BYTES], what[200] = "", text[400];
 		struct arb_lock directory;
 		size_t length = 0;
 		int found;

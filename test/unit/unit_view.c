@@ -191,9 +191,11 @@ Test(view, events_find_the_names_of_those_who_left)
 	look("web");
 	gpuarb_client_close(c);
 	n = gpuarb_view_events(view, &position, events, 8);
-	cr_assert_eq(n, 3);
-	cr_assert_eq(events[2].kind, ARB_EVENT_LEFT);
-	cr_assert(gpuarb_view_account_name(view, events[2].account, name));
+	cr_assert_eq(n, 4, "%d", n);
+	cr_assert_eq(events[2].kind, ARB_EVENT_EMPTIED);
+	cr_assert_eq(events[2].account, events[3].account);
+	cr_assert_eq(events[3].kind, ARB_EVENT_LEFT);
+	cr_assert(gpuarb_view_account_name(view, events[3].account, name));
 	cr_assert_str_eq(name, "web");
 	cr_assert(!gpuarb_view_account_name(view, 5, name), "never used");
 	cr_assert(!gpuarb_view_account_name(view, ARB_NONE, name));
