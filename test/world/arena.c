@@ -1,6 +1,6 @@
 /*
- * The memory of the simulated processes: at the same addresses in every run, because some decisions depend on
- * them (a hash of a handle), and gone with the world, because nobody frees what a killed process had.
+ * The memory of the simulated processes. Its addresses are the same in every run, because some decisions depend on
+ * them (a hash of a handle). All of it goes with the world, because nobody frees the memory of a killed process.
  */
 #include "test/world/world.h"
 
@@ -76,7 +76,7 @@ void *world_alloc(size_t size)
 	return b + 1;
 }
 
-/* Never used again: there are few of them. */
+/* Returns aligned memory, which is not used again when it is freed: there are few such blocks. */
 void *world_alloc_aligned(size_t alignment, size_t size)
 {
 	uint64_t skip;
@@ -91,8 +91,8 @@ void *world_alloc_aligned(size_t alignment, size_t size)
 	return b + 1;
 }
 
-/* Frees memory. A forked child has a copy of its parent's memory, which is the parent's own memory here: what the
- * child frees of it still belongs to the parent. */
+/* Frees memory, but not what a forked child frees of its parent's memory: a real child would free its own copy, while
+ * here the memory still belongs to the parent. */
 void world_free(void *p)
 {
 	struct block *b = (struct block *)p - 1;

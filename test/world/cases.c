@@ -26,12 +26,12 @@
 #include "test/world/turns.h"
 
 #define WARM_NS WORLD_S
-/* gpuarb's busy time may be so far from the GPU's own, in percent; switches, which it cannot see, are in it. */
+/* Percent by which gpuarb's busy time may differ from the GPU's: gpuarb's includes switches, which it cannot see. */
 #define LAW_PERCENT 1.0
-/* What is let into the queue of one client beside others, twice. */
+/* Twice the work that the gate lets a client queue while it is contended. */
 #define QUEUED_NS (10 * WORLD_MS)
-/* As far as threads of different processes may be apart: less than a wake-up takes. Programs in random worlds
- * keep to the order of their times. */
+/* How far a thread may run ahead of other processes: less than a wake-up takes. In random worlds programs never run
+ * ahead. */
 #define AHEAD_NS (20 * WORLD_US)
 
 static bool wanted(const char *pattern, const char *name, const struct device *device)
@@ -50,7 +50,7 @@ struct run {
 	struct program programs[CLIENTS];
 	struct gpuarb_picture before, after;
 	double got[CLIENTS], busy_s, elapsed_s;
-	double least[CLIENTS]; /* percent of a second, of clients that have a request */
+	double least[CLIENTS]; /* the least percent of any second that each client with a request got */
 };
 
 static double worst_error;
@@ -65,7 +65,8 @@ void world_quiet(void)
 		.ahead_ns = AHEAD_NS};
 }
 
-/* A virtual machine whose host takes its time away: late wake-ups, some by 5 ms, and pauses anywhere. */
+/* The weather of a virtual machine whose host takes processor time away: wake-ups are late, some by 5 ms, and any
+ * thread may pause anywhere. */
 void world_robbed(void)
 {
 	world.weather = (struct world_weather){.point_mean = 20000,
@@ -120,7 +121,7 @@ static void set_limit(struct run *r, unsigned percent)
 		world_fail("the limit cannot be changed: %s", err.text);
 }
 
-/* What a client was promised in every second, and is to get; 0: nothing. */
+/* Returns the percent that a client requested and must get in every second; 0: nothing. */
 static double promised(const struct client *client)
 {
 	const char *request = client->more ? strstr(client->more, "GPUARB_REQUEST=") : NULL;
@@ -131,7 +132,7 @@ static double promised(const struct client *client)
 
 static void attained(struct run *r, uint64_t from_ns);
 
-/* The least of each second. */
+/* Lets these seconds pass, and notes the least share that each client got in any second. */
 static void pass_seconds(struct run *r, double seconds)
 {
 	double had[CLIENTS] = {0};
@@ -177,7 +178,7 @@ static void pass_time(struct run *r, double seconds)
 	}
 }
 
-/* By the GPU's own books. */
+/* Reads what each client attained, by the GPU's own books. */
 static void attained(struct run *r, uint64_t from_ns)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];
@@ -223,8 +224,7 @@ static bool judge(struct run *r, const struct device *device, const struct case_
 	double law = r->busy_s > 0 ? 100 * (busy / r->busy_s - 1) : 0, worst = 0, apart = 0;
 	double utilisation = 100 * r->busy_s / r->elapsed_s;
 	double lost = device_lost_pct(device->settings);
-	double speed =
-		(r->elapsed_s + (double)WARM_NS / 1e9) / took_s; /* the first second takes its time, too */
+	double speed = (r->elapsed_s + (double)WARM_NS / 1e9) / took_s; /* took_s includes the first second */
 	json_t *clients = json_array();
 	bool bad, broken = false;
 
@@ -274,7 +274,7 @@ static bool judge(struct run *r, const struct device *device, const struct case_
 	return bad;
 }
 
-/* Several kernels, or what is queued of short ones, may be under way when a quota is used up. */
+/* Returns how much work may be under way when a quota is used up: several kernels, or a queue of short ones. */
 static uint64_t over_ns(const struct limits_case *c)
 {
 	double longest_us = 0;
@@ -348,7 +348,7 @@ int cases_run(const struct case_options *o)
 			char name[80];
 
 			snprintf(name, sizeof(name), "%s%s", c->name, devices[m].suffix);
-			/* Requests and weights are asked for by their names. */
+			/* Cases with requests and weights are run by their own names, not with the limit cases. */
 			if (!wanted(o->pattern, name, &devices[m]) ||
 				(i >= ncases && strncmp(o->pattern, "request", 7)))
 				continue;

@@ -1,4 +1,4 @@
-/* The cases of bench_limits by the same names, in virtual time. */
+/* The cases of bench_limits, under their names, in virtual time. */
 #ifndef WORLD_CASES_H
 #define WORLD_CASES_H
 
@@ -7,16 +7,16 @@
 #include <stdint.h>
 
 struct case_options {
-	const char *pattern; /* of names, as fnmatch() has them; "all" */
+	const char *pattern; /* which names, as for fnmatch(), or "all" */
 	double seconds;
 	uint64_t seed;
-	bool robbed;    /* a machine that is robbed of its time, not a quiet one */
-	double wake_us; /* the processor's time that a sleep costs a thread (cases of bench_tracker) */
-	bool brief;     /* only what failed, and a line at the end */
-	json_t *json;   /* an array, or NULL */
+	bool robbed;    /* world_robbed() instead of world_quiet() */
+	double wake_us; /* processor time that a sleep costs a thread (cases of bench_tracker) */
+	bool brief;     /* prints only what failed, and a line at the end */
+	json_t *json;   /* the array that gets the results, or NULL */
 };
 
-/* How many cases missed their target; -1: there is none of that name. */
+/* Runs the cases whose names match. Returns how many missed their target; -1: no name matches. */
 int cases_run(const struct case_options *o);
 
 #endif

@@ -7,8 +7,8 @@
 
 #define STACK_BYTES (320u << 10)
 #define GUARD_BYTES 4096u
-/* Stacks begin at different places of their pages: otherwise the tops of all of them share a few lines of the caches,
- * and every switch misses. 17 lines apart, 64 of them. */
+/* Stacks begin at 64 different places of their pages, 17 cache lines apart: otherwise the tops of all stacks would
+ * compete for a few lines of the caches, and every switch would miss. */
 #define COLOURS      64u
 #define COLOUR_BYTES 1088u
 

@@ -34,7 +34,7 @@ static struct {
 	unsigned starts, changes;
 } day;
 
-/* Eighty percent together: with a hundred the time that the start of a program takes would be missing in some share. */
+/* Eighty percent together: with a hundred, some share would lack the time that the starts of programs take. */
 static const unsigned first_pct[TENANTS] = {4, 4, 8, 8, 8, 12, 16, 20};
 static const unsigned kernel_us[TENANTS] = {2000, 5000, 4000, 10000, 20000, 5000, 5000, 8000};
 

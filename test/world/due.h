@@ -1,13 +1,13 @@
-/* The heap of threads that are due: a part of sched.c, without any waiting. */
+/* The heap of threads that are due, for sched.c. */
 #ifndef WORLD_DUE_H
 #define WORLD_DUE_H
 
 #include "test/world/world.h"
 
-/* Each node has four children: the heap is flat, and the nodes that are compared are next to each other. */
+/* Four children make the heap flat, and the nodes that are compared lie side by side. */
 #define DUE_CHILDREN 4
 
-/* One number without branches: nobody could foretell them. */
+/* Compares without branches, which the processor could not predict. */
 static inline bool world_due_before(const struct world_due *a, const struct world_due *b)
 {
 	return ((unsigned __int128)a->at_ns << 64 | a->tie) < ((unsigned __int128)b->at_ns << 64 | b->tie);
@@ -41,7 +41,7 @@ static inline void world_due_sift(unsigned i, struct world_due d)
 	world_due_put(i, &d);
 }
 
-/* Who is due first of those behind the hole; NULL: nobody is. */
+/* Returns which thread behind the hole is due first; NULL: there is none. */
 static inline struct world_thread *world_due_behind(void)
 {
 	const struct world_due *first = NULL;
@@ -63,7 +63,8 @@ static inline void world_due_remove(unsigned i)
 		world_due_behind();
 }
 
-/* The first thread leaves its place, as to one that is due before all others and is nobody. Returns who is next. */
+/* Takes the first thread out and leaves a hole in its place: an entry without a thread that is due before all others.
+ * Returns which thread is next. */
 static inline struct world_thread *world_due_take(void)
 {
 	world.heap[0].thread->place = 0;
@@ -73,7 +74,7 @@ static inline struct world_thread *world_due_take(void)
 	return world_due_behind();
 }
 
-/* The thread that ran has ended, or waits for good: its place goes. */
+/* Removes the hole, because the thread that ran has ended or waits without a deadline. */
 static inline void world_due_close(void)
 {
 	if (!world.hole)

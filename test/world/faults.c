@@ -12,7 +12,7 @@ struct faults faults;
 static struct {
 	uint64_t end_ns;
 	void (*followed)(struct world_process *dead);
-	unsigned told; /* processes whose end was told, as a number of the next */
+	unsigned told; /* number of the first process whose end was not reported yet */
 	bool done[4096];
 } plan;
 
@@ -41,7 +41,7 @@ void faults_draw(bool polite)
 		faults.abandons = 1 + world_chance_below(&world.programs, 2);
 	if (!polite && world_chance_below(&world.programs, 6) == 0)
 		faults.holds = 20 + world_chance_below(&world.programs, 2000);
-	/* Not drawn, so that other worlds stay as they are. */
+	/* Not drawn: an additional draw would change the worlds of all seeds. */
 	faults.massacres = faults.kills && world.seed % 2;
 	smaller_faults();
 }
@@ -68,7 +68,8 @@ static struct world_process *victim(void)
 	return NULL;
 }
 
-/* Those who are found later are found together: they were last heard of at different times. */
+/* Kills several processes some milliseconds apart, so that one client finds several dead that were last heard of at
+ * different times. */
 static void kill_several(void)
 {
 	for (unsigned n = 2 + (unsigned)world_chance_below(&world.programs, 5); n; n--) {
@@ -98,7 +99,7 @@ static void *killer(void *argument)
 		p = victim();
 		if (!p)
 			continue;
-		/* Wherever it sleeps, or a few points further in what it does next. */
+		/* Killed where it sleeps, or some scheduling points later. */
 		if (world_chance_below(&world.programs, 4) == 0)
 			world_kill(p);
 		else
@@ -121,7 +122,8 @@ static void *stopper(void *argument)
 	}
 }
 
-/* A child that does nothing with the GPU, and may outlive its parent: what is open stays so, what is locked must not. */
+/* A forked child that does nothing with the GPU and may outlive its parent. It keeps files open, and must not keep its
+ * parent's locks. */
 static void *bystander(void *argument)
 {
 	world_sleep((uint64_t)(uintptr_t)argument);
@@ -146,7 +148,7 @@ static void *forker(void *argument)
 	}
 }
 
-/* What the kubelet does with an annotation, and what else may become of such a file. */
+/* Replaces limits files as the kubelet does when an annotation changes, removes them, or makes them invalid. */
 static void *swapper(void *argument)
 {
 	(void)argument;
@@ -160,7 +162,7 @@ static void *swapper(void *argument)
 		if (world.now_ns >= plan.end_ns)
 			return NULL;
 		snprintf(path, sizeof(path), FAULTS_LIMITS, account);
-		/* As annotations are written, as a bare number, and with a quote that does not end. */
+		/* Written like an annotation, as a bare number, or with a quote that is not closed. */
 		if (kind < 4)
 			snprintf(text, sizeof(text), "gpuarb.dev/core-limit=\"%u\"\n", percent);
 		else
@@ -171,7 +173,7 @@ static void *swapper(void *argument)
 	}
 }
 
-/* Removes the segment's file from time to time; the next client makes another. */
+/* Removes the segment's file from time to time; the next client creates a new one. */
 static void *remover(void *argument)
 {
 	(void)argument;
@@ -184,7 +186,7 @@ static void *remover(void *argument)
 	}
 }
 
-/* Anything anywhere behind the first page, which says what the file is. */
+/* Writes garbage anywhere behind the words at the beginning of the file that say what the file is. */
 static void *garbler(void *argument)
 {
 	(void)argument;
@@ -248,7 +250,7 @@ static void *changer(void *argument)
 	}
 }
 
-/* Reports programs that have ended. */
+/* Tells `followed` of each program that has ended. */
 static void *follower(void *argument)
 {
 	(void)argument;

@@ -1,24 +1,24 @@
-/* The GPU of the world, and what a process and a thread have of its driver. */
+/* The GPU of the world, and its driver's state in each process and thread. */
 #ifndef WORLD_GPU_H
 #define WORLD_GPU_H
 
 #include "test/world/world.h"
 
-/* From here on this world has a GPU: what it is like is read from the environment of `world`. */
+/* Gives this world a GPU, with the settings in the environment of this program (GPUSIM_...). */
 void world_gpu_begin(void);
 void world_gpu_process(struct world_process *p);
 void world_gpu_thread(struct world_thread *t);
 void world_gpu_thread_gone(struct world_thread *t);
 void world_gpu_enter(struct world_thread *t);
-/* It is probably next: what is to be brought comes into the processor's caches meanwhile. */
+/* Brings the state of a thread that probably runs next into the processor's caches. */
 void world_gpu_fetch(const struct world_thread *t);
 void world_gpu_ended(struct world_process *p);
 void world_gpu_end(void);
 
-/* What a process has of the first GPU's memory, but for its contexts. */
+/* Returns how much of the first GPU's memory a process has, without its contexts. */
 uint64_t world_gpu_memory(const struct world_process *p);
 
-/* Whether there is a GPU in this world at all. */
+/* Returns whether this world has a GPU. */
 bool world_gpu_used(void);
 
 #endif

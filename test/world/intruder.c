@@ -18,13 +18,13 @@
 
 enum { VICTIM, NEIGHBOUR, NEWCOMER, PROGRAMS };
 
-/* When words are written over. One second later all have their share again; the time after that is judged. */
+/* When words are written over. WITHIN_NS later all programs must have their share again, judged over OVER_NS. */
 #define BEGINS_NS (WORLD_S + 37 * WORLD_MS)
 #define WITHIN_NS WORLD_S
 #define OVER_NS   (2 * WORLD_S)
 #define EVERY_NS  WORLD_MS
 #define HOUR      (3600ull * 1000000000u * ARB_TICKS_PER_NS)
-/* Points that an attack which lasts may cost, or give. Without one the shares are within half a point. */
+/* Percentage points by which a share may be off. Without an attack the shares are within half a point. */
 #define ERROR_MOST 3.0
 
 static struct program programs[PROGRAMS];
@@ -35,8 +35,8 @@ struct target {
 	struct arb_segment *seg;
 	struct arb_slot *slot;
 	struct arb_account *entry;
-	struct arb_account_record *account; /* that counts */
-	struct arb_record *record;          /* of the running set, that counts; NULL: there is none */
+	struct arb_account_record *account; /* the account's record that its head names */
+	struct arb_record *record; /* the running set's record that the head names; NULL: there is none */
 };
 
 static void add(arb_u64 *word, uint64_t by)
@@ -178,8 +178,8 @@ static void freed(struct target *t)
 static const struct {
 	const char *name;
 	void (*write)(struct target *t);
-	bool again;   /* every millisecond, until the end */
-	double gives; /* points by which the victim may have less, or more, while it lasts */
+	bool again;   /* the attack is repeated every millisecond, until the end */
+	double gives; /* points by which the victim's share may be off while such an attack lasts */
 } attacks[] = {
 	{"bill", bill, false, 0},
 	{"bills", bill, true, 0},
@@ -199,10 +199,10 @@ static const struct {
 	{"account", account_zeroed, false, 0},
 	{"slots", slots_zeroed, false, 0},
 	{"emptied", emptied, false, 0},
-	/* A place that was lost is paid for as by one of the most that were in the set at any look in the last five to ten
-	 * windows: nobody pays more than its part, and where they were fewer meanwhile, less. */
+	/* A client that was taken out of the set is billed as one of the most members that the set had at any look in
+	 * the last five to ten windows. So it pays its part at most, and less where the set has become smaller. */
 	{"out", emptied, true, 5},
-	/* Half of what is used may be billed to no account: this much of the smallest limit. */
+	/* Half of what is used may be billed to no account. These points are what that gives at the smallest limit. */
 	{"crowd", crowd, true, 2},
 	{"jump", jump, false, 0},
 	{"ahead", ahead, false, 0},
@@ -244,8 +244,8 @@ static bool find(struct target *t)
 	return true;
 }
 
-/* Writes over words of the first target, which is found at the beginning, because an attack that lasts has destroyed
- * what finding it needs. */
+/* Attacks the target that was found at the beginning: later it could not be found, because a repeated attack has
+ * destroyed the words that finding it needs. */
 static void write_over(unsigned attack, struct target *first)
 {
 	struct target t = *first;
@@ -276,7 +276,7 @@ static double run(unsigned attack, const struct case_options *o)
 	memset(programs, 0, sizeof(programs));
 	for (unsigned i = 0; i < PROGRAMS; i++) {
 		program_prepare(&programs[i], names[i], limits[i], "--kernel-us=200 --duration=10");
-		/* One comes when it is over, or in the midst of it. */
+		/* The newcomer starts after a single attack, or during a repeated one. */
 		program_start(&programs[i], world.now_ns + (i == NEWCOMER ? BEGINS_NS + WITHIN_NS / 2 : 0));
 	}
 	world_run(world.now_ns + BEGINS_NS + world.seed % 100 * WORLD_MS, judge_step);
@@ -301,7 +301,8 @@ static double run(unsigned attack, const struct case_options *o)
 
 		if (fabs(error) > fabs(worst))
 			worst = error;
-		/* Nobody may be slowed below its limit or, during an attack, below an equal part of the GPU. */
+		/* No program may get less than its limit or, during a repeated attack, than an equal part of the GPU
+		 * if that is less. */
 		if (attacks[attack].again && limits[i] > 100.0 / PROGRAMS)
 			error += limits[i] - 100.0 / PROGRAMS;
 		if (error < least)
@@ -311,7 +312,7 @@ static double run(unsigned attack, const struct case_options *o)
 		world_tell();
 	judge_end();
 	world_end();
-	/* What an attack gives does not hide what it costs another. */
+	/* A share that is too small is reported even if another one is too large by more. */
 	return least < -ERROR_MOST ? least : fabs(worst);
 }
 

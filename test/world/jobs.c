@@ -16,14 +16,14 @@
 #include "test/world/program.h"
 
 #define JOBS 2
-/* By then each job that can go on has ended one kernel of each rank more: ten times the time by which a turn may be
- * exceeded. */
+/* In a span of this length each job that can go on must end one more kernel of each rank. It is ten times the time by
+ * which a turn may be exceeded. */
 #define SPAN_NS (3 * WORLD_S)
 #define SPANS   3
 
 static struct program programs[JOBS];
 
-/* Kernels that the job's ranks have ended, all GPUs together. */
+/* Returns how many kernels the job's ranks have ended, on all GPUs together. */
 static uint64_t kernels(const struct program *p)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];
@@ -73,7 +73,7 @@ static void tell_state(void)
 	}
 }
 
-/* Does each job from `first` on get on in every span? */
+/* Returns whether each job from number `first` on makes progress in every span. */
 static bool get_on(const char *name, const char *when, unsigned first)
 {
 	for (unsigned span = 0; span < SPANS && !world.failed; span++) {
@@ -124,7 +124,7 @@ static bool run_case(const char *name, const char *policy, unsigned ranks, unsig
 	world_run(world.now_ns + WORLD_S, judge_step);
 	good = get_on(name, "", 0);
 	if (good && kill) {
-		/* The others of its job spin for it for ever; the other job does not wait for them. */
+		/* The other ranks of its job now spin for ever. The other job must not wait for them. */
 		world_kill(programs[0].process[ranks - 1]);
 		good = get_on(name, "beside ranks that wait for a dead one", 1);
 		for (unsigned k = 0; k + 1 < ranks; k++)

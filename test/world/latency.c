@@ -22,10 +22,11 @@ enum { REQUESTS, GREEDY, PROGRAMS };
 struct outcome {
 	uint64_t requests;
 	double median_us, p99_us, p999_us;
-	double keeps; /* percent of the time that the requests leave */
+	double keeps; /* percent of the time that the requests leave over which the greedy program gets */
 };
 
-/* Without a tracker nobody interrupts a program: it would run on beyond the time that the world is to stop at. */
+/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
+ * which the world is to stop. */
 static void *metronome(void *argument)
 {
 	while (!world.failed)
@@ -144,7 +145,7 @@ static bool run_case(const struct latency_case *c, const struct case_options *o)
 
 		if ((o->brief && !latency_judged(c, way) && !way->alone) || (c->equal && way->lease))
 			continue;
-		/* Two hundredths of the P99 cannot be told from chance with fewer requests. */
+		/* With fewer requests a difference of 2 percent in the P99 may be chance. */
 		if (way->lease && o->brief && o->seconds < LEASE_S)
 			continue;
 		of = run_way(c, way, o);
@@ -177,7 +178,7 @@ static bool run_case(const struct latency_case *c, const struct case_options *o)
 	return failed;
 }
 
-/* For a picture (bench/latency.gp): each request, with the greedy program there from 2 s to 6 s of 8. */
+/* Prints each request, for a picture (bench/latency.gp): the greedy program runs from 2 s to 6 s of 8 s. */
 #define PLOT_S    8
 #define PLOT_FROM 2
 #define PLOT_TO   6
@@ -236,7 +237,7 @@ int latency_run(const struct case_options *o, int *n)
 		return plot(o);
 	}
 
-	/* Never by a pattern that means limits. */
+	/* A pattern that is meant for the limit cases runs none of these. */
 	if (strncmp(o->pattern, "latency", 7))
 		return 0;
 	for (size_t i = 0; i < LATENCY_CASES; i++)

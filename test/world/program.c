@@ -6,7 +6,8 @@
 
 #include "test/world/judge.h"
 
-/* The settings of the GPU that each process reads for itself: as the world itself was started. */
+/* Settings of the GPU that each process reads from its own environment. They are copied from the environment in which
+ * the world was started. */
 static const char *const host_settings[] = {"GPUSIM_LAZY_US", "GPUSIM_CALLBACK_US", "GPUSIM_COST_LAUNCH_NS",
 	"GPUSIM_COST_QUERY_NS", "GPUSIM_START_US", "CUDA_DEVICE_MAX_CONNECTIONS", "GPUSIM_WIDTH",
 	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
@@ -27,7 +28,7 @@ void program_prepare(struct program *p, const char *account, unsigned core_pct, 
 	snprintf(p->line, sizeof(p->line), "%s", line);
 	snprintf(p->account, sizeof(p->account), "%s", account);
 	snprintf(copy, sizeof(copy), "simload %s", line);
-	/* GPUARB_NAME=VALUE among the options is a line of its environment. */
+	/* GPUARB_NAME=VALUE among the options is a variable of the program's environment. */
 	for (char *word = strtok_r(copy, " ", &rest); word && argc < 39; word = strtok_r(NULL, " ", &rest))
 		if (!strncmp(word, "GPUARB_", 7) && strchr(word, '=') && nwords < 4)
 			words[nwords++] = word;

@@ -1,4 +1,4 @@
-/* What was decided: a hash of all of it, the last thirty in words, every one of them in a file if asked for. */
+/* The record of decisions: a hash of all, the last thirty in words, and on request every one in a file. */
 #include "test/world/world.h"
 
 #include <stdarg.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST 30 /* that are told */
-#define ROOM 32 /* for more, so that a place is found without a division */
+#define LAST 30 /* decisions that a failure prints */
+#define ROOM 32 /* decisions that are kept: a power of two, so that a place is found without a division */
 
 static struct entry {
 	uint64_t at_ns, step, a, b;

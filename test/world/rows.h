@@ -1,10 +1,10 @@
-/* The rows of bench_device by their names, in virtual time. */
+/* The rows of bench_device, under their names, in virtual time. */
 #ifndef WORLD_ROWS_H
 #define WORLD_ROWS_H
 
 #include "test/world/cases.h"
 
-/* How many missed their goals; *n: how many the pattern named. */
+/* Runs the rows whose names match. Adds their number to *n; returns how many missed their goals. */
 int device_rows_run(const struct case_options *o, int *n);
 
 #endif

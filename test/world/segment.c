@@ -1,7 +1,7 @@
 /*
- * Bare clients of the segment: no program, no GPU, only the protocol, at the highest rate. There are two kinds. In a
- * wild world each client does anything at any time, and the invariants must hold. In a polite world each client waits
- * for its turn, works, looks at its bill and leaves when told to: there no client may starve, and limits must hold.
+ * Bare clients of the segment: no program and no GPU, only the protocol, at the highest rate. There are two kinds of
+ * worlds. In a wild world a client does anything at any time, and the invariants must hold. In a polite world a client
+ * waits for its turn, works, looks at its bill and leaves when told to: no client may starve, and limits must hold.
  */
 #include "test/world/segment.h"
 
@@ -24,15 +24,15 @@
 struct client {
 	struct world_process *process;
 	struct world_chance chance;
-	unsigned account; /* ACCOUNTS: one of its own */
+	unsigned account; /* ACCOUNTS: the client has an account of its own */
 	unsigned core_pct, priority, turn_us, think_us;
 	uint64_t mem_bytes;
 	uint64_t held;
 	const struct gpuarb_client
-		*in; /* with which it holds that; NULL: it has none, or is on its way elsewhere */
+		*in; /* the client that holds `held`; NULL: there is none, or it is joining another segment */
 	uint64_t entered, waited_most_ns;
 	bool stale; /* its segment was removed */
-	bool child; /* of a fork, with this of its parent's */
+	bool child; /* a forked child, which inherited this client from its parent */
 	struct gpuarb_client *inherited;
 };
 
@@ -46,7 +46,7 @@ static struct {
 	unsigned n;
 	unsigned account_pct[ACCOUNTS];
 	uint64_t account_mem[ACCOUNTS];
-	uint64_t moved; /* clients that have brought their memory into another segment */
+	uint64_t moved; /* how often a client has brought its memory into another segment */
 } plan;
 
 static const char *const limits_files[ACCOUNTS] = {
@@ -72,7 +72,7 @@ static uint64_t below(struct client *c, uint64_t n)
 	return world_chance_below(&c->chance, n);
 }
 
-/* Anything but these is a finding. */
+/* Fails if the result `r` is not one of those in `may`. */
 static int expect(const char *what, int r, const int *may)
 {
 	static const int joining[] = {-EUSERS, -ENOSPC, -EBUSY, -ESTALE, -EBADMSG, 0};
@@ -116,7 +116,7 @@ static struct gpuarb_client *open_client(struct client *c)
 	return r < 0 ? NULL : client;
 }
 
-/* Does what the preload does when its segment is gone: joins the one that is there now. */
+/* Does what the preload does when its segment was removed: joins the segment that exists now. */
 static void join_anew(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_error err = {0};
@@ -133,15 +133,16 @@ static void join_anew(struct client *c, struct gpuarb_client *client)
 	plan.moved++;
 }
 
-/* The segment that it is in knows of all that it holds. */
+/* Returns whether the segment that the client is in knows of all memory that the client holds. */
 static bool has_told(const struct client *c)
 {
 	return c->in && c->process && c->process->alive && c->in->guard->joined.v && !c->in->guard->carried;
 }
 
 /*
- * Has just been given memory. Its account may be above the quota where a segment was replaced: its members may be in
- * two of them, and bring along what they have. But no segment gives more than the quota allows with what it knows of.
+ * Checks the quota after a client was given memory. Where a segment was replaced, the account may be above its quota:
+ * its members may be in two segments, and bring along the memory that they have. But no segment may give more than the
+ * quota allows with the memory that this segment knows of.
  */
 static void check_given(const struct client *c)
 {
@@ -177,7 +178,7 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 			c->held += bytes;
 		return;
 	}
-	/* Often just what is left of the quota, or one byte more. */
+	/* Often asks for exactly what is left of the quota, or for one byte more. */
 	if (c->mem_bytes > c->held && below(c, 3) == 0)
 		bytes = c->mem_bytes - c->held + below(c, 2);
 	world_does("takes memory", bytes, c->held);
@@ -189,7 +190,7 @@ static void use_memory(struct client *c, struct gpuarb_client *client)
 		check_given(c);
 }
 
-/* What is queued counts as if it had been used: nobody's quota is that large. */
+/* Checks that queued work counts as used: a client with more queued work than any quota must not enter. */
 static void ask_for_too_much(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_work work = {.outstanding_ns = 20 * WORLD_S};
@@ -208,7 +209,7 @@ static void follow_file(struct gpuarb_client *client)
 	struct gpuarb_error err = {0};
 	uint64_t next;
 
-	/* Whatever the file says: garbage, nothing, or a quota that nobody can promise. */
+	/* The result may be anything: the file may contain garbage, nothing, or a quota that cannot be promised. */
 	if (faults.swaps)
 		gpuarb_client_follow(client, &next, &err);
 }
@@ -216,8 +217,8 @@ static void follow_file(struct gpuarb_client *client)
 static void wild_step(struct client *c, struct gpuarb_client *client);
 
 /*
- * A forked child goes on with what it has of its parent's client: it joins for itself. It may run before fork() has
- * returned to its parent, which may be killed until then: so the child says itself whose script this is.
+ * Runs a forked child, which goes on with the client that it inherited and joins for itself. The child may run before
+ * fork() has returned to its parent, and the parent may be killed by then: so the child itself enters its process here.
  */
 static void *go_on(void *argument)
 {
@@ -232,7 +233,8 @@ static void *go_on(void *argument)
 	return NULL;
 }
 
-/* Its memory is a copy, the page that tells a child apart is empty, and what is mapped is shared. */
+/* Forks. The child has a copy of the client and shares its mappings, but the page by which a client notices a fork is
+ * empty, as after a real fork(). */
 static void fork_off(struct client *c, struct gpuarb_client *client)
 {
 	struct client *child = world_alloc(sizeof(*child));
@@ -314,7 +316,7 @@ static void wild_step(struct client *c, struct gpuarb_client *client)
 	}
 }
 
-/* Its turn, some work, its bill every millisecond, and out. */
+/* Waits for its turn, works, looks at its bill every millisecond, and leaves. */
 static bool polite_turn(struct client *c, struct gpuarb_client *client)
 {
 	struct gpuarb_work work = {0};
@@ -378,7 +380,7 @@ static void *run(void *argument)
 				if (c->stale)
 					join_anew(c, client);
 			}
-		/* Some go without a word. */
+		/* Some end without closing their client. */
 		if (below(c, 4) == 0)
 			world_process_exit();
 		world_does("closes", 0, 0);
@@ -396,7 +398,7 @@ static void start(struct client *c, uint64_t at_ns)
 	world_thread_new(c->process, "client", at_ns, run, c);
 }
 
-/* A client that ended before its time is followed by another. */
+/* Starts another client in place of one that was killed or ended early. */
 static void respawn(struct world_process *dead)
 {
 	struct client *c = dead->script;
@@ -424,7 +426,7 @@ static void draw_weather(void)
 	smaller_weather();
 }
 
-/* What may be under way when a quota is used up: in polite worlds each looks at its bill every millisecond. */
+/* Returns how much work may be under way when a quota is used up: polite clients look at their bills every millisecond. */
 static uint64_t over_ns(void)
 {
 	uint64_t each =
@@ -501,7 +503,7 @@ static void draw_plan(unsigned clients)
 	plan.nclients = smaller_clients(plan.nclients);
 	for (unsigned i = 0; faults.swaps && i < ACCOUNTS; i++)
 		world_text(limits_files[i], "50");
-	/* That its segment is gone a client notices within a second. */
+	/* A client notices within a second that its segment was removed. */
 	if (faults.replaces)
 		plan.end_ns += 2 * WORLD_S;
 	world_terms = (struct world_terms){
@@ -523,9 +525,9 @@ static void draw_plan(unsigned clients)
 }
 
 /*
- * Checks limits in a polite world where no client is killed or stopped, over the whole run. An account gets no more
- * than its limit, a window's quota that it may take in advance, and what its members do between two looks at the
- * bill. An account that is alone, and always wants more, gets what it may have.
+ * Checks limits over the whole run, in a polite world where no client is killed or stopped. An account gets its limit
+ * at most, and on top one window's quota, which it may take in advance, and what its members do between two looks at
+ * the bill. An account that is alone and always wants more gets its limit at least.
  */
 static void check_limits(void)
 {
@@ -568,7 +570,7 @@ void segment_world(uint64_t seed, unsigned clients)
 	for (unsigned i = 0; i < plan.nclients; i++)
 		start(&plan.clients[i], world.now_ns + world_chance_below(&world.programs, 5 * WORLD_MS));
 	faults_start(plan.end_ns, respawn);
-	/* All end by themselves, those that were stopped some time later. */
+	/* All clients end by themselves; those that were stopped end some time later. */
 	world_run(plan.end_ns + 20 * WORLD_S, judge_step);
 	check_limits();
 	judge_aftermath(plan.environment);

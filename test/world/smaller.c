@@ -10,7 +10,7 @@ struct smaller smaller;
 static const char *const names[] = {"kills", "stops", "changes", "replaces", "garbles", "fails", "forks",
 	"swaps", "abandons", "holds", "massacres", "interruptions", "lateness", "streams", "threads", "graph",
 	"copy", "memory", "variant", "every"};
-/* The last ones are options of programs. */
+/* The first of the names below that is an option of programs; the ones before it are faults and weather. */
 #define FIRST_OPTION 13
 #define NAMES        (sizeof(names) / sizeof(names[0]))
 
@@ -98,7 +98,7 @@ void smaller_say(char *text, size_t size)
 		}
 }
 
-/* Does it fail like this, and no later? Then it stays like this. */
+/* Tries a smaller world. Keeps it if it fails, too, and no later. Returns whether it did. */
 static bool still_fails(uint64_t seed, void (*run)(uint64_t seed), struct smaller tried, uint64_t *steps)
 {
 	struct smaller before = smaller;
@@ -120,7 +120,7 @@ uint64_t smaller_search(uint64_t seed, void (*run)(uint64_t seed), uint64_t step
 	uint64_t least = steps;
 	bool again = true;
 
-	/* One thing after the other, until nothing can be left out any more. */
+	/* Leaves out one thing after the other, until no more can be left out. */
 	for (unsigned round = 0; again && round < 4; round++) {
 		again = false;
 		for (unsigned keep = 1; keep < 8 && (!smaller.keep || keep < smaller.keep); keep++) {

@@ -1,5 +1,5 @@
-/* The product's own traces (GPUARB_TRACE), written from the world into a real file. Only the first process that records
- * is written. */
+/* The product's own traces (GPUARB_TRACE), written from the world into a real file. Only the first process that
+ * records is written. */
 #ifndef WORLD_TRACES_H
 #define WORLD_TRACES_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes the trace into this file, at most this many bytes of each world. Returns false if its folder does not exist. */
+/* Writes the traces into this file, at most `most` bytes of each world. Returns false if its folder does not exist. */
 bool world_traces_to(const char *path, uint64_t most);
 /* Returns the value of GPUARB_TRACE in the world's processes; NULL: nothing is recorded. */
 char *world_traces_path(void);
