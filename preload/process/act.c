@@ -1,4 +1,4 @@
-/* Counts every call, and hands it to whoever acts on its category. */
+/* Counts every call, and hands it to the files that act on its category. */
 #include "preload/process/act.h"
 
 #include <string.h>
@@ -22,7 +22,8 @@ static bool makes_context(enum hook_id id)
 	       id == HOOK_cuGreenCtxCreate;
 }
 
-/* No context, and if there is one nevertheless, no work and no memory in it. */
+/* Returns why the call is refused, or CUDA_SUCCESS. On a refused GPU no context is made; if there is one nevertheless, it gets
+ * neither work nor memory. */
 static CUresult refused(const struct act_call *call, unsigned category)
 {
 	if (category == CAT_CONTEXT)
@@ -34,7 +35,7 @@ static CUresult refused(const struct act_call *call, unsigned category)
 }
 
 /*
- * A way to begin or end a capture that CUDA 13.2 and 13.3 added is, for all that is done about it, the older one.
+ * CUDA 13.2 and 13.3 added new calls that begin or end a capture. They are treated as the older calls that do the same.
  */
 static void as_older(struct act_call *call)
 {
@@ -56,7 +57,7 @@ static void as_older(struct act_call *call)
 	}
 }
 
-/* The gate is that of the GPU whose stream it is. */
+/* Makes the context of the stream current, so that the gate is that of the stream's GPU. */
 static void before_gate(struct act_call *call)
 {
 	bool entered = place_enter(call);
@@ -100,11 +101,11 @@ bool act_before(struct act_call *call, CUresult *result)
 	self->seen[category]++;
 	if (category == CAT_CAPTURE)
 		as_older(call);
-	/* A tool that the driver calls back in the midst of a call of ours. */
+	/* One of our own calls is in the driver, and the driver has called back a tool that makes this call. */
 	if (__builtin_expect(arb_mine.locks, 0))
 		return true;
 	if (arb_disabled()) {
-		/* The thread need not come this way again for as long as can be said. */
+		/* As much credit as there can be: the thread comes here again as late as possible. */
 		self->gate = arb_word_load(&arb_own.gate.open);
 		self->credit = UINT32_MAX;
 		return true;
@@ -115,7 +116,7 @@ bool act_before(struct act_call *call, CUresult *result)
 		return false;
 	}
 	if (category == CAT_GRAPH) {
-		/* Not the other way round: while it stands at the gate its memory is somebody else's. */
+		/* The gate first: while the graph waits there, others may use the memory that it needs. */
 		before_gate(call);
 		if (arb_memory_before(call, result))
 			return true;
@@ -155,7 +156,7 @@ CUresult act_after(struct act_call *call, CUresult result)
 		streams_after(call, result);
 		if (makes_context(call->id))
 			vigil_end(call->device, result == CUDA_SUCCESS);
-		/* Another context may be another GPU, on which there is no credit. */
+		/* The context that is current now may be one of another GPU, where the credit is not good. */
 		if (category == CAT_CONTEXT && arb_word_load(&arb_own.gpus) > 1)
 			act_thread_take_back(act_thread_get());
 	} else if (category == CAT_GRAPH_MAKE) {
@@ -182,7 +183,7 @@ void act_unknown(const char *name)
 	for (at = 0; at < n && at < ACT_UNKNOWN_NAMES; at++)
 		if (!strncmp(arb_own.unknown.name[at], name, ACT_UNKNOWN_BYTES - 1))
 			return;
-	/* Two threads at once may note one name twice, which costs a place. */
+	/* Two threads at the same time may note the same name twice, which wastes a place. */
 	if (n >= ACT_UNKNOWN_NAMES)
 		return;
 	at = arb_word_add_acq_rel(&arb_own.unknown.n, 1);

@@ -19,10 +19,10 @@
 
 COMPAT_WEAK(pthread_setcancelstate)
 
-/* DENIED: its quota could not be promised, and the next who makes a context asks again. */
+/* DENIED: the GPU could not promise the quota; the next call that makes a context asks again. */
 enum { UNKNOWN, JOINED, FAILED, DENIED };
 
-/* A program that tries again and again to make a context is told so often. */
+/* How often this is said to a program that tries again and again to make a context. */
 #define SAY_DENIED_NS 10000000000ull
 
 bool arb_disabled(void)
@@ -39,8 +39,8 @@ bool arb_disabled(void)
 	return state == 2;
 }
 
-/* The parent's place is not the child's, nor is its driver. The mappings stay: nobody can tell who reads
- * them. */
+/* Runs in a forked child: the slots and the driver are the parent's. The mappings stay, because it is not known whether
+ * other code still reads them. */
 static void forget_devices(void)
 {
 	memset(arb_own.devices, 0, ARB_DEVICES * sizeof(*arb_own.devices));
@@ -49,7 +49,8 @@ static void forget_devices(void)
 	pthread_mutex_init(&arb_own.joining, NULL);
 }
 
-/* "NVIDIA A100-SXM4-40GB MIG 1g.5gb": since CUDA 13 both calls for a UUID may give the instance's. */
+/* Whether the name is that of a MIG instance, as "NVIDIA A100-SXM4-40GB MIG 1g.5gb". Since CUDA 13 both calls for a UUID may
+ * return the UUID of the instance, so comparing the two is not enough. */
 static bool named_as_instance(CUdevice ordinal)
 {
 	CUresult (*get)(char *name, int length, CUdevice dev) =
@@ -59,7 +60,7 @@ static bool named_as_instance(CUdevice ordinal)
 	return get && get(name, sizeof(name), ordinal) == CUDA_SUCCESS && strstr(name, " MIG ");
 }
 
-/* The driver's answer; CUDA_ERROR_NOT_FOUND if it has no such call. */
+/* Returns the driver's result; CUDA_ERROR_NOT_FOUND if it has neither of the two calls. */
 static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
 {
 	__typeof__(cuDeviceGetUuid) *plain = arb_real(cuDeviceGetUuid);
@@ -70,7 +71,7 @@ static CUresult read_uuid(CUdevice ordinal, char *text, size_t size)
 	bool instance = false;
 
 	if (r == CUDA_SUCCESS)
-		/* The older call does not know instances and gives the GPU that one is a part of. */
+		/* The older call does not know instances: it gives the GPU that the instance is a part of. */
 		instance = (plain && plain(&parent, ordinal) == CUDA_SUCCESS &&
 				   memcmp(&id, &parent, sizeof(id))) ||
 			   named_as_instance(ordinal);
@@ -96,7 +97,7 @@ static void refuse_no_longer(struct arb_device *d)
 		arb_word_sub_release(&arb_own.refusals, 1);
 }
 
-/* What the segment's library says of a GPU begins with the UUID alone. */
+/* Sentences of the segment's library begin with the UUID, and so does the name of the device. */
 const char *arb_device_rest(const struct arb_device *d, const char *sentence)
 {
 	size_t n = strlen(d->uuid);
@@ -104,8 +105,8 @@ const char *arb_device_rest(const struct arb_device *d, const char *sentence)
 	return n && !strncmp(sentence, d->uuid, n) && sentence[n] == ' ' ? sentence + n + 1 : sentence;
 }
 
-/* No error of the arbiter's, so on_error has no say: who runs in spite of it uses what others were promised.
- */
+/* Refuses the GPU, whatever on_error says: gpuarb works, and a program that ran in spite of it would use what others were
+ * promised. */
 static uint32_t deny(struct arb_device *d, const char *why)
 {
 	uint64_t now = track_now();
@@ -118,7 +119,7 @@ static uint32_t deny(struct arb_device *d, const char *why)
 	return DENIED;
 }
 
-/* There is no segment for it, for this reason: what does on_error say? */
+/* Does what on_error says, because there is no segment for this GPU. `why`: the reason, for the log. */
 static uint32_t do_without(struct arb_device *d, const struct gpuarb_options *options, const char *why)
 {
 	struct gpuarb_error err = {0};
@@ -144,7 +145,7 @@ static void say_variable(void *argument, const char *sentence)
 	arb_log(ARB_LOG_WARN, "%s", sentence);
 }
 
-/* Once in a process, and not again in those that it forks. */
+/* Warns of wrong variables once in a process, and not again in its forked children. */
 static void look_at_environment(void)
 {
 	static bool looked;
@@ -154,7 +155,8 @@ static void look_at_environment(void)
 	looked = true;
 }
 
-/* Quotas are promised of it, and who runs together depends on it where memory is short. 0: nobody says. */
+/* Returns the size of the device's memory; 0: not known. Quotas are promised out of it, and where memory is short it decides
+ * which clients may run together. */
 static size_t memory_of(CUdevice ordinal)
 {
 	__typeof__(cuDeviceTotalMem_v2) *total = arb_real(cuDeviceTotalMem_v2);
@@ -163,7 +165,7 @@ static size_t memory_of(CUdevice ordinal)
 	return total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* What has taken hold, where somebody wants to know (gpuarb-run --verbose). */
+/* Logs the limits that are in force, if such lines are wanted (gpuarb-run --verbose). */
 static void say_limits(struct arb_device *d)
 {
 	char text[256];
@@ -185,14 +187,15 @@ static void say_turned_away(struct arb_device *d)
 
 static void join(struct arb_device *d, CUdevice ordinal)
 {
-	/* No bias: the tracker would take it back at once, by a system call that a sandbox may punish. */
+	/* `threads`: the client's lock is not biased to this thread. The tracker would revoke the bias at once, by a system
+	 * call that a sandbox may punish. */
 	struct gpuarb_options options = {.gpu = d->uuid, .threads = true};
 	struct gpuarb_error err = {0};
 	uint32_t state = JOINED;
 	int joined;
 	CUresult r = read_uuid(ordinal, d->uuid, sizeof(d->uuid));
 
-	/* Too early, too late, or no such device: the call that asks will hear it from the driver. */
+	/* The driver is not ready, or has no such device: the program's own call will get this error from it. */
 	if (r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED ||
 		r == CUDA_ERROR_INVALID_DEVICE)
 		return;
@@ -215,7 +218,7 @@ static void join(struct arb_device *d, CUdevice ordinal)
 		else if (joined < 0)
 			state = do_without(d, &options, err.text);
 	}
-	/* The thread that opened the client first, for a lease, may not have known. */
+	/* The client may have been opened before, for a lease, when the size of the memory was not known. */
 	if (state == JOINED && options.physical &&
 		gpuarb_client_set_physical(d->client, options.physical) == -EDQUOT)
 		state = deny(d, gpuarb_client_denied(d->client));
@@ -235,7 +238,7 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	struct gpuarb_error err = {0};
 	int r = error;
 
-	/* It may be replaced once more while we are at it. */
+	/* The segment may be replaced again meanwhile. */
 	for (int i = 0; i < 3 && r == -ESTALE; i++)
 		r = gpuarb_client_rejoin(d->client, false, &err);
 	if (r == 0) {
@@ -246,7 +249,7 @@ bool arb_device_rejoin(struct arb_device *d, int error)
 	if (!*err.text)
 		snprintf(err.text, sizeof(err.text), "its segment cannot be used any more (%s)",
 			r == -EBADMSG ? "it holds garbage" : strerror(-r));
-	/* Where the path leads nowhere, as in a changed root, what is mapped is still what others use. */
+	/* If the path leads nowhere, as after a change of root, the mapped segment is still the one that others use. */
 	r = error == -ESTALE ? gpuarb_client_remain(d->client, NULL) : -ENOTCONN;
 	if (r == 0) {
 		then = "it stays in the one it has";
@@ -268,8 +271,7 @@ int arb_device_return(struct arb_device *d)
 	struct gpuarb_error err = {0};
 
 	if (gpuarb_client_rejoin(d->client, false, &err) == 0) {
-		arb_log(ARB_LOG_WARN,
-			"%s: its segment can be used again: joined it, with everybody else there", d->name);
+		arb_log(ARB_LOG_WARN, "%s: its segment can be used again: joined it again", d->name);
 		return 0;
 	}
 	return gpuarb_client_rejoin(d->client, true, NULL) == 0 ? 1 : -ENOTCONN;
@@ -296,7 +298,7 @@ static void say_too_many(CUdevice ordinal)
 	static uint32_t said;
 
 	if (ordinal >= ARB_DEVICES && !arb_word_exchange(&said, 1))
-		arb_log(ARB_LOG_WARN, "device %d: only the first %d are looked after; it runs without limits",
+		arb_log(ARB_LOG_WARN, "device %d: only the first %d GPUs are limited; it runs without limits",
 			(int)ordinal, ARB_DEVICES);
 }
 
@@ -316,7 +318,7 @@ struct arb_device *arb_device_get(CUdevice ordinal)
 	state = arb_word_load_acquire(&d->state);
 	if (__builtin_expect(state == UNKNOWN, 0)) {
 		saved = errno;
-		/* A thread that is cancelled in it would leave it locked. */
+		/* A thread that is cancelled while it joins would leave the lock held. */
 		if (pthread_setcancelstate)
 			pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		pthread_mutex_lock(&arb_own.joining);
@@ -371,9 +373,9 @@ CUresult arb_device_refuses(CUdevice ordinal)
 	if (ordinal < 0 || ordinal >= ARB_DEVICES)
 		return CUDA_SUCCESS;
 	d = &arb_own.devices[ordinal];
-	/* There may be room by now. */
+	/* If its quota was denied, there may be room for it by now. */
 	arb_word_cas(&d->state, &denied, UNKNOWN);
-	/* Joined now if it is not yet: afterwards the context would be there. */
+	/* Joins the GPU before the context is made: afterwards it would be too late to refuse it. */
 	arb_device_get(ordinal);
 	return (CUresult)arb_word_load(&d->refused);
 }

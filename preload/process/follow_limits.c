@@ -1,6 +1,6 @@
 /*
- * A process that was given a limits file (GPUARB_LIMITS_FILE) follows it: the tracker looks now and then,
- * also while there is no work. What is wrong with the file is said once.
+ * A process that was given a limits file (GPUARB_LIMITS_FILE) follows it: the tracker looks at the file at intervals,
+ * also while there is no work. Each error in the file is logged once.
  */
 #include "preload/track/track.h"
 

@@ -8,16 +8,16 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* So many are left for the next time that the tracker is awake anyway. */
+/* The tracker is woken when this many more entries have been removed; otherwise it frees them when it is awake anyway. */
 #define LEFT_MOST 64
-/* A section takes some ten nanoseconds; a thread that is held up in one is not waited for any longer than this. */
+/* A read section takes some ten nanoseconds. A thread that is held up in one is waited for at most this often and long. */
 #define LOOKS    8
 #define RETRY_NS 50000
 
-/* What liburcu's read side refers to. */
+/* The variables that liburcu's read side refers to. */
 struct urcu_bp_gp urcu_bp_gp = {.ctr = URCU_BP_GP_COUNT};
 DEFINE_URCU_TLS(struct urcu_bp_reader *, urcu_bp_reader) __attribute__((tls_model("initial-exec")));
-/* Readers have barriers of their own: a program's filter of system calls need not know membarrier. */
+/* 0: readers execute barriers themselves, because a program's filter of system calls may not allow membarrier. */
 int urcu_bp_has_sys_membarrier;
 
 bool known_read(void)
@@ -36,7 +36,7 @@ void known_read_end(void)
 	_urcu_bp_read_unlock();
 }
 
-/* Never needed: who has no record does not read. */
+/* Is never called: a thread without a record does not read. */
 void urcu_bp_register(void)
 {
 }
@@ -71,7 +71,7 @@ void known_remove(struct known *entry)
 		tracker_ring();
 }
 
-/* Nobody is in a section that began before the last change of phase. */
+/* Waits until no thread is in a read section that began before the last change of phase. False: one still is. */
 static bool passed(void)
 {
 	for (unsigned i = 0; i < LOOKS; i++) {
@@ -82,7 +82,7 @@ static bool passed(void)
 	return false;
 }
 
-/* As urcu_bp_synchronize_rcu(), which explains the two phases; but it gives up. */
+/* Like urcu_bp_synchronize_rcu(), which explains the two phases, but gives up if a reader is held up. */
 static bool synchronize(void)
 {
 	cmm_smp_mb();
@@ -103,7 +103,7 @@ void known_free(void)
 
 	if (!arb_word_load(&arb_own.known.removed) && !arb_own.known.waiting)
 		return;
-	/* Without a tracker several threads may come here. */
+	/* Without a tracker several threads may come here at the same time. */
 	if (arb_word_exchange_acquire(&arb_own.known.freeing, 1))
 		return;
 	if (!arb_own.known.waiting)
@@ -119,7 +119,7 @@ void known_free(void)
 	arb_word_store_release(&arb_own.known.freeing, 0);
 }
 
-/* What was to be freed is left alone: another thread may have been in the middle of it. */
+/* Does not free the removed entries: another thread of the parent may have been in the middle of freeing them. */
 void known_forked(void)
 {
 	arb_own.known.removed = arb_own.known.waiting = NULL;

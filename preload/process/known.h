@@ -1,13 +1,14 @@
 /*
- * Tables that many threads read and few change: of fixed size, read under liburcu's urcu-bp without a lock. Whoever
- * changes a table holds its owner's lock. What is taken out is freed by the tracker, when nobody can read it any more.
+ * Hash tables that many threads read and few change. They have a fixed size and are read under liburcu's urcu-bp, without a
+ * lock. A thread that changes a table holds the lock of the table's owner. The tracker frees removed entries when no
+ * thread can read them any more.
  *
- * A read section contains no call of the driver, of the kernel or of the C library: the tracker waits for its end.
+ * A read section contains no call of the driver, of the kernel or of the C library, because the tracker waits for its end.
  *
  * The read side, the phases and the lists are liburcu's own, from its headers. Its archives cannot be linked into a
- * shared library (their thread-local words are those of an executable), need GLIBC_2.34, and make two system calls and a
- * key in every program at its start. So the writers' side, which is a few lines where each thread has a record anyway
- * (threads.c), is here: no registration, no constructor, no thread, no system call.
+ * shared library (their thread-local words are addressed as those of an executable), need GLIBC_2.34, and make two system
+ * calls and a key at the start of every program. So the writers' side is here. It is only a few lines, because each thread has
+ * a record anyway (threads.c): no registration, no constructor, no thread, no system call.
  */
 #ifndef PRELOAD_KNOWN_H
 #define PRELOAD_KNOWN_H
@@ -26,26 +27,27 @@ struct known_table {
 	struct cds_hlist_head chains[KNOWN_CHAINS];
 };
 
-/* The first member of what a table holds, which comes from malloc. */
+/* The first member of each entry of a table. Entries come from malloc. */
 struct known {
 	struct cds_hlist_node chain;
 	uint64_t key;
-	struct known *freed; /* the next one that is to be freed */
+	struct known *freed; /* the next of the removed entries */
 };
 
-/* Begins a read section. They may be nested. False: this thread has no record of its own, and must not read. */
+/* Begins a read section; sections may be nested. False: this thread has no record of its own, and must not read. */
 bool known_read(void);
 void known_read_end(void);
 
-/* Within a read section, or with the lock. NULL: there is none. */
+/* Finds an entry, or NULL. Called within a read section, or with the lock held. */
 struct known *known_find(const struct known_table *table, uint64_t key);
-/* With the lock. */
+/* Both are called with the lock held. */
 void known_add(struct known_table *table, struct known *entry, uint64_t key);
 void known_remove(struct known *entry);
 
-/* Frees what was taken out, unless somebody is held up while reading: then the next call does. In the tracker. */
+/* Frees the removed entries, unless a reader is held up: then a later call does. Called by the tracker; without a tracker, by
+ * the thread that removed them. */
 void known_free(void);
-/* In a forked child, whose other threads do not exist. */
+/* Resets the state in a forked child, where the other threads do not exist. */
 void known_forked(void);
 
 #endif

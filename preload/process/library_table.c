@@ -1,6 +1,6 @@
 /*
- * A program that uses libgpuarb.so as well is one client, not two: the library finds this table, and works on
- * the clients that the preload has, or has it join where it has not yet.
+ * A program that also uses libgpuarb.so is one client, not two: the library finds this table, and works on the
+ * preload's clients. Where the preload has not joined a GPU yet, it joins now.
  */
 #include "shm/admission/admission.h"
 #include "shm/admission/shared.h"
@@ -9,7 +9,7 @@
 
 static int client(const char *gpu, struct gpuarb_client **found, struct gpuarb_error *err)
 {
-	/* Where the preload only looks on, nobody enters the running set for the program. */
+	/* A preload that is disabled (GPUARB_DISABLE) does not enter the running set for the program. */
 	return gpuarb_client_shared(
 		&(struct gpuarb_options){.gpu = gpu, .threads = true}, !arb_disabled(), found, err);
 }

@@ -13,10 +13,10 @@
 #include <unistd.h>
 #include "shm/base/word.h"
 
-/* At most this many lines in this many seconds; more are not worth the disk they fill. */
+/* At most this many lines in this many seconds, so that a log cannot fill a disk. */
 #define BURST         20
 #define BURST_SECONDS 10
-/* Of level debug, in a second. */
+/* At most this many lines of level debug in a second. */
 #define DEBUG_BURST 50
 
 static const char *const names[] = {"off", "error", "warn", "info", "debug"};
@@ -43,7 +43,7 @@ struct burst {
 	uint32_t lines;
 };
 
-/* *unsaid: how many lines were cut off in the time before. */
+/* Whether this line is one too many. *unsaid: how many lines were cut off in the time span before. */
 static int flooded(struct burst *b, uint32_t most, int64_t seconds, uint32_t *unsaid)
 {
 	struct timespec now;
@@ -60,7 +60,7 @@ static int flooded(struct burst *b, uint32_t most, int64_t seconds, uint32_t *un
 	return arb_word_add(&b->lines, 1) >= most;
 }
 
-/* Decisions are many, and have a rate of their own: what is worth a warning is not cut off with them. */
+/* Decisions (level debug) are many, so they have a rate of their own: they cannot cut off warnings. */
 static int is_too_much(enum arb_log_level level)
 {
 	static struct burst decisions, others;
@@ -79,7 +79,7 @@ bool arb_log_due(struct arb_log_rate *rate, uint64_t now_ns, uint32_t *unsaid)
 {
 	uint64_t next = arb_word_load(&rate->next_ns);
 
-	/* Of several threads at once one says it. */
+	/* If several threads come at the same time, only the one whose CAS succeeds logs. */
 	if (now_ns < next || !arb_word_cas(&rate->next_ns, &next, now_ns + ARB_LOG_EVERY_NS)) {
 		arb_word_add(&rate->unsaid, 1);
 		return false;
@@ -94,7 +94,7 @@ static struct {
 	int open;
 } at_start;
 
-/* Not in a program's way: one system call. */
+/* Costs a program one system call at its start. */
 __attribute__((constructor)) static void remember(void)
 {
 	struct stat st = {0};
@@ -107,8 +107,8 @@ __attribute__((constructor)) static void remember(void)
 }
 
 /*
- * A program that closed its descriptors may have a file or a connection of its own there by now. It is still
- * for people if it is what it was, or a device, or a file that is only ever appended to.
+ * Whether standard error may be written to. A program that closed its descriptors may have a file or a connection of its
+ * own there by now. It is safe if it is still what it was at the start, a character device, or a file opened for appending.
  */
 static int is_for_people(void)
 {
@@ -151,12 +151,12 @@ void arb_log(enum arb_log_level level, const char *format, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	/* By syscall(), because open, write and close are cancellation points, and locks may be held. */
+	/* By syscall(): open, write and close are cancellation points, and the thread may hold locks. */
 	if (path)
 		fd = (int)syscall(SYS_openat, AT_FDCWD, path,
 			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
 	if (fd >= 0 && syscall(SYS_write, fd, line, (size_t)n) < 0)
-		n = 0; /* there is nobody left to tell */
+		n = 0; /* there is no other place to say so */
 	if (path && fd >= 0)
 		syscall(SYS_close, fd);
 out:

@@ -1,6 +1,6 @@
 /*
- * What has to be said, on standard error or in the file that GPUARB_LOG names: one line, one write. Nothing
- * is allocated, errno is kept, and a flood is cut off.
+ * Log lines, on standard error or in the file that GPUARB_LOG names. Each line is one write. Nothing is allocated, errno is
+ * kept, and a flood of lines is cut off.
  */
 #ifndef PRELOAD_LOG_H
 #define PRELOAD_LOG_H
@@ -10,14 +10,16 @@
 
 enum arb_log_level { ARB_LOG_OFF, ARB_LOG_ERROR, ARB_LOG_WARN, ARB_LOG_INFO, ARB_LOG_DEBUG };
 
-/* GPUARB_LOG: off, error, warn (the default), info, debug, or an absolute path, which gets info. */
+/* Writes a line, if GPUARB_LOG asks for its level: off, error, warn (the default), info or debug. An absolute path there names
+ * a file, which gets level info. */
 void arb_log(enum arb_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Would a line of this level be written? For lines that take work. */
+/* Whether a line of this level would be written: to be asked before a line that takes work. */
 bool arb_log_wants(enum arb_log_level level);
 
 /*
- * A sentence that a program can provoke at will: the first at once, then one in so long. False: not now; it
- * is counted. True: *unsaid is how many were not said. For any number of threads; all zeros at the beginning.
+ * Limits how often a line is written that a program can provoke at will: the first at once, then one in
+ * ARB_LOG_EVERY_NS. True: write it now; *unsaid is how many were left out before it. False: leave it out; it is
+ * counted. Any number of threads may call it. A rate is all zeros at the beginning.
  */
 #define ARB_LOG_EVERY_NS 10000000000ull
 

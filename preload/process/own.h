@@ -1,6 +1,6 @@
 /*
- * This process's state and the calling thread's. The world (test/world), where many processes are simulated in
- * one, is compiled with a header of its own in place of this one.
+ * The state of this process and of the calling thread. The world (test/world) simulates many processes in one, so it is
+ * compiled with another header in place of this one.
  */
 #ifndef PRELOAD_OWN_H
 #define PRELOAD_OWN_H

@@ -1,6 +1,6 @@
 /*
- * What the program is told of the device's memory: what its account may have of it. Without a quota every
- * answer is the driver's own.
+ * Answers to queries about the device's memory: the program is shown what its account may have of it. Without a
+ * quota every answer is the driver's own.
  */
 #include "preload/process/device.h"
 #include "gpuarb/client.h"
@@ -27,7 +27,7 @@ static struct gpuarb_client_memory share_of(struct arb_device *device)
 		memory_pool_settle_all(false);
 	if (gpuarb_client_memory(client, &share) < 0)
 		share.limit = 0;
-	/* What others of the account have left on the device, because they are frozen, can be had. */
+	/* Memory of the account's other processes that a checkpoint has moved off the device is free again. */
 	if (share.quota && share.used > share.mine && !share.oversubscribe)
 		gone = memory_frozen(device);
 	if (gone) {
@@ -37,7 +37,7 @@ static struct gpuarb_client_memory share_of(struct arb_device *device)
 	return share;
 }
 
-/* Where memory moves, what the driver has just now is not what there is. */
+/* `moves`: memory may be moved to the host, so what is free on the device now does not bound what can be had. */
 static uint64_t shown(uint64_t driver, uint64_t limit, bool moves)
 {
 	return moves || driver > limit ? limit : driver;
@@ -79,7 +79,7 @@ void arb_query_after(const struct act_call *call)
 	}
 }
 
-/* NVML names devices in its own way; the UUID is the same. */
+/* Asks NVML for the UUID: its handles and numbers of devices differ from the driver's. */
 static bool uuid_of(nvmlDevice_t nvml, char *uuid, unsigned size)
 {
 	int (*get)(nvmlDevice_t device, char *uuid, unsigned length) = NULL;
@@ -91,8 +91,8 @@ static bool uuid_of(nvmlDevice_t nvml, char *uuid, unsigned size)
 }
 
 /*
- * The program has not come to this GPU, and may never: many only look. So it is not joined for that, nor is
- * the driver asked, who would have to be loaded. Without a quota the device is shown as it is.
+ * Looks at the quota on a GPU that the program has not used, and may never use: many programs only look. So the GPU
+ * is not joined, and the driver, which would have to be loaded, is not asked. False: no quota, nothing is changed.
  */
 static bool look(const char *uuid, uint64_t *total, uint64_t *free, uint64_t *used)
 {

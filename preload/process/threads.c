@@ -21,14 +21,14 @@ COMPAT_WEAK(pthread_create)
 
 struct act_chunk {
 	struct act_chunk *older;
-	uint32_t used; /* those behind were never anybody's */
+	uint32_t used; /* threads[used] and those behind it were never taken */
 	struct act_thread threads[31];
-	struct urcu_bp_reader readers[31]; /* beside them: known.c */
+	struct urcu_bp_reader readers[31]; /* one for each of `threads`: known.c */
 };
 
-/* Chunks are pushed and never taken away. */
+/* Its destructor tells us that a thread ends. */
 static pthread_key_t key;
-static int key_state; /* 0: none yet, 1: being made, 2: made, 3: not to be had */
+static int key_state; /* 0: none yet, 1: being made, 2: made, 3: could not be made */
 
 static void leave(void *argument)
 {
@@ -44,19 +44,19 @@ static void leave(void *argument)
 		return;
 	self->credit = self->granted = 0;
 	self->waiting = 0;
-	/* It may have been cancelled in the midst of reading. */
+	/* The thread may have been cancelled within a read section. */
 	arb_word_store_release(&self->reader->ctr, 0);
 	arb_word_store_release(&self->owned, 0);
 }
 
-/* The end of the program's first thread is to be noticed, also if that thread never makes a call. */
+/* Sets the key for the program's first thread, so that its end is noticed even if it never makes a call. */
 static void watch_first(void)
 {
 	if (arb_mine.self == &arb_own.nobody && arb_word_load_acquire(&key_state) == 2)
 		pthread_setspecific(key, &arb_own.nobody);
 }
 
-/* The other threads do not exist in the child, and what they did was not done by it. */
+/* Runs in a forked child: the other threads do not exist there, and the counts so far are the parent's. */
 static void forget_others(void)
 {
 	arb_own.main_left = arb_own.drivers = 0;
@@ -79,7 +79,7 @@ bool act_thread_main_left(void)
 	return arb_word_load_acquire(&arb_own.main_left);
 }
 
-/* The first thread remains visible after its end, as a zombie; beside it there may be nobody but us. */
+/* Whether the first thread has ended: it stays visible as a zombie as long as other threads exist. */
 static bool is_zombie(void)
 {
 	char path[64], text[256], *after;
@@ -152,7 +152,7 @@ enum act_left act_thread_left(void)
 		close(fd);
 	}
 	for (long at = 0; at < n;) {
-		/* inode and offset, then the length of the entry, its kind, its name */
+		/* An entry: inode and offset (16 bytes), its own length, its kind, its name. */
 		unsigned short length;
 
 		memcpy(&length, entries + at + 16, sizeof(length));

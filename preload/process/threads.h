@@ -1,18 +1,18 @@
-/* Each thread's own counts: taken at its first call, left to the next thread at its end, never lost. */
+/* Each thread's record of counts: taken at the first call, left to another thread at the end, so no count is lost. */
 #ifndef PRELOAD_THREADS_H
 #define PRELOAD_THREADS_H
 
 #include "preload/process/act.h"
 
-/* The calling thread's own, which it gets now if it has none. Never NULL; keeps errno. */
+/* Returns the calling thread's record; takes one if it has none yet. Never NULL; keeps errno. */
 struct act_thread *act_thread_get(void);
-/* Over all threads, also those that ended. */
+/* Sums up the calls by category over all threads, also those that have ended. */
 void act_thread_sum(uint64_t sum[CAT_COUNT]);
-/* Calls that gave the GPU work, and how many of them have passed since their threads were given credit in
- * this interval. */
+/* *calls: all calls that gave the GPU work. *credited: how many of them have passed on credit that was given in this busy
+ * interval. */
 void act_thread_gated(uint64_t interval, uint64_t *calls, uint64_t *credited);
 
-/* The program has put something into its streams that may wait for the host. */
+/* Whether the program has put anything into its streams that may wait for the host. */
 bool act_thread_host_work(void);
 
 /* Whether any thread is in a call that waits for work. */
@@ -21,27 +21,29 @@ bool act_thread_any_waits(void);
 /* Whether any thread is in a read section (known.h) that began before the last change of phase. */
 bool act_thread_any_reads(void);
 
-/* No more credit; what has passed on it still counts. */
+/* Takes the rest of the credit away. What has passed on it is still counted as credited. */
 static inline void act_thread_take_back(struct act_thread *self)
 {
 	self->granted = self->granted > self->credit ? self->granted - self->credit : 0;
 	self->credit = 0;
 }
 
-/* The program's first thread has ended, and others go on. */
+/* Whether the program's first thread has ended while others go on. */
 bool act_thread_main_left(void);
-/* A thread of ours, detached and without signals. False: it cannot be had. */
+/* Starts a thread of ours, detached and with all signals blocked. False: it could not be started. */
 bool act_thread_start(void *(*body)(void *argument), void *argument);
 
 /*
- * Then: is the calling thread the only one left? The C library ends the program with the last one. A driver
- * may have made a thread to call us back, which does not count if the program never asked for such a thing.
+ * Says which threads are left besides the calling one, our other thread and the ended first thread. The C library ends the
+ * program when its last thread ends, so ours must not be the last. A thread in which the driver calls us back (ACT_WITH_DRIVER)
+ * is not counted among the others, unless the program has asked for callbacks of its own.
  */
 enum act_left { ACT_OTHERS, ACT_ALONE, ACT_WITH_DRIVER };
 enum act_left act_thread_left(void);
-/* The calling thread is that one, unless it is one of the program's, or the tracker, in which the driver
- * calls back. */
+/* Is called in a callback of the driver: notes the calling thread as the driver's own, unless it is the tracker or a thread
+ * that has made calls of the program. */
 void act_thread_is_drivers(void);
+/* Notes that the calling thread is ours. */
 void act_thread_is_tracker(void);
 
 #endif
