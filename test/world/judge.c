@@ -20,14 +20,14 @@
 #include "test/world/records.h"
 #include "test/world/windows.h"
 
-/* A client that was woken, or let in, must be seen to move within this time, unless it was held up. */
+/* A client that was woken or let in must move within this time, unless a thread was held up. */
 #define LOST_NS (2 * WORLD_MS)
-/* How often sleepers are looked at. */
+/* Time between two looks at sleepers. */
 #define SLEEPERS_NS (50 * WORLD_US)
-/* The rest of the record is looked at after this many steps even if nothing in it has changed, because time has
- * passed. */
+/* After this many steps the record is checked even if it has not changed, because time has passed. */
 #define SAME_STEPS 8
-/* In worlds that are looked at as a whole so seldom, the record is, too: they give figures. Random ones find faults. */
+/* Worlds whose whole segment is checked so seldom give figures: their record is checked seldom, too. Random worlds
+ * search for faults. */
 #define LONG_EVERY 1000
 
 struct world_terms world_terms;
@@ -35,12 +35,12 @@ struct world_terms world_terms;
 static struct {
 	struct arb_segment seg;
 	bool open;
-	uint64_t files; /* names of files that were given or taken away when it was opened */
+	uint64_t files; /* world_files() when the segment was opened */
 	uint64_t steps, head;
-	uint64_t since_whole;           /* steps since all of it was looked at */
-	uint64_t sleepers_ns;           /* when sleepers were looked at */
+	uint64_t since_whole;           /* steps since the whole segment was checked */
+	uint64_t sleepers_ns;           /* when sleepers were last looked at */
 	uint64_t reserved, reserved_at; /* the reservation that was last seen, and since when */
-	uint64_t t, v, busy;            /* which never go back */
+	uint64_t t, v, busy;            /* clocks that never go back */
 } judge;
 
 static void say(void *argument, const char *sentence)
@@ -58,7 +58,7 @@ static void begin_with_another(void)
 
 struct arb_segment *judge_segment(void)
 {
-	/* It may have been removed, and made anew: nothing that was seen in the old one says anything of this one. */
+	/* The file may have been removed and created anew: what was seen in the old one does not hold any more. */
 	if (judge.open && judge.files != world_files() &&
 		world_file(WORLD_STATE, NULL) != (void *)judge.seg.header) {
 		arb_segment_close(&judge.seg);
@@ -72,7 +72,7 @@ struct arb_segment *judge_segment(void)
 	return judge.open ? &judge.seg : NULL;
 }
 
-/* Of the other GPUs, where there are several: the law and the invariants. */
+/* Checks the law and the invariants of the segments of the other GPUs. */
 static void check_others(void)
 {
 	for (int i = 1; world_gpu_used() && i < sim_device_count(); i++) {
@@ -113,7 +113,7 @@ static unsigned members(const uint64_t *bits, unsigned words)
 	return n;
 }
 
-/* Whether a client that should wake another may have been held up. */
+/* Returns whether a client that should wake another may have been held up. */
 static bool anybody_held_up(void)
 {
 	for (unsigned i = 0; i < world.nthreads; i++)
@@ -150,7 +150,7 @@ static void check_sleepers(void)
 	}
 }
 
-/* A place that is kept for a client that sleeps: the client was not woken, or in vain. */
+/* Checks that a client does not go on sleeping while a place is kept for it: its wake-up was lost. */
 static void check_reservation(const struct arb_snap *s)
 {
 	uint32_t slot = (uint32_t)s->reserved - 1;
@@ -168,8 +168,8 @@ static void check_reservation(const struct arb_snap *s)
 	for (unsigned i = 0; i < world.nthreads; i++) {
 		struct world_thread *t = world.threads[i];
 
-		/* Where nobody runs it may enter: it did not see the reservation before it slept, or was not
-		 * woken for it. */
+		/* Nobody runs, so this client may enter: it slept without seeing the reservation, or was not woken
+		 * for it. */
 		if (t->state == THREAD_WAITING && t->word == &judge.seg.slots[slot].wake.v &&
 			(t->since_ns < judge.reserved_at ||
 				(!s->weight && world.now_ns > t->since_ns + LOST_NS)))
@@ -202,7 +202,7 @@ static void check_quotas(void)
 	}
 }
 
-/* Where nobody writes what is not his, no client finds a word of its own that it has to put right. */
+/* Checks that no client had to put a word of its own right: no intruder writes in this world. */
 static void check_restored(void)
 {
 	for (uint32_t i = 0; i < judge.seg.nslots; i++)
@@ -212,14 +212,14 @@ static void check_restored(void)
 				i);
 }
 
-/* Nor does one who looks at accounts that nobody uses, from look to look. The judge looks between two steps of the others,
- * so it needs no lock: nothing that is published is ever half done. */
+/* Checks that the audit of accounts without members finds nothing to put right, either. The judge runs between two
+ * steps of the clients, so it needs no lock: a record that is published is complete. */
 static void check_audit(void)
 {
 	static struct arb_audit_seen seen[2 * ARB_SLOTS_MAX];
 	static uint64_t file, started;
 
-	/* Another segment, or another world. */
+	/* What was seen belongs to another segment or another world. */
 	if (file != judge.seg.file.ino || started > judge.steps)
 		memset(seen, 0, sizeof(seen));
 	file = judge.seg.file.ino;
@@ -241,7 +241,7 @@ void judge_step(void)
 
 	if (world.failed || world_terms.garbage)
 		return;
-	/* Nothing that others see has changed, or the world is a long one. */
+	/* Most steps are not checked if no shared word can have changed, or if the world gives figures. */
 	whole = ++judge.since_whole >= world_terms.every;
 	if (whole)
 		judge.since_whole = 0;
@@ -260,7 +260,7 @@ void judge_step(void)
 	if (faults_limits_move())
 		records_accounts(&judge.seg);
 	debts_step(&judge.seg);
-	/* The rest depends on the record alone, and holds until that is another. */
+	/* The other checks depend on the record alone, so they need not be repeated until it changes. */
 	if (world.failed || (judge.head == arb_load64(&judge.seg.header->head) && judge.steps % SAME_STEPS))
 		return;
 	if (arb_running_read(&judge.seg, &s) < 0)
@@ -312,7 +312,7 @@ void judge_rest(void)
 		if (arb_account_read(&judge.seg, i, &a) < 0)
 			continue;
 		sum += arb_account_usage(&judge.seg, &s, &a, false, false);
-		/* What an entry had is forgotten when it gets another name. */
+		/* An entry that was given another name has forgotten what its former account was billed. */
 		renamed |= arb_load32(&judge.seg.accounts[i].generation) > 1;
 		if (a.mem_used)
 			world_fail("nobody is left, and account %u has %llu bytes", i,
@@ -340,7 +340,7 @@ static void say_nothing(void *argument, const char *sentence)
 	(void)sentence;
 }
 
-/* Comes after all others: what the dead have left is cleaned up, and a newcomer finds everything as it should be. */
+/* The newcomer that joins after all others: it checks that the dead were cleaned up and that it can enter and leave. */
 static void *last_one(void *argument)
 {
 	struct gpuarb_options o = {

@@ -1,7 +1,7 @@
 /*
- * Programs on a GPU, as many and as odd as the seed says, with the preload, under limits, killed and stopped and
- * changed: whatever they do, the law holds, nobody is billed for what the GPU did not do for it, nobody gets more
- * than its limit, and at the end nothing is left.
+ * Random worlds of programs with the preload on a GPU. The seed draws how many there are, what they do, their limits,
+ * and which are killed or stopped. Whatever they do, the law must hold, no account may be billed for more than the GPU
+ * did for it or get more than its limit, and at the end nothing may be left behind.
  */
 #include "test/world/random.h"
 
@@ -20,19 +20,19 @@
 #include "test/world/smaller.h"
 
 #define PROGRAMS 250
-/* What is let into the queue of one program beside others, twice. */
+/* Twice the work that the gate lets a program queue while it is contended. */
 #define QUEUED_NS (10 * WORLD_MS)
 
 /*
- * By how much bills may be above the GPU's own books where nothing goes wrong: 1 percent of the work for ends that are
- * dated by the return of a wait, 4 ms for the first and the last stretch of work of each program, and 2 percent of the run
- * for pauses: those between launches that no fence is behind are told from work by how long launches take on average.
+ * By how much bills may be above the GPU's own books where nothing goes wrong. 1 percent of the work: ends that are
+ * dated by the return of a wait. 4 ms: the first and the last stretch of work of each program. 2 percent of the run:
+ * pauses between unfenced launches, which are told from work by the average length of launches.
  *
- * Where two programs pause between short kernels, and neither knows of the other's pauses, an end is dated no sooner than
- * the last transition of anybody, because the weighted clock cannot go back. Whoever notices its end late, at its next
- * launch, has then been billed until the other one's last coming or going; to notice sooner would take a look of the tracker
- * for each kernel, which its CPU budget does not allow. With pauses of half a millisecond that is a third of the run (seed 73
- * of --programs): 2/5.
+ * 2/5 of the run where two programs pause between short kernels and neither knows of the other's pauses. A program that
+ * notices the end of its work late, at its next launch, can date it no sooner than the last transition of any client,
+ * because the weighted clock cannot go back. So it is billed until another client last came or went. To notice the end
+ * sooner, the tracker would have to look after each kernel, which its CPU budget does not allow. With pauses of half a
+ * millisecond a third of the run is billed too much (seed 73 of --programs).
  */
 #define OVER_RATIO  1.01
 #define OVER_NS     4e6
@@ -40,8 +40,8 @@
 #define OVER_BESIDE (2 / 5.0)
 #define SHORT_US    100
 
-/* How often the memory of accounts is looked at, in steps; by then a client that has moved to another segment has
- * reported it. */
+/* Steps between two checks of the memory of accounts; and how long a client may take to report its memory to another
+ * segment. */
 #define MEMORY_STEPS 64
 #define MOVED_NS     (5 * WORLD_MS)
 
@@ -63,7 +63,9 @@ static struct {
 	double longest_kernel_ms;
 	uint64_t steps;
 	struct {
-		uint64_t bytes, who, since_ns; /* memory of its members, which they are, and since when */
+		/* Memory of the account's members in one segment; a hash of these members; since when they are the
+		 * members. */
+		uint64_t bytes, who, since_ns;
 	} memory[8];
 } plan;
 
@@ -72,20 +74,20 @@ static bool maybe(unsigned in)
 	return world_chance_once_in(&world.programs, in);
 }
 
-/* Writes one line as a user might type it. */
+/* Draws the options of a program, as a user might type them. */
 static void draw_line(char *line, size_t size, double seconds)
 {
 	static const char *const patterns[] = {"back", "back", "sync", "burst", "random", "open"};
 	static const char *const waits[] = {"sync", "event", "callback", "none"};
 	static const char *const variants[] = {"plain", "ex", "coop", "ptsz"};
-	/* Each drawn by itself: the order in which a call's arguments are evaluated is the compiler's. */
+	/* One draw in each statement: the compiler chooses the order in which the arguments of a call are evaluated. */
 	unsigned work = (unsigned)PICK(1, 5, 20), pause = (unsigned)PICK(1, 4, 20);
 	unsigned copy = (unsigned)PICK(4096, 1 << 20), copy_every = (unsigned)PICK(1, 8);
 	unsigned graph = (unsigned)PICK(3, 20), us = (unsigned)PICK(5, 20, 100, 300, 1000, 5000, 20000);
 	const char *pattern = patterns[world_chance_below(&world.programs, 6)];
 	int n = snprintf(line, size, "--kernel-us=%u --duration=%.3f --pattern=%s", us, seconds, pattern);
 
-	/* What it queues ends some time. */
+	/* Bounds what is queued, so that the program ends in time. */
 	n += snprintf(line + n, size - (size_t)n, " --launches=%u", us < 1000 ? 0 : 1000000 / us);
 	n += snprintf(
 		line + n, size - (size_t)n, " --wait=%s", waits[world_chance_below(&world.programs, 4)]);
@@ -187,7 +189,7 @@ static void draw_plan(unsigned programs)
 		snprintf(account, sizeof(account), "account%u", a);
 		program_prepare(&plan.programs[i], account, plan.account_pct[a], line);
 		program_set(&plan.programs[i], "GPUARB_POLICY", policy);
-		/* Not drawn, so that other worlds stay as they are. */
+		/* Not drawn: an additional draw would change the worlds of all seeds. */
 		program_set(&plan.programs[i], "GPUARB_BILLING", world.seed % 8 == 3 ? "full" : "weighted");
 		setting(&plan.programs[i], "GPUARB_WINDOW_MS", window_ms, "");
 		if (plan.account_mem_mb[a])
@@ -199,10 +201,10 @@ static void draw_plan(unsigned programs)
 	world_terms = (struct world_terms){.garbage = faults.garbles,
 		.quotas_fixed = !faults.changes && !faults.replaces,
 		.every = plan.n > 8 ? 1024 : 64};
-	/* Beside other programs a kernel takes this much longer. */
+	/* A kernel takes longer by as much as other programs share the GPU. */
 	if (!plan.robbed && !faults.stops && !faults.fails && !faults.holds && !faults_limits_move())
 		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n;
-	/* Over every window: what each had queued when its quota was used up. */
+	/* What all programs may have queued when a quota is used up. */
 	if (!plan.robbed && !faults.kills && !faults.stops && !faults.fails && !faults.holds &&
 		!faults.replaces && !faults.garbles && !faults.abandons && !faults_limits_move())
 		world_terms.over_ns = (QUEUED_NS + (uint64_t)(plan.longest_kernel_ms * 4e6)) * plan.n;
@@ -213,7 +215,7 @@ static void respawn(struct world_process *dead)
 	(void)dead;
 }
 
-/* What a process had at most, but for its context. */
+/* Returns the most memory that a process had, without its context. */
 static uint64_t most_memory(uint64_t most, uint64_t peak)
 {
 	const uint64_t context = 300ull << 20;
@@ -223,9 +225,9 @@ static uint64_t most_memory(uint64_t most, uint64_t peak)
 }
 
 /*
- * An account has no more than its quota, by the GPU's own books. Where segments are replaced its members may be in two
- * of them for a while, and bring along what they have: those in one segment have no more than before, once they have
- * been there for MOVED_NS, if it is more than the quota.
+ * Checks by the GPU's own books that an account has no more memory than its quota. Where segments are replaced, its
+ * members may be in two segments for a while, and bring along what they have. Then the memory of the members in one
+ * segment may be above the quota, but must not grow once they have been there for MOVED_NS.
  */
 static void check_memory(unsigned a)
 {
@@ -267,7 +269,7 @@ static void step(void)
 			check_memory(a);
 }
 
-/* By how much bills may be above the GPU's books, in ns, besides a part of the work. */
+/* Returns by how many ns bills may be above the GPU's books, besides OVER_RATIO of the work. */
 static double over_allowed(double elapsed_ns)
 {
 	unsigned pausing = 0;
@@ -278,15 +280,15 @@ static double over_allowed(double elapsed_ns)
 	return OVER_NS + elapsed_ns * (pausing > 1 ? OVER_BESIDE : OVER_OF_RUN);
 }
 
-/* Whether bills are compared with the GPU's books. What a killed process had on the GPU is billed until that is
- * noticed. */
+/* Returns whether bills are compared with the GPU's books. Not where processes are killed, for example: they are billed
+ * until their death is noticed. */
 static bool is_judged(void)
 {
 	return !faults.kills && !faults.stops && !faults.fails && !faults.holds && !faults.replaces &&
 	       !faults.abandons && !plan.robbed;
 }
 
-/* Attained by the GPU's books and billed, by account; both in ns. */
+/* Compares what each account attained, by the GPU's books, with what it was billed; both in ns. */
 static void check_books(bool say)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];
@@ -307,10 +309,10 @@ static void check_books(bool say)
 		if (world.processes[i]->script && world.processes[i]->ended_ns > end)
 			end = world.processes[i]->ended_ns;
 	elapsed = (double)(end - world.start_ns);
-	/* A window's quota, what was queued when it was over, and the kernel that was longest. */
+	/* A window's quota, and what was queued when it was used up, with the longest kernel. */
 	slack = 0.12e9 + plan.longest_kernel_ms * 4e6;
 	busy = (double)picture.busy_ns;
-	/* Copies are work of the GPU, too, but not the compute engine's. */
+	/* Copies are billed, too, though the compute engine does not make them. */
 	copying = (double)(state.copy_ns[0] + state.copy_ns[1]);
 	over = over_allowed(elapsed);
 	if (say && is_judged())

@@ -426,7 +426,7 @@ static void draw_weather(void)
 	smaller_weather();
 }
 
-/* Returns how much work may be under way when a quota is used up: polite clients look at their bills every millisecond. */
+/* Returns how much work may be under way when a quota is used up: a polite client reads its bill every millisecond. */
 static uint64_t over_ns(void)
 {
 	uint64_t each =
