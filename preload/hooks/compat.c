@@ -1,6 +1,6 @@
 /*
- * What the segment's library asks of libc and what libc had not got, or had elsewhere, before glibc 2.33:
- * defined here for this library alone, so that one build loads into programs with any glibc since 2.17.
+ * Functions that the segment's library calls, and that older versions of glibc do not have, or have in another library.
+ * They are defined here for the preload alone, so that one build loads into programs with any glibc since 2.17.
  */
 #include "preload/hooks/compat.h"
 
@@ -32,8 +32,8 @@ __attribute__((visibility("hidden"))) int stat(const char *restrict path, struct
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
 
 /*
- * It was in libpthread. Who is at it is known by its pid: a child that was forked in the middle of it has
- * nobody to wait for and begins anew.
+ * Before glibc 2.34 it was in libpthread. The state holds the pid of the process whose thread runs the routine: a child
+ * that was forked meanwhile has no such thread to wait for, sees another pid, and runs the routine itself.
  */
 __attribute__((visibility("hidden"))) int pthread_once(pthread_once_t *once, void (*routine)(void))
 {
@@ -58,7 +58,7 @@ __attribute__((visibility("hidden"))) int pthread_once(pthread_once_t *once, voi
 #endif
 
 /*
- * glibc's pthread_atfork is not in its shared library, and calls this one, which musl has not got: a strong
+ * glibc's pthread_atfork is not in its shared library, and calls this function. musl does not have it, so a strong
  * reference would keep every musl program from starting.
  */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)

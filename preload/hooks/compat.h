@@ -1,7 +1,7 @@
 /*
- * Symbols bound to the oldest version that every glibc since 2.17 has, so that one build loads everywhere.
- * What libpthread had before glibc 2.34 is weak: a program without threads may not have it, and nothing
- * of it is used before there is a CUDA context, hence a driver, hence threads. To be included before use.
+ * Binds symbols to the oldest version that every glibc since 2.17 has, so that one build loads everywhere. Symbols
+ * that were in libpthread before glibc 2.34 are weak, because a program without threads may not have them. They are
+ * not needed before there is a CUDA context, and then the driver has loaded libpthread. Include this before their use.
  */
 #ifndef PRELOAD_COMPAT_H
 #define PRELOAD_COMPAT_H

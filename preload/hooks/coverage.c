@@ -21,7 +21,7 @@ static const uint8_t counter_of[CAT_COUNT] = {
 #undef CATEGORY
 };
 
-/* As many whole names as there is room for. */
+/* Joins as many whole names as there is room for. */
 static void join_names(char *to, size_t size)
 {
 	uint32_t n = arb_word_load_acquire(&arb_own.unknown.n);
@@ -67,7 +67,7 @@ void coverage_tick(uint64_t now_ns)
 {
 	uint64_t next = arb_word_load(&arb_own.shown_ns);
 
-	/* Of several that come at once, one does it. */
+	/* If several threads come at the same time, only the one whose CAS succeeds shows the counts. */
 	if (now_ns >= next && arb_word_cas(&arb_own.shown_ns, &next, now_ns + SHOW_NS))
 		coverage_show();
 }

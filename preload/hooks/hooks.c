@@ -53,7 +53,7 @@ const struct hook *arb_hook_base(const char *base, unsigned *count)
 	return *count ? &arb_hooks[low] : NULL;
 }
 
-/* cuMemcpyHtoD_v2_ptds is a row of cuMemcpyHtoD: what follows the first underscore says which. */
+/* Finds the row of an exported name. Its base name ends at the first underscore: cuMemcpyHtoD_v2_ptds has cuMemcpyHtoD. */
 static const struct hook *find_cuda(const char *symbol)
 {
 	char base[64];
@@ -90,7 +90,7 @@ bool arb_hook_knows(const char *symbol)
 #include "cuda_abi/interop.def"
 #include "cuda_abi/newer.def"
 #undef CU_CALL
-		"cuMemGetLocationInfo", /* of 13.4; it only asks */
+		"cuMemGetLocationInfo", /* of CUDA 13.4; a query */
 	};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -100,7 +100,7 @@ bool arb_hook_knows(const char *symbol)
 }
 
 static const struct {
-	const char *prefix; /* of every name that the library goes by */
+	const char *prefix; /* every file name and soname of the library begins with it */
 	const char *file;
 } libraries[LIBRARY_COUNT] = {
 	[LIBRARY_CUDA] = {"libcuda.so", "libcuda.so.1"},
@@ -140,21 +140,21 @@ bool arb_library_loaded(enum hook_library library, struct elf_object *object)
 	}
 	if (!arb_elf_named(libraries[library].prefix, object))
 		return false;
-	/* It stays for good: its addresses are in our table, whatever the program closes. */
+	/* Keeps the library loaded for good, even if the program closes it: its addresses are in our table. */
 	open = arb_libc_dlopen();
 	if (open)
 		open(object->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-	/* A thread that comes second goes on with what it found itself, which is the same; nobody waits. */
+	/* A second thread that comes meanwhile uses what it found itself, which is the same. So no thread waits. */
 	if (arb_word_cas(&known[library].state, &unknown, BEING_WRITTEN)) {
 		known[library].object = *object;
 		set_span(&arb_spans[library], object);
-		arb_is_ours(object); /* from here on we may be called by it */
+		arb_is_ours(object); /* finds our own span, because the driver may call us from now on */
 		arb_word_store_release(&known[library].state, KNOWN);
 	}
 	return true;
 }
 
-/* A program may call what only we define, if the driver is not loaded yet. */
+/* Finds the library, and loads it if it is not loaded yet: a linked program may call our exported names before. */
 static bool load(enum hook_library library, struct elf_object *object)
 {
 	arb_dlopen_fn *open;
@@ -165,9 +165,10 @@ static bool load(enum hook_library library, struct elf_object *object)
 	return open && open(libraries[library].file, RTLD_LAZY) && arb_library_loaded(library, object);
 }
 
-/* A driver that is loaded stays, and what it has not got it will never have. */
+/* Functions that the driver does not have. It is never unloaded, so it will never have them. */
 static bool absent[HOOK_COUNT];
 
+/* Asks the driver's own look-up. NULL: the driver has no such function, or gave one of ours. */
 static void *ask(const struct elf_object *driver, const char *base, int version, cuuint64_t flags)
 {
 	__typeof__(cuGetProcAddress) *plain =
@@ -182,13 +183,15 @@ static void *ask(const struct elf_object *driver, const char *base, int version,
 	return r == CUDA_SUCCESS && !arb_is_ours(found) ? found : NULL;
 }
 
-/* A driver need export nothing but its look-up. One that exports this has all that it exports. */
+/* Whether the driver exports its functions. A driver need export nothing but its look-up; one that exports this function is
+ * taken to export all that it has. */
 static bool exports(const struct elf_object *driver)
 {
 	return arb_elf_symbol(driver, "cuLaunchKernel") != NULL;
 }
 
-/* What it gives for the version before as well is an older function of that name. */
+/* Asks the driver for the function of a row. If it gives the same one for the version before, that is an older function, and
+ * the row has none. */
 static void *ask_for(const struct elf_object *driver, const struct hook *hook)
 {
 	cuuint64_t flags = hook->variant == VARIANT_LEGACY ? CU_GET_PROC_ADDRESS_LEGACY_STREAM
@@ -256,7 +259,7 @@ bool arb_library_owns(enum hook_library library, const void *address)
 	return arb_elf_at(address, &object) && arb_elf_is(&object, libraries[library].prefix);
 }
 
-/* What the caller's own library calls by this name, if that is not the driver's. */
+/* Returns the function of this name that the caller's own library defines, or NULL. */
 static void *own_definition(const struct hook *hook, const void *caller)
 {
 	struct elf_object object;
@@ -269,7 +272,7 @@ static void *own_definition(const struct hook *hook, const void *caller)
 /*
  * Calls of a program that was linked with the driver come to our exported names. If the next definition
  * is not the driver's (another preloaded layer, a library with functions of its own by these names), the
- * call is meant for that one, and comes back to us when that layer calls the driver.
+ * call is meant for that definition, and comes back to us when that layer calls the driver.
  */
 void *arb_direct_find(enum hook_id id, const void *caller)
 {
@@ -280,7 +283,7 @@ void *arb_direct_find(enum hook_id id, const void *caller)
 
 	next = arb_elf_next((const void *)arb_direct_find, hook->symbol);
 	if (next && !arb_library_owns(hook->library, next)) {
-		/* What is in the global scope is meant by everybody, what is not only by whoever has it. */
+		/* A definition in the global scope is meant by all callers, any other only by the library that has it. */
 		next = arb_libc_dlsym() ? arb_libc_dlsym()(RTLD_NEXT, hook->symbol) : NULL;
 		if (next && !arb_library_owns(hook->library, next)) {
 			target = next;

@@ -1,6 +1,6 @@
 /*
- * The table of hooked entry points and where the real ones are. Nothing here takes a lock or allocates:
- * first use may come from a library's constructor, from many threads at once, before our own constructor.
+ * The table of hooked entry points, and the addresses of the real functions. Nothing here takes a lock or allocates,
+ * because the first use may come from a library's constructor, before our own, and from many threads at once.
  */
 #ifndef PRELOAD_HOOKS_H
 #define PRELOAD_HOOKS_H
@@ -38,7 +38,7 @@ struct hook {
 	const char *symbol;
 	const char *base;
 	void *wrapper; /* what a program gets instead of the real function */
-	int version;   /* CUDA version from which cuGetProcAddress gives it */
+	int version;   /* the CUDA version from which cuGetProcAddress gives it */
 	uint8_t variant;
 	uint8_t category;
 	uint8_t library;
@@ -46,22 +46,22 @@ struct hook {
 
 extern const struct hook arb_hooks[HOOK_COUNT];
 
-/* The real functions, filled in at first use. Written once each, always with the same value. */
+/* The real functions, filled in at first use. If several threads write an entry, they write the same value. */
 extern void *arb_real_table[HOOK_COUNT];
-/* Where a program that was linked with the driver goes: our wrapper, or somebody else's function of that
- * name. */
+/* Where a call by an exported name goes, in a program that was linked with the driver: to our wrapper, or to another library's
+ * function of that name. */
 extern void *arb_direct_table[HOOK_COUNT];
 
-/* Where the libraries are, and we ourselves; of no size as long as that is not known. */
+/* Where in memory the two libraries are, and this library itself. `size` is 0 as long as that is not known. */
 struct hook_span {
 	uintptr_t first, size;
 };
 extern struct hook_span arb_spans[LIBRARY_COUNT], arb_own_span;
 
 /*
- * A driver may call its own functions by their names, which lead to us. Such a call is a part of the one that
- * the program made, and not a call of the program's. If the driver ended in it, by a jump, it seems to be
- * ours, because it is we who called the driver.
+ * Whether a call comes from the driver itself. A driver may call its own functions by their exported names, which lead to
+ * us. Such a call is a part of the call that the program made, and is not counted again. If the driver ends in it by a
+ * jump, the caller seems to be this library, because this library called the driver.
  */
 static inline bool arb_is_inside(enum hook_library library, const void *caller)
 {
@@ -70,14 +70,14 @@ static inline bool arb_is_inside(enum hook_library library, const void *caller)
 	       (uintptr_t)caller - arb_word_load(&arb_own_span.first) < arb_word_load(&arb_own_span.size);
 }
 
-/* Is it one of our own functions? */
+/* Whether this is the address of a function of this library. */
 bool arb_is_ours(const void *address);
 
-/* The hook of an exported name, or NULL. */
+/* Returns the row of an exported name, or NULL. */
 const struct hook *arb_hook_find(const char *symbol);
-/* Whether this is a name of the driver that nothing has to be done about: it is in our list of all its calls. */
+/* Whether the name is in our list of all calls of the driver. If it has no row, nothing has to be done about that call. */
 bool arb_hook_knows(const char *symbol);
-/* The first of the rows with this base name, and how many there are. */
+/* Returns the first of the rows with this base name, and how many there are. */
 const struct hook *arb_hook_base(const char *base, unsigned *count);
 
 static inline enum hook_id arb_hook_id(const struct hook *hook)
@@ -85,15 +85,15 @@ static inline enum hook_id arb_hook_id(const struct hook *hook)
 	return (enum hook_id)(hook - arb_hooks);
 }
 
-/* The real function, or NULL if the driver has none of that name or there is no driver. Keeps errno. */
+/* Returns the real function, or NULL if the driver has none of that name or there is no driver. Keeps errno. */
 void *arb_real_find(enum hook_id id);
-/* A function of the driver's that is in no table, for our own use; NULL if there is none, or no driver is
- * loaded. Keeps errno. */
+/* Returns a function of the driver that is not hooked, for our own use. NULL: there is none, or no driver is loaded. Keeps
+ * errno. */
 void *arb_driver_symbol(const char *name);
-/* What cuGetProcAddress gave although the driver exports no such name. */
+/* Takes what cuGetProcAddress gave as the real function, if none is known: the driver need not export it. */
 void arb_real_adopt(enum hook_id id, void *real);
-/* Where a call of the exported name by this caller goes; kept in arb_direct_table[id] if it is the same for
- * all. */
+/* Returns where a call of the exported name by this caller goes. Keeps it in arb_direct_table[id] if it is the same for all
+ * callers. */
 void *arb_direct_find(enum hook_id id, const void *caller);
 
 static inline void *arb_real_get(enum hook_id id)

@@ -1,11 +1,11 @@
-/* NVML's memory queries: what the device has, turned into what the account may see of it. */
+/* NVML's memory queries: the figures of the device are turned into what the account may see of it. */
 #include "preload/hooks/nvml_abi.h"
 
 #include "preload/process/act.h"
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/wrappers.h"
 
-/* True: the figures are what the account may see now. */
+/* True: the figures are now what the account may see. False: they are still the device's. */
 static bool show(
 	nvmlDevice_t device, unsigned long long *total, unsigned long long *free, unsigned long long *used)
 {
@@ -41,7 +41,7 @@ int wrap_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *
 		return NVML_ERROR_FUNCTION_NOT_FOUND;
 	act_count(CAT_NVML);
 	result = real(device, memory);
-	/* What the driver keeps for itself is not the account's. */
+	/* What the driver keeps for itself does not belong to the account. */
 	if (result == NVML_SUCCESS && memory && show(device, &memory->total, &memory->free, &memory->used))
 		memory->reserved = 0;
 	return result;

@@ -1,4 +1,4 @@
-/* The driver's own look-up functions. */
+/* The wrappers of the driver's own look-up functions. */
 #include <errno.h>
 #include <string.h>
 
@@ -6,10 +6,10 @@
 #include "preload/hooks/hooks.h"
 #include "preload/hooks/wrappers.h"
 
-/* Newer than this, a name may mean a function of another signature than the newest one that we know. */
+/* In a version newer than this, a name may mean a function with a signature that we do not know. */
 #define NEWEST_KNOWN CUDA_ABI_NEWEST
 
-/* A look-up of the driver's, in one form or the other. */
+/* Calls cuGetProcAddress in one of its two forms. */
 typedef void *look_up_fn(const char *name, int version, cuuint64_t flags);
 
 static void *look_up(const char *name, int version, cuuint64_t flags)
@@ -28,7 +28,7 @@ static void *look_up_v2(const char *name, int version, cuuint64_t flags)
 	return real && real(name, &found, version, flags, NULL) == CUDA_SUCCESS ? found : NULL;
 }
 
-/* The row whose function this is, by any name: cuGraphInstantiate is cuGraphInstantiateWithFlags by now. */
+/* Returns the row whose real function this is, whatever its name: cuGraphInstantiate may give cuGraphInstantiateWithFlags. */
 static const struct hook *by_address(const void *found)
 {
 	for (unsigned i = 0; i < HOOK_CUDA_COUNT; i++)
@@ -37,7 +37,8 @@ static const struct hook *by_address(const void *found)
 	return NULL;
 }
 
-/* Names that a driver may give for another function: it is that one if it is given for its own name, too. */
+/* Names for which a driver may give the function of another name. It does so if the look-up of that other name gives the same
+ * address. */
 static const struct {
 	const char *base, *other;
 } renamed[] = {
@@ -53,8 +54,8 @@ static const char *name_of(
 	return base;
 }
 
-/* By version and flags, the way the driver itself chooses: the newest generation up to the version, and its
- * per-thread variant if that is wanted. */
+/* Chooses a row by version and flags, by the driver's own rule: the newest function up to that version, or its per-thread
+ * variant if the flags ask for it. */
 static const struct hook *by_rule(
 	const struct hook *row, const struct hook *end, int version, cuuint64_t flags)
 {
@@ -69,8 +70,7 @@ static const struct hook *by_rule(
 			best = h;
 	if (!best || !(flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
 		return best;
-	/* cuMemcpy2D_v2_ptds belongs to cuMemcpy2D_v2 and not to cuMemcpy2D, whose name it begins with too.
-	 */
+	/* cuMemcpy2D_v2_ptds is a variant of cuMemcpy2D_v2, but not of cuMemcpy2D, though it begins with both names. */
 	for (const struct hook *h = row; h < end; h++) {
 		size_t n = strlen(best->symbol);
 
@@ -83,9 +83,9 @@ static const struct hook *by_rule(
 }
 
 /*
- * The driver has answered with its function; which of our rows is it? The address says so for certain. Only a
- * driver that hands out addresses which it does not export is met by the rule. A name of a newer version may
- * mean a function of another signature than the newest one that we know: not if it is the same function.
+ * Returns the row of the function that the driver has given. The address tells the row for certain, unless the driver
+ * gives addresses that it does not export; then by_rule() decides. For a version newer than NEWEST_KNOWN the signature
+ * may be unknown, unless the driver gives the same function for NEWEST_KNOWN.
  */
 static const struct hook *which(
 	const char *name, const void *found, int version, cuuint64_t flags, look_up_fn *look)
@@ -97,7 +97,7 @@ static const struct hook *which(
 	for (unsigned i = 0; row && i < count; i++)
 		if (arb_real_get(arb_hook_id(&row[i])) == found)
 			return &row[i];
-	/* Some drivers know the full names as well. */
+	/* Some drivers also answer for full names, with a suffix. */
 	if (!row)
 		return arb_hook_find(name);
 	hook = by_address(found);
@@ -119,7 +119,7 @@ static void replace(const char *name, void **found, int version, cuuint64_t flag
 	const struct hook *hook;
 	int saved = errno;
 
-	/* A driver that looks for its own functions by name may have found ours. */
+	/* A driver that looks up its own functions by name may have found ours. */
 	if (!name || !found || !*found || arb_is_ours(*found))
 		return;
 	hook = which(name, *found, version, flags, look);
@@ -161,7 +161,7 @@ CUresult wrap_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersio
 	return result;
 }
 
-/* What is in these tables has no name and no signature that we know: theirs, untouched, but counted. */
+/* The functions in these tables have no names and no known signatures, so they are not replaced. The call is counted. */
 CUresult wrap_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
 	__typeof__(cuGetExportTable) *real = arb_real(cuGetExportTable);

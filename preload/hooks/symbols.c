@@ -1,7 +1,7 @@
 /*
- * dlsym, dlvsym, dlopen and dlmopen as every program sees them. A look-up that has nothing to do with CUDA
- * goes on to the real function by a jump, not a call: the real one looks at its return address to know
- * whose RTLD_NEXT, whose run path and whose namespace is meant (this file needs -foptimize-sibling-calls).
+ * dlsym, dlvsym, dlopen and dlmopen as every program sees them. A look-up that has nothing to do with CUDA goes on to the
+ * real function by a jump, not by a call, because the real function looks at its return address: it tells the library whose
+ * RTLD_NEXT, run path and namespace are meant (this file needs -foptimize-sibling-calls).
  */
 #include "preload/hooks/symbols.h"
 
@@ -20,7 +20,7 @@
 typedef void *dlvsym_fn(void *handle, const char *name, const char *version);
 typedef void *dlmopen_fn(Lmid_t namespace, const char *file, int mode);
 
-/* Our definitions shadow the dynamic linker's, so that these can only be found by reading its symbols. */
+/* Our definitions shadow the dynamic linker's, so its functions can only be found by reading the symbols of loaded objects. */
 static void *find_next(void **place, const char *name)
 {
 	void *found = arb_word_load(place);
@@ -59,8 +59,8 @@ static inline bool may_be_hooked(const char *name)
 }
 
 /*
- * What a program gets for what the real look-up found. Only the driver's own function is replaced; another
- * library may define the same name, and a second driver has functions that our table does not lead to.
+ * Returns what the program gets for the address that the real look-up found. Only the driver's own function is replaced.
+ * Another library may define the same name, and our table has no wrappers for the functions of a second driver.
  */
 static void *replace(const struct hook *hook, void *found, const void *caller)
 {
@@ -69,11 +69,11 @@ static void *replace(const struct hook *hook, void *found, const void *caller)
 	if (!found)
 		return NULL;
 	if (arb_is_ours(found)) {
-		/* Found in the global scope, where we put it. If nothing would be there without us, this
-		 * fails, and leaves the right words for dlerror. */
+		/* The look-up found our exported name in the global scope. If no other object defines the name, this second
+		 * look-up fails, as it would without us, and sets the message of dlerror. */
 		void *next = arb_libc_dlsym()(RTLD_NEXT, hook->symbol);
 
-		/* The driver itself looks for its own. */
+		/* A look-up by the driver itself gets the driver's own function. */
 		if (next && !arb_is_inside(hook->library, caller))
 			next = found;
 		errno = saved;
@@ -95,7 +95,7 @@ static __attribute__((noinline)) void *look_up(
 	const struct hook *hook = arb_hook_find(name);
 	void *found;
 
-	/* The real function would take us for the caller, who alone knows what is next. */
+	/* RTLD_NEXT depends on the caller, and the real function would take this library for the caller. */
 	if (handle == RTLD_NEXT) {
 		found = arb_elf_next(caller, name);
 		if (!found)
@@ -108,7 +108,8 @@ static __attribute__((noinline)) void *look_up(
 	return hook ? replace(hook, found, caller) : found;
 }
 
-/* The driver has it, and it is in no table of ours. Asked before the look-up, which has to end in a jump. */
+/* Counts a name that the driver has and that is in no table of ours. Called before the real look-up, because dlsym has to
+ * end in a jump to it. */
 static __attribute__((noinline)) void note_unknown(const char *name)
 {
 	struct elf_object driver;
@@ -152,8 +153,8 @@ void *dlvsym(void *handle, const char *name, const char *version)
 }
 
 /*
- * RTLD_DEEPBIND makes a library prefer its own dependencies, so that one that is linked with the driver
- * would go past us, and its dlsym as well. The flag is dropped; GPUARB_DEEPBIND=keep leaves it.
+ * RTLD_DEEPBIND makes a library prefer its own dependencies. So the calls of a library that is linked with the driver, and
+ * its calls of dlsym, would go past us. The flag is dropped; GPUARB_DEEPBIND=keep leaves it.
  */
 static __attribute__((noinline)) int without_deepbind(int mode)
 {
@@ -183,7 +184,7 @@ void *dlmopen(Lmid_t namespace, const char *file, int mode)
 
 	if (unlikely(!next))
 		return NULL;
-	/* A namespace of its own has its own libc and does not see us. */
+	/* Another namespace has its own libc, and the preload is not in it. */
 	if (namespace != LM_ID_BASE)
 		act_note(NOTE_NAMESPACE);
 	return next(namespace, file, mode);

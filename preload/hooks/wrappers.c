@@ -15,7 +15,7 @@
 
 #define LIST(...) __VA_ARGS__
 
-/* The names are such that no parameter of the driver has them. */
+/* No parameter of the driver has a name that ends in an underscore. */
 #define CALL(symbol, args, facts)                                                                            \
 	struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                            \
 	__typeof__(symbol) *real_ = arb_real(symbol);                                                        \
@@ -27,7 +27,8 @@
 		return result_;                                                                              \
 	return act_after(&act_, real_ args);
 
-/* A graph without memory or peers goes the short way also beside others that have some. */
+/* While any graph has memory or copies between GPUs, each graph is looked up. One that has neither still goes the short
+ * way. */
 #define GRAPH(symbol, args, facts)                                                                           \
 	if (arb_word_load(&arb_own.gate.graphs)) {                                                           \
 		struct act_call act_ = {.id = HOOK_##symbol, LIST facts};                                    \
@@ -50,10 +51,10 @@
 	}
 
 /*
- * The short way reads no argument, so it need not know them: it is given the registers that may hold some
- * and hands them on; the rest is on the stack, where a jump leaves it. With all of its parameters a launch
- * would first save and then restore five of them. It has to end in a jump, for which the makefile and
- * this condition see; the coverage test compares every argument of every call.
+ * The short way reads no argument, so it does not declare them. It takes all registers that may hold arguments and hands
+ * them on; further arguments are on the stack, where a jump leaves them. Declared with all its parameters a launch would
+ * first save and then restore five of them. The function has to end in a jump: the makefile and this condition
+ * ensure that, and the coverage test compares every argument of every call.
  */
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) &&              \
 	(defined(__x86_64__) || defined(__aarch64__))
@@ -101,7 +102,7 @@ typedef long words_fn(WORDS);
 	SLOW_GRAPH(symbol, params, args, facts)                                                              \
 	SHORT(symbol, category, params, args, arb_word_load(&arb_own.gate.graphs))
 
-/* With several GPUs in use, whose memory it is has to be looked at. */
+/* With several GPUs in use, the long way looks at which of them have the memory of a copy. */
 #define WRAP_COPY(symbol, category, params, args, facts)                                                     \
 	SLOW(symbol, params, args, facts)                                                                    \
 	SHORT(symbol, category, params, args, arb_word_load(&arb_own.gpus) > 1)
@@ -120,9 +121,9 @@ typedef long words_fn(WORDS);
 #define WRAP_OWN(symbol, category, params, args, facts)
 
 /*
- * Which way a category goes: GATED is work for the GPU, one test and one count while the gate is open; so is
- * COPY where one GPU is used, and WAITS where nobody watches besides;
- * WATCHED is seen before and after the call; the wrappers of OWN are in special.c.
+ * Which way the calls of a category take. GATED: work for the GPU, with one test and one count while the gate is open.
+ * COPY: as GATED while the process uses one GPU. WAITS: as COPY while no GPU is watched. WATCHED: seen before and after
+ * the call. OWN: the wrapper is in special.c.
  */
 #define WAY_LAUNCH      WRAP_GATED
 #define WAY_GRAPH       WRAP_GRAPH
@@ -160,7 +161,7 @@ typedef long words_fn(WORDS);
 #include "preload/hooks/hooks.def"
 #undef HOOK
 
-/* The names that a linked program binds to. Where they lead is found at the first call: arb_direct_find. */
+/* The exported names, which a linked program binds to. arb_direct_find() finds at the first call where each leads. */
 #define DIRECT(type, library, symbol, params, args)                                                          \
 	static COLD type inside_##symbol params                                                              \
 	{                                                                                                    \

@@ -1,4 +1,4 @@
-/* What programs get instead of the driver's functions: wrap_<name>, one for each row of the tables. */
+/* The functions that programs get instead of the driver's: wrap_<name>, one for each row of the tables. */
 #ifndef PRELOAD_WRAPPERS_H
 #define PRELOAD_WRAPPERS_H
 
