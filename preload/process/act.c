@@ -101,7 +101,7 @@ bool act_before(struct act_call *call, CUresult *result)
 	self->seen[category]++;
 	if (category == CAT_CAPTURE)
 		as_older(call);
-	/* One of our own calls is in the driver, and the driver has called back a tool that makes this call. */
+	/* A tool makes this call: the driver has called it back during one of our own calls. */
 	if (__builtin_expect(arb_mine.locks, 0))
 		return true;
 	if (arb_disabled()) {

@@ -35,8 +35,8 @@ bool act_thread_start(void *(*body)(void *argument), void *argument);
 
 /*
  * Says which threads are left besides the calling one, our other thread and the ended first thread. The C library ends the
- * program when its last thread ends, so ours must not be the last. A thread in which the driver calls us back (ACT_WITH_DRIVER)
- * is not counted among the others, unless the program has asked for callbacks of its own.
+ * program when its last thread ends, so ours have to end when no others are left. A thread in which the driver calls us
+ * back (ACT_WITH_DRIVER) is not counted among the others, unless the program has asked for callbacks of its own.
  */
 enum act_left { ACT_OTHERS, ACT_ALONE, ACT_WITH_DRIVER };
 enum act_left act_thread_left(void);
