@@ -1,7 +1,7 @@
 /*
- * Leases. All of it under the process's admission lock, with which nobody sleeps. What other processes
- * see of us is two bits and a few words of our slot, which we alone write; what they decide by is in
- * shm/README.md.
+ * Leases. All of this runs under the process's admission lock, and no thread sleeps while it holds that lock. Other
+ * processes see two bits and a few words of our slot, which only this process writes; shm/README.md says how they
+ * decide by them.
  */
 #include "shm/admission/admission.h"
 
@@ -21,7 +21,7 @@
 #include "shm/segment/wait.h"
 #include "shm/base/word.h"
 
-/* While it waits for the pressure to end it is woken; this is for a waker that died. */
+/* A task that waits for the pressure to end is woken; this bound is for a waker that died. */
 #define SLEEP_NS      ARB_QUEUE_SLEEP_NS
 #define BUSY_LEAST_NS (20 * MS)
 #define KICK_NS       (50 * MS)
@@ -37,7 +37,7 @@ void arb_admission_settle_classes(struct gpuarb_client *c)
 			c->admission.highest = c->admission.classes[i].priority;
 }
 
-/* Joined, and by the settings of now. A class that is taken away while a task waits goes on as it was. */
+/* Joins if need be, and follows the settings. A class that is removed while a task waits goes on as it was. */
 static int prepare_now(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -62,7 +62,8 @@ static int prepare_now(struct arb_task *t)
 		t->win_ms = c->rules.win_ms;
 	}
 	arb_lock_give(&c->guard->lock);
-	/* Joined anew, after fork() or because the segment was replaced: those leases are no more. */
+	/* The client has joined anew, after fork() or because the segment was replaced: its earlier leases are
+	 * gone. */
 	if (__builtin_expect(c->guard->counted != arb_load64(&c->guard->birth), 0)) {
 		c->guard->counted = arb_load64(&c->guard->birth);
 		c->guard->leases = 0;
@@ -104,7 +105,7 @@ static int do_without_sample(struct arb_task *t)
 		busy = arb_admission_idle(&snap)
 			       ? 0
 			       : arb_usage_busy(&snap, &c->patrol.looked, BUSY_LEAST_NS, false);
-		/* As long as a sample would be old. */
+		/* The base is renewed once it is older than a sample's period. */
 		if (!c->patrol.looked.at ||
 			snap.t - c->patrol.looked.at > t->usage.sample_ns * ARB_TICKS_PER_NS)
 			c->patrol.looked = (struct arb_busy){snap.busy, snap.t};
@@ -112,7 +113,7 @@ static int do_without_sample(struct arb_task *t)
 	return busy;
 }
 
-/* Looks at the tasks that wait and that hold leases now, with the pressure as it was found. */
+/* Looks at the tasks that wait or hold leases now; the pressure is taken as it was found. */
 static uint32_t look_again(struct arb_task *t)
 {
 	struct arb_decide_case found;
@@ -123,7 +124,7 @@ static uint32_t look_again(struct arb_task *t)
 	return arb_decide(&found);
 }
 
-/* May it go, as far as pressure and classes are concerned? An enum arb_reason. */
+/* May the task go, as far as pressure and classes are concerned? Returns an enum arb_reason. */
 static uint32_t decide(struct arb_task *t)
 {
 	struct arb_segment *seg = &t->c->seg;
@@ -132,7 +133,8 @@ static uint32_t decide(struct arb_task *t)
 	int busy = ARB_DECIDE_UNKNOWN;
 
 	if (__builtin_expect(!u.fresh, 0)) {
-		/* A sample that was taken since we looked at the clock would be from the future. */
+		/* Read anew: a sample that was taken after our last look at the clock would seem to come from the
+		 * future. */
 		t->now_ns = arb_os_now_ns();
 		u = arb_usage_read(seg, &t->usage, t->now_ns);
 	}
@@ -145,8 +147,8 @@ static uint32_t decide(struct arb_task *t)
 	return look_again(t);
 }
 
-/* With the preload, launches themselves wait for their turn. So only this is asked here: whether there is quota and,
- * for tasks that do not wait, whether they would have to. */
+/* With the preload, the launches themselves wait for their turn. So this only asks whether there is quota and, for a
+ * task that does not wait, whether it would have to wait. */
 static int ask_set(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -167,7 +169,7 @@ static int ask_set(struct arb_task *t)
 	return r;
 }
 
-/* Into the running set: 0, an enum arb_reason, or -errno. */
+/* Enters the running set: 0, an enum arb_reason, or -errno. */
 static int enter_set(struct arb_task *t)
 {
 	struct gpuarb_client *c = t->c;
@@ -182,7 +184,7 @@ static int enter_set(struct arb_task *t)
 		return ARB_REASON_QUEUE;
 	if (r != -EAGAIN)
 		return r;
-	/* Whatever stands there: the answer is one of ours. */
+	/* The word may hold anything, but the answer must be a reason that we know. */
 	reason = arb_load32(&arb_client_slot(c)->reason);
 	return reason && reason < ARB_REASON_COUNT ? (int)reason : ARB_REASON_QUEUE;
 }
@@ -196,7 +198,7 @@ static int attempt(struct arb_task *t)
 	if (r)
 		return r;
 	arb_queue_show_lease(c, true);
-	/* A process that came between the two looks is seen by the second one, or sees our lease bit. */
+	/* A process that came between the two looks is seen by the second look, or it sees our lease bit. */
 	if (!t->queued_inside)
 		r = (int)look_again(t);
 	if (!r)
@@ -208,7 +210,7 @@ static int attempt(struct arb_task *t)
 		return r;
 	}
 	c->guard->leases++;
-	/* While it holds the lease its launches wait by this class, where they wait. */
+	/* While the process holds the lease, its launches are ordered by this class wherever they wait. */
 	if (arb_want_priority(t->me.want) > arb_load32(&c->admission.class_priority)) {
 		arb_store32(&c->admission.class_priority, arb_want_priority(t->me.want));
 		arb_client_show_priority(c);
@@ -220,7 +222,7 @@ static int attempt(struct arb_task *t)
 	return 0;
 }
 
-/* When it looks again if nobody wakes it, at the latest when its time is over. */
+/* Returns when the task looks again if it is not woken: at the latest when its time is over. */
 static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 {
 	uint64_t ns = SLEEP_NS;
@@ -228,7 +230,7 @@ static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 	if (reason == ARB_REASON_QUEUE)
 		ns = arb_wait_sleep_ns(t->rank ? t->rank - 1 : 0);
 	else if (t->leases && arb_want_priority(t->me.want) >= t->highest)
-		ns = arb_wait_sleep_ns(0); /* it goes when the last lease does, and its holder may die */
+		ns = arb_wait_sleep_ns(0); /* it may go when the last lease ends, and the holder may die */
 	else if (reason != ARB_REASON_PRESSURE)
 		ns = 10 * MS;
 	return ns < t->until_ns - t->now_ns ? t->now_ns + ns : t->until_ns;
@@ -241,7 +243,7 @@ static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
 	int r;
 
 	if (t->queued_inside)
-		/* In the queue of the running set, where the class is our priority. */
+		/* It waits in the queue of the running set, where the class is our priority. */
 		r = arb_client_wait_until(c, NULL, t->until_ns, true);
 	else
 		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, next_look_ns(t, reason));
@@ -250,7 +252,7 @@ static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
 	return r == -ESTALE || r == -EBADMSG || r == -EUSERS || r == -ENOSPC || r == -EBUSY ? r : 0;
 }
 
-/* Its own quota or memory keeps it: others need not wait for it. */
+/* Its own quota or memory keeps the task from running, so others need not wait for it. */
 static void mark_blocked(struct arb_task *t, uint32_t reason)
 {
 	bool blocked = reason == ARB_REASON_QUOTA || reason == ARB_REASON_MEMORY;
@@ -295,7 +297,7 @@ static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *leas
 	return result;
 }
 
-/* From the first refusal on. The admission lock is held, and again at the end. */
+/* Waits, from the first refusal on. The admission lock is held at the beginning and at the end. */
 static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reason)
 {
 	struct gpuarb_client *c = t->c;
@@ -317,7 +319,7 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reaso
 		reason = attempt(t);
 		if (reason <= 0)
 			return reason;
-		/* After the last look: what came at the last moment is not thrown away. */
+		/* Checked after the last look, so that a lease which became free at the last moment is taken. */
 		if (t->now_ns >= t->until_ns)
 			return refuse(t, (uint32_t)reason, lease, GPUARB_TIMEOUT);
 		mark_blocked(t, (uint32_t)reason);
@@ -335,14 +337,14 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reaso
 	}
 }
 
-/* A long task raises the lines: 1, else 0. */
+/* Raises the water lines for a long task: 1 if it has, else 0. */
 static int take_hint(
 	struct gpuarb_client *c, const struct arb_usage_rules *rules, const struct gpuarb_hint *hint)
 {
 	if ((hint->input_ms < rules->long_task_ms && hint->hold_ms < rules->long_task_ms) ||
 		!arb_usage_boost(&c->seg, rules, arb_os_now_ns()))
 		return 0;
-	/* What was pressure may be none by the raised lines. */
+	/* By the raised lines the pressure may be over. */
 	arb_sampler_wake_waiters(&c->seg);
 	return 1;
 }
@@ -365,13 +367,13 @@ int arb_admission_acquire(
 		t.name = request->task_class;
 	if (!*t.name)
 		return -ENOENT;
-	/* However long it takes to get the lock, or to join: that is part of the wait. */
+	/* The wait begins here: the time to get the lock, and to join, is part of it. */
 	t.now_ns = t.began_ns = t.me.since_ns = arb_os_now_ns();
 	if (request && request->max_wait_ms)
 		t.until_ns = t.began_ns + wait_time(request, NULL);
 	arb_lock_take(&c->guard->adm);
 	r = prepare(&t);
-	/* It would never be released. */
+	/* The lease is held already; taking it again would lose the first, which would never be released. */
 	if (r == 0 && lease->birth && lease->birth == c->guard->counted && c->guard->leases)
 		r = -EALREADY;
 	if (r < 0)
@@ -390,8 +392,8 @@ int arb_admission_acquire(
 			r = wait_for_it(&t, lease, r);
 		stood = t.listed;
 		arb_queue_leave(&t);
-		/* Cancelled, or gone wrong, when the set had let it in already. What fails here is done by
-		 * the thread that looks after the leases. */
+		/* It was cancelled, or something failed, after the set had let it in already. If leaving fails here,
+		 * the thread that looks after the leases does it. */
 		if (r != GPUARB_OK && t.queued_inside && !c->guard->leases)
 			arb_client_leave_now(c);
 		lease->waited_ns = arb_os_now_ns() - t.began_ns;
@@ -413,14 +415,14 @@ int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease)
 	int r = 0;
 
 	arb_lock_take(&c->guard->adm);
-	/* It is not a lease of a parent process, nor one that was released before. */
+	/* Not so for a lease of a parent process, or a lease that was released before. */
 	if (lease->birth && lease->birth == arb_load64(&c->guard->birth) &&
 		lease->birth == c->guard->counted && c->guard->leases) {
 		arb_store32(&arb_client_slot(c)->adm_leases, --c->guard->leases);
 		if (!c->guard->leases) {
 			if (!c->admission.tracked)
 				r = arb_client_leave_now(c);
-			/* The thread that looks after the leases will. */
+			/* The thread that looks after the leases does it then. */
 			if (r == -EBUSY)
 				r = 0;
 			arb_queue_show_lease(c, false);
@@ -463,7 +465,8 @@ int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint)
 void arb_admission_cancel(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->adm);
-	/* Where launches wait in the queue of the set, that is none of our business. */
+	/* With the preload, launches may wait in the queue of the set, and cancelling a task must not cancel their
+	 * wait. */
 	if (c->admission.tracked)
 		arb_os_wake(&arb_client_slot(c)->wake);
 	else

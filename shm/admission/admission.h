@@ -22,7 +22,7 @@
 struct gpuarb_view_admission;
 struct gpuarb_client;
 
-/* The next slot from `from` on whose bit is set and that lives; ARB_NONE: no more. */
+/* Returns the next slot from `from` on whose bit is set and that is live; ARB_NONE: there is none. */
 static inline uint32_t arb_admission_next(const struct arb_segment *seg, const arb_u64 *bits, uint32_t from)
 {
 	for (uint32_t w = from / 64; w < seg->nwords; w++) {
@@ -44,7 +44,7 @@ static inline uint32_t arb_admission_next(const struct arb_segment *seg, const a
 	return ARB_NONE;
 }
 
-/* Nobody runs, and nobody has run in this window. */
+/* Is no client running, and has none run in this window? */
 static inline bool arb_admission_idle(const struct arb_snap *ahead)
 {
 	return ahead->weight == 0 && ahead->busy == ahead->win_busy;
@@ -57,7 +57,8 @@ static inline void arb_admission_have_default(struct gpuarb_class_rules classes[
 		classes[0] = gpuarb_class_default;
 }
 
-/* By the holder of the slot's byte: no lease and no place in the queue, for a client that is no more. */
+/* Called by the holder of the slot's byte for a client that is gone: takes back its lease and its place in the
+ * queue. */
 static inline void arb_admission_forget(struct arb_segment *seg, uint32_t slot)
 {
 	uint64_t bit = 1ull << (slot % 64);
@@ -71,19 +72,19 @@ static inline void arb_admission_forget(struct arb_segment *seg, uint32_t slot)
 /* After the classes were read; under the client's lock. */
 void arb_admission_settle_classes(struct gpuarb_client *c);
 
-/* As in gpuarb.h, on a client. */
+/* These do what the functions of gpuarb.h do, for a given client. */
 int arb_admission_acquire(
 	struct gpuarb_client *c, const struct gpuarb_request *request, struct gpuarb_lease *lease);
 int arb_admission_release(struct gpuarb_client *c, struct gpuarb_lease *lease);
 int arb_admission_hint(struct gpuarb_client *c, const struct gpuarb_hint *hint);
 void arb_admission_cancel(struct gpuarb_client *c);
 
-/* control may be NULL. `ahead` is the snapshot counted on to now. */
+/* Fills in the picture's part about admission. `control` may be NULL; `ahead` is the snapshot counted on to now. */
 void arb_admission_picture(const struct arb_segment *seg, const struct arb_control *control,
 	const struct arb_rules *rules, const struct arb_snap *ahead, uint64_t now_ns,
 	struct gpuarb_view_admission *a);
 
-/* enum arb_reason as programs see it: enum gpuarb_why. */
+/* Returns the enum gpuarb_why that programs see for an enum arb_reason. */
 uint32_t arb_admission_reason(uint32_t reason);
 
 #endif

@@ -9,7 +9,7 @@
 #include "shm/segment/running.h"
 #include "shm/segment/settings.h"
 
-/* Shorter than this, a part of a window says little. */
+/* A part of a window that is shorter than this says little. */
 #define BUSY_LEAST_NS 10000000u
 
 static unsigned count_waiting(const struct arb_segment *seg, struct gpuarb_view_admission *a)
@@ -38,7 +38,8 @@ void arb_admission_picture(const struct arb_segment *seg, const struct arb_contr
 	unsigned kept = 0;
 	int busy;
 
-	/* A sample that was taken since our caller looked at the clock would be from the future. */
+	/* The clock is read anew: a sample that was taken after our caller read it would seem to come from the
+	 * future. */
 	if (!u.fresh)
 		u = arb_usage_read(seg, &rules->usage, arb_os_now_ns());
 	memset(a, 0, sizeof(*a));

@@ -1,5 +1,5 @@
-/* The public functions: which GPU, whose client, what went wrong. The work is done by the client's library.
- */
+/* The public functions. They find the GPU and the client, and say what went wrong. The work is done by the library
+ * that holds the client. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #include "shm/segment/slot.h"
 #include "shm/base/word.h"
 
-/* A driver that no program uses takes a second to answer; one that hangs is not waited for. */
+/* A driver that no program uses takes a second to answer; a driver that hangs is not waited for. */
 #define KNOWS_NS 2000000000ull
 
 static const struct arb_shared_table *table;
@@ -55,8 +55,8 @@ static void forget_found(void)
 }
 
 /*
- * Before there are threads. What is registered while another thread forks is not heard of in that child, and
- * a lock that was taken at once would stay locked in it for ever.
+ * Runs before there are threads. A handler that is registered while another thread forks is not called in that child,
+ * and a lock that was taken just then would stay locked in it for ever.
  */
 __attribute__((constructor)) static void watch(void)
 {
@@ -72,7 +72,7 @@ static void find_table(void)
 	int saved = errno;
 	const struct arb_shared_table *found = dlsym(RTLD_DEFAULT, ARB_SHARED_SYMBOL);
 
-	/* The preload is older or newer: two clients are better than one that is misread. */
+	/* The preload is older or newer than this library: two clients are better than a table that is misread. */
 	if (found && (found->version != ARB_SHARED_VERSION || found->size < sizeof(*found)))
 		found = NULL;
 	table = found ? found : &arb_shared_own;
@@ -85,7 +85,7 @@ __attribute__((destructor)) static void at_exit(void)
 		arb_shared_part();
 }
 
-/* The GPU that is meant where none is named. */
+/* Finds the GPU that is meant where none is named. */
 static int find_only(struct gpuarb_error *err)
 {
 	const char *named = arb_granted_getenv("GPUARB_GPU");
@@ -139,8 +139,8 @@ static struct gpuarb_client *known(const char *gpu)
 }
 
 /*
- * Where nobody has used the GPU yet a client makes its segment: for a GPU that is there, not for a slip of
- * the pen. Where no driver can be asked, a name that looks like one is believed.
+ * If the GPU has not been used yet, a client makes its segment. That is to be done for a GPU that is there, and not
+ * for a name with a typing error. Where no driver can be asked, a name that looks like a UUID is believed.
  */
 static int exists(const char *gpu)
 {
@@ -158,7 +158,7 @@ static int exists(const char *gpu)
 	return 0;
 }
 
-/* The slow way: the first call for this GPU, in this process. */
+/* The slow way, for the first call of this process for this GPU. */
 static int join(const char *gpu, struct gpuarb_client **client)
 {
 	int saved = errno, r = 0;
@@ -222,7 +222,7 @@ int gpuarb_acquire(const char *gpu, const struct gpuarb_request *request, struct
 		lease->birth = 0;
 		return r;
 	}
-	/* Before it waits, so that gpuarb_cancel knows whom to wake. */
+	/* Stored before it waits, so that gpuarb_cancel knows which client to wake. */
 	arb_word_store_full(&lease->client, (void *)client);
 	r = table->acquire(client, request, lease);
 	return __builtin_expect(r >= 0, 1) ? r : explain(r, request);

@@ -9,7 +9,7 @@ struct arb_decide_pressure arb_decide_pressure(const struct arb_usage *sample, i
 	if (sample->fresh)
 		return (struct arb_decide_pressure){
 			.high = sample->high, .note = sample->high != was, .over = was && !sample->high};
-	/* Nobody knows: the safe answer. */
+	/* The usage is not known, and pressure is the safe answer. */
 	return (struct arb_decide_pressure){
 		.high = busy < 0 || arb_usage_pressure(sample->high, (unsigned)busy, sample->lines)};
 }
@@ -18,7 +18,7 @@ bool arb_decide_fits(const struct arb_decide_case *c)
 {
 	if (c->want & ARB_WANT_BLOCKED)
 		return false;
-	/* If nothing holds a lease the highest class goes in spite of the pressure. */
+	/* If no lease is held the highest class goes in spite of the pressure. */
 	return !c->high || c->want & ARB_WANT_PASS ||
 	       (!c->leases && arb_want_priority(c->want) >= c->highest);
 }

@@ -11,7 +11,7 @@
 #include "shm/base/os.h"
 #include "shm/client/reclaim.h"
 
-/* A waiter that has not looked for this long, and for grace_ms, is stopped, and in nobody's way. */
+/* A waiter that has not looked for this long, nor for grace_ms, is stopped: others do not wait for it. */
 #define SILENT_NS (4 * ARB_QUEUE_SLEEP_NS)
 
 void arb_queue_show(struct gpuarb_client *c)
@@ -23,7 +23,8 @@ void arb_queue_show(struct gpuarb_client *c)
 	unsigned priority = c->guard->leases ? arb_load32(&c->admission.class_priority) : 0;
 
 	arb_store32(&c->guard->says_waits, first != NULL);
-	/* Between two segments no slot is ours: a task that waits on shows itself when the client has joined. */
+	/* Between two segments no slot is ours. A task that goes on waiting is shown again when the client has
+	 * joined. */
 	if (!arb_load32(&c->guard->joined))
 		return;
 	for (const struct arb_waiter *w = first; w; w = w->next)
@@ -35,7 +36,7 @@ void arb_queue_show(struct gpuarb_client *c)
 		arb_store64(&s->heartbeat_ns, arb_os_now_ns());
 		if (arb_want_priority(first->want) > priority)
 			priority = arb_want_priority(first->want);
-		/* A full barrier, if it was not set: others are looked at after they can see us. */
+		/* This is a full barrier if the bit was not set: we look at others only after they can see us. */
 		arb_bit_set(word, bit);
 	} else {
 		arb_bit_clear(word, bit);
@@ -54,7 +55,7 @@ void arb_queue_show_lease(struct gpuarb_client *c, bool on)
 	if (!arb_load32(&c->guard->joined))
 		return;
 	if (on)
-		arb_bit_set(word, bit); /* a full barrier, if it was not set */
+		arb_bit_set(word, bit); /* a full barrier if the bit was not set */
 	else
 		arb_bit_clear(word, bit);
 	if (!on && arb_above_matters(c))
@@ -149,7 +150,7 @@ uint32_t arb_queue_ahead(struct arb_task *t)
 	return t->rank;
 }
 
-/* The first in order that is not blocked, or ARB_NONE. */
+/* Returns the first waiter in order that is not blocked, or ARB_NONE. */
 static uint32_t first_in_order(const struct arb_segment *seg)
 {
 	struct arb_waiter best = {0};
@@ -216,8 +217,8 @@ static void look_at_holders(struct gpuarb_client *c)
 			break;
 		arb_reclaim_look(&c->seg, c->me.slot, c->patrol.slot, false, &c->rules);
 	}
-	/* A client that died in the running set keeps the busy clock going, which may be all that is known of the
-	 * pressure. */
+	/* A client that died in the running set keeps the busy clock going, and that clock may be all that is known
+	 * of the pressure. */
 	if (arb_running_read(&c->seg, &snap) < 0)
 		return;
 	for (int n = 0; n < 4; n++) {

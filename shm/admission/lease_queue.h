@@ -1,6 +1,6 @@
 /*
- * The queue for leases, as one process sees it: its own threads that wait, and the first of each other
- * process. All under the process's admission lock.
+ * The queue for leases, as one process sees it: its own threads that wait, and the first waiter of each other
+ * process. All of it is under the process's admission lock.
  */
 #ifndef ARB_QUEUE_H
 #define ARB_QUEUE_H
@@ -65,22 +65,22 @@ void arb_queue_show(struct gpuarb_client *c);
 void arb_queue_show_lease(struct gpuarb_client *c, bool on);
 void arb_queue_join(struct arb_task *t);
 void arb_queue_leave(struct arb_task *t);
-/* Do as many processes wait with the task's class as may? To be asked after the task itself can be seen, so that never
- * too many wait. */
+/* Do as many processes wait with the task's class as its queue_limit allows? To be asked after the task itself can be
+ * seen, so that never too many wait. */
 bool arb_queue_full(const struct arb_task *t);
 /* Returns whether a lease is held, not counting the bit that we may have set for a try. */
 bool arb_queue_leases(const struct gpuarb_client *c);
 /* Returns the situation of a task with this want, by the task's look at pressure and leases. */
 struct arb_decide_case arb_queue_case(const struct arb_task *t, uint32_t want);
-/* How many go before us that would fit. Fills in `ahead` and `rank`. */
+/* Returns how many waiters go before us and would fit. Fills in `ahead` and `rank`. */
 uint32_t arb_queue_ahead(struct arb_task *t);
 /* Wakes the first waiter that is not blocked, because something is free or because a waiter before it has gone. */
 void arb_queue_wake(struct gpuarb_client *c);
-/* Wakes that waiter unless it is our own process: it may have waited because of our lease bit, which was set for an
- * attempt only. */
+/* Wakes that waiter unless it belongs to our own process: it may have waited because of our lease bit, which was set
+ * for an attempt only. */
 void arb_queue_wake_other(struct gpuarb_client *c);
-/* Do our two bits still say what we wrote last? If another process has written garbage over them, others wait for a
- * process that does not wait. Without the admission lock the answer is a guess. */
+/* Do our two bits still say what we wrote last? If another process has written garbage over them, others may wait for
+ * a process that does not wait. Without the admission lock the answer is a guess. */
 bool arb_queue_bits_agree(const struct gpuarb_client *c);
 /* Writes our two bits again where they do not agree. The caller holds no lock. */
 void arb_queue_tidy(struct gpuarb_client *c);

@@ -13,7 +13,7 @@
 
 /* A part of a window that is shorter than this says little. */
 #define BUSY_LEAST_NS (20 * MS)
-/* A held byte is not asked for more often than this. */
+/* A byte that another process holds is not tried more often than this. */
 #define CLAIM_NS       (20 * MS)
 #define WATCHDOG_SHIFT 24
 
@@ -35,7 +35,7 @@ static bool watchdog_samples(const struct arb_segment *seg, uint64_t now_ns, uin
 {
 	uint32_t then = arb_load32(&seg->header->adm_watchdog), now = (uint32_t)(now_ns >> WATCHDOG_SHIFT);
 
-	/* A stamp from the future is garbage, apart from a moment. */
+	/* A stamp from the future is garbage, unless it is ahead by one unit only. */
 	return then && now - then + 1 <= (uint32_t)(within_ns >> WATCHDOG_SHIFT) + 1;
 }
 
@@ -64,7 +64,7 @@ bool arb_sampler_due(struct arb_sampler *s, struct arb_segment *seg, const struc
 		s->claimed_ns = now_ns;
 		s->fresh = arb_slot_hold(seg, ARB_BYTE_SAMPLER, &s->page) == 0;
 		/* The sampler's byte is held by a process that is stopped. The word is changed by a CAS, so any
-		 * client may help out. */
+		 * client may take a sample in its place. */
 		if (!s->page && u.sampled && !u.fresh)
 			s->fresh = true;
 	}
@@ -90,7 +90,7 @@ bool arb_sampler_put(struct arb_sampler *s, struct arb_segment *seg, const struc
 
 	if (arb_running_read(seg, &snap) == 0) {
 		arb_silence_advance(seg, &snap, now_ns, win_ms);
-		/* An old base would give the mean over all that time, which is not what is asked for. */
+		/* An old base would give the mean over all that time, but the usage of now is asked for. */
 		if (snap.t - s->busy.at > 2 * rules->sample_ns * ARB_TICKS_PER_NS)
 			s->busy.at = 0;
 		busy = arb_usage_busy(&snap, &s->busy, BUSY_LEAST_NS, true);

@@ -14,12 +14,12 @@
 #include "shm/base/os.h"
 
 #define STACK_BYTES (256u * 1024)
-/* A driver that is not there yet may come. */
+/* A driver that could not be loaded is tried again after this time: it may be installed meanwhile. */
 #define AGAIN_NS 10000000000ull
 /* What NVML returns for a UUID that no GPU has. */
 #define NOT_FOUND 6
 
-/* What is used of NVML, as its header declares it. */
+/* The functions of NVML that are used, as its header declares them. */
 static struct {
 	bool loaded;
 	int (*by_uuid)(const char *uuid, void **device);
@@ -31,7 +31,7 @@ static const struct gpuarb_nvml_call calls[] = {
 	{"nvmlDeviceGetUtilizationRates", &nvml.utilisation, false},
 };
 
-/* One question at a time. While it is not answered nobody waits for it again. */
+/* One question at a time. Until it is answered, no other thread waits for NVML. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked, answered;
 static bool prepared, running, pending;
@@ -119,7 +119,7 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-/* In a child there is no such thread, and the driver's library is not to be trusted either. */
+/* A forked child has no such thread, and must not trust the state of the driver's library. */
 static void forget_nvml(void)
 {
 	pthread_mutex_init(&mutex, NULL);

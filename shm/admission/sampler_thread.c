@@ -30,7 +30,7 @@ static const struct arb_shared_table *kept_by;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 static bool running;
 
-/* What each of them needs now; how long there is nothing to do. */
+/* Does what each of the clients needs now; returns for how long there is nothing more to do. */
 static uint64_t look_after(uint32_t n)
 {
 	uint64_t shortest = LONGEST_NS;
@@ -47,7 +47,7 @@ static uint64_t look_after(uint32_t n)
 		if (next_ns < shortest)
 			shortest = next_ns;
 	}
-	/* Only the first one's word can be slept on. */
+	/* The thread can sleep only on the word of the first client. */
 	return n > 1 && shortest > MANY_WAIT_NS ? MANY_WAIT_NS : shortest < MS ? MS : shortest;
 }
 
@@ -84,7 +84,7 @@ void arb_sampler_thread_add(
 		strncpy(kept[i].gpu, gpu, sizeof(kept[i].gpu) - 1);
 		arb_word_store_release(&nkept, i + 1);
 	}
-	/* Without it a lease is taken back after grace_ms where others run; there is nothing better to do. */
+	/* Without the thread a lease is taken back after grace_ms where others run; there is no better way. */
 	if (!running)
 		running = arb_nvml_thread("gpuarb-lease", keep, NULL) == 0;
 	pthread_mutex_unlock(&adding);

@@ -1,4 +1,4 @@
-/* The watchdog's sampling: all GPUs of a machine, by a process that is a client of none. */
+/* The watchdog's sampling: a process that is a client of no GPU samples all GPUs of a machine. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void take_on(struct node_sampler *s, const char *gpu)
 	free_place->sampler = (struct arb_sampler){.for_node = true};
 }
 
-/* Finds the GPUs that have come and gone, and what their settings are now. */
+/* Finds the GPUs that have come and gone, and reads their settings. */
 static void relist(struct node_sampler *s)
 {
 	static char names[GPUS_MOST][ARB_UUID_BYTES];
@@ -92,7 +92,7 @@ static uint64_t step(struct charge *c)
 		!arb_sampler_put(&c->sampler, &c->seg, &c->rules.usage, c->rules.win_ms,
 			arb_nvml_usage(c->gpu, PATIENCE_NS), arb_os_now_ns()))
 		return AGAIN_NS;
-	/* Said often enough to be believed, whatever the period. */
+	/* The watchdog's stamp is renewed often enough to be believed, however long the period is. */
 	if (next_ns > c->rules.usage.sample_ns / 2)
 		next_ns = c->rules.usage.sample_ns / 2;
 	return next_ns < MS ? MS : next_ns;

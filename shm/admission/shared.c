@@ -14,9 +14,10 @@
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
 
-/* How often a holder of leases gives a sign of life, and probes its neighbour. */
+/* The time between two signs of life of a holder of leases, which then probes its neighbour as well. */
 #define TEND_NS (10 * MS)
-/* Without a lease: soon enough that a client which has just acquired one is not taken for hung. */
+/* The time between two looks without a lease: short enough that a client which has just acquired a lease is not taken
+ * for hung. */
 #define IDLE_NS (200 * MS)
 
 static struct {
@@ -87,7 +88,7 @@ void arb_shared_part(void)
 
 static int own_client(const char *gpu, struct gpuarb_client **client, struct gpuarb_error *err)
 {
-	/* The thread that looks after the leases uses it as well. */
+	/* The thread that looks after the leases uses the client as well. */
 	return gpuarb_client_shared(
 		&(struct gpuarb_options){.gpu = gpu, .threads = true}, false, client, err);
 }
@@ -147,7 +148,7 @@ bool arb_shared_put(struct gpuarb_client *c, int hundredths)
 	return done;
 }
 
-/* The file was removed or replaced: the others are in the new one by now, or come there. */
+/* The file was removed or replaced: the other clients are in the new one, or will be soon. */
 static void move_on(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
@@ -164,11 +165,12 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 	*next_ns = IDLE_NS;
 	if (c->admission.tracked || arb_word_load(&parted))
 		return;
-	/* Without quota it owes, and the next lease waits; this one cannot be taken back. */
+	/* Without quota the client runs into debt, and its next lease waits; the lease that it has cannot be taken
+	 * back. */
 	r = gpuarb_client_tick(c);
 	arb_lock_take(&c->guard->adm);
 	if (c->guard->leases) {
-		/* It was taken for hung, or lost its place when garbage was cleared away. */
+		/* The client was taken for hung, or lost its place when garbage was replaced. */
 		if (!c->running)
 			arb_client_enter_now(c);
 		*next_ns = TEND_NS;
@@ -193,8 +195,8 @@ void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
 	unsigned n = 0;
 	arb_u32 *word;
 
-	/* The preload's own thread watches for its clients; and a client that is about to end is not watched any
-	 * more. */
+	/* With the preload, its own thread watches for the clients; and a process that is about to end is not watched
+	 * any more. */
 	for (uint32_t i = 0; i < all && !arb_word_load(&parted); i++)
 		if (!known[i].client->admission.tracked)
 			clients[n++] = known[i].client;
@@ -202,7 +204,8 @@ void arb_shared_sleep(struct gpuarb_client *c, uint64_t ns)
 	word = &c->seg.header->adm_wake;
 	seen = arb_load32(word);
 	arb_lock_give(&c->guard->adm);
-	/* Unmapped by now, because the segment was replaced: then it does not sleep this time. */
+	/* The word may be unmapped by now, because the segment was replaced: then the thread does not sleep this
+	 * time. */
 	arb_watch_park_shared(&watch, clients, n, word, seen, ns);
 }
 

@@ -17,7 +17,7 @@ struct arb_shared_table {
 	uint32_t version;
 	uint32_t size; /* of this struct: what is added later is behind what an older one has */
 
-	/* The process's client of that GPU, joined if it is the first to ask. */
+	/* Gives the process's client of that GPU; the first call joins. */
 	int (*client)(const char *gpu, struct gpuarb_client **client, struct gpuarb_error *err);
 	int (*acquire)(struct gpuarb_client *client, const struct gpuarb_request *request,
 		struct gpuarb_lease *lease);
@@ -26,14 +26,14 @@ struct arb_shared_table {
 	void (*cancel)(struct gpuarb_client *client);
 	uint32_t (*leases)(struct gpuarb_client *client);
 
-	/* For the thread that looks after them: is a sample due, take this one, what a holder of leases owes
-	 * the others. *next_ns: when to come again. */
+	/* For the thread that looks after the clients: asks whether a sample is due, hands over a sample, and does
+	 * what a holder of leases owes the others. *next_ns: when to come again. */
 	bool (*due)(struct gpuarb_client *client, uint64_t *next_ns);
 	bool (*put)(struct gpuarb_client *client, int hundredths);
 	void (*tend)(struct gpuarb_client *client, uint64_t *next_ns);
-	/* Sleeps until then, or until a client misses a sample. */
+	/* Sleeps for `ns`, or until a client misses a sample. */
 	void (*sleep)(struct gpuarb_client *client, uint64_t ns);
-	/* The process's own part of the status. */
+	/* Fills in the process's own part of the status. */
 	int (*status)(struct gpuarb_client *client, struct gpuarb_status *status);
 };
 
@@ -51,16 +51,16 @@ int arb_shared_status(struct gpuarb_client *client, struct gpuarb_status *status
 			arb_shared_due, arb_shared_put, arb_shared_tend, arb_shared_sleep, arb_shared_status \
 	}
 
-/* The preload exports it under this name. */
+/* The preload exports its table under this name. */
 #define ARB_SHARED_SYMBOL "gpuarb_preload_table"
 extern const struct arb_shared_table gpuarb_preload_table;
 
-/* What this library itself can do. */
+/* The table of this library itself. */
 extern const struct arb_shared_table arb_shared_own;
 
-/* At the end of the process: its clients leave. */
+/* Lets the clients of this process leave, at its end. */
 void arb_shared_part(void);
-/* A child has none of its parent's clients: from now on it knows. */
+/* From now on a forked child knows that it has none of its parent's clients. */
 void arb_shared_watch(void);
 
 #endif

@@ -9,7 +9,7 @@ uint64_t arb_memory_room(const struct arb_memory_rules *r, unsigned clients)
 	if (__builtin_mul_overflow(r->per_client, (uint64_t)clients, &each) ||
 		__builtin_add_overflow(aside, each, &aside) ||
 		__builtin_add_overflow(aside, r->foreign, &aside) || aside >= r->physical)
-		return 1; /* one byte: no client with memory fits, which is different from not knowing */
+		return 1; /* one byte: no client with memory fits. 0 would mean that nothing is known */
 	return r->physical - aside;
 }
 

@@ -55,7 +55,7 @@ uint32_t arb_policy_lost(uint32_t before_ppm, uint64_t lost, uint64_t busy, uint
 
 uint64_t arb_policy_grant(uint32_t ppm, uint64_t ticks)
 {
-	/* Split, so that a window of a minute times a million does not overflow. */
+	/* The product is split, so that a window of a minute times a million does not overflow. */
 	return ticks / ARB_PPM * ppm + ticks % ARB_PPM * ppm / ARB_PPM;
 }
 
@@ -68,8 +68,8 @@ uint64_t arb_policy_next_cap(
 		return cap;
 	if (arb_policy_before(usage, cap) || grant == 0)
 		return usage + grant;
-	/* In the windows that passed unseen the account used nothing that was not in `usage`: each of them
-	 * paid off a grant, and what is left of the debt shrinks at every boundary. */
+	/* All that the account used in the windows since its last roll is in `usage`: each of these windows paid off
+	 * one grant, and what is left of the debt shrinks at every boundary. */
 	debt = usage - cap;
 	if (carryover_pct >= 100) {
 		paid = windows - 1 > debt / grant ? debt : grant * (windows - 1);
@@ -88,7 +88,8 @@ uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint
 	uint64_t most = usage + grant * (1 + ARB_SAVED_WINDOWS);
 	uint64_t saved;
 
-	/* Enough to reach that bound from any debt that such a wait could pay; more would not matter. */
+	/* A thousand grants reach that bound from any debt that such a wait could pay off; more of them change
+	 * nothing. */
 	saved = cap + grant * (windows > 1000 ? 1000 : windows);
 	return arb_policy_before(most, saved) ? most : saved;
 }
@@ -111,7 +112,7 @@ bool arb_policy_goes_first(
 
 	if (a->silent != b->silent)
 		return b->silent;
-	/* A client whose place was kept, and that has not come back. */
+	/* One of the two waits for nothing: its place was kept, and it has not come back. */
 	if (!a->since_ns != !b->since_ns)
 		return a->since_ns != 0;
 	if (a_late != b_late)

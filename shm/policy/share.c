@@ -67,7 +67,7 @@ void arb_share_fill(struct arb_share *all, unsigned n)
 
 		if (all[i].quota_ppm >= limit_of(&all[i]))
 			continue;
-		/* What is rounded off goes to accounts that come later, so nothing is lost. */
+		/* What one account loses by rounding goes to those that come later, so nothing is lost. */
 		part = rest * weight_of(&all[i]) / weights;
 		all[i].quota_ppm += (uint32_t)part;
 		rest -= part;

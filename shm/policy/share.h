@@ -16,13 +16,13 @@ struct arb_share {
 	uint32_t quota_ppm; /* out */
 };
 
-/* As soon as one of them has a request, or a weight that is not the default. */
+/* Do the shares count? They do as soon as one account has a request, or a weight that is not the default. */
 bool arb_share_in_force(const struct arb_share *all, unsigned n);
 
 /*
- * Fills in quota_ppm of each. Their sum is the whole GPU, or the sum of the limits where that is less; nobody
- * gets less than its request (its limit, if that is less) unless the requests add up to more than the GPU:
- * then each gets its part of them.
+ * Fills in quota_ppm of each. Their sum is the whole GPU, or the sum of the limits where that is less. No account
+ * gets less than its request (its limit, if that is less) unless the requests add up to more than the GPU: then each
+ * gets a part in proportion to its request.
  */
 void arb_share_fill(struct arb_share *all, unsigned n);
 

@@ -13,7 +13,7 @@
 #include "shm/base/error.h"
 #include "shm/promise/promise_bytes.h"
 
-/* With the byte. */
+/* Adds up what is promised, while ARB_BYTE_PROMISES is held. */
 static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 {
 	const struct arb_control *control = c->have_control ? c->control.control : NULL;
@@ -36,7 +36,7 @@ static int add_up(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 	return r;
 }
 
-/* What the account's quota comes to with it, as far as this client knows: 0 is none. */
+/* Returns the quota that the account has if this client asks for `bytes`, as far as the client knows; 0 is none. */
 static uint64_t quota_with(struct gpuarb_client *c, uint64_t bytes)
 {
 	return arb_promise_share(c->have_control ? c->control.control : NULL, c->opened.name, bytes);
@@ -47,7 +47,7 @@ static unsigned request_with(struct gpuarb_client *c, unsigned request_pct)
 	return arb_promise_request(c->have_control ? c->control.control : NULL, c->opened.name, request_pct);
 }
 
-/* What is asked for, for all to see. */
+/* Stores what the client asks for in its slot, where all others see it. */
 static void ask(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct)
 {
 	struct arb_slot *slot = arb_client_slot(c);
@@ -66,8 +66,8 @@ int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request
 	unsigned request = request_with(c, request_pct);
 	/* The GPU's size is not known yet: the promise is asked for again when it is. */
 	bool known = c->rules.memory.physical != 0, own = c->seg.alone || c->seg.stranded;
-	/* No quota, less than before, or what it was promised in a segment that was replaced: nobody can have
-	 * less because of it. */
+	/* Only more than before needs room. No quota, a smaller one, or what was promised in a segment that was
+	 * replaced takes nothing from others. */
 	bool more = (known && quota > c->guard->promised) || request > c->guard->promised_request;
 	struct arb_lock lock;
 	int r = 0;
@@ -99,8 +99,8 @@ int arb_client_promise_again(struct gpuarb_client *c)
 	promised = arb_client_promise(c, c->asked.mem_bytes, c->asked.request_pct);
 	if (promised < 0 && promised != -EDQUOT)
 		return promised;
-	/* Of two clients that came before the size was known, one must get the promise: one that is denied does not
-	 * stand in the other's way. */
+	/* If two clients came before the size was known, one of them must get the promise: a client that is denied
+	 * takes back what it asked for, so that it does not keep out the other. */
 	if (promised < 0) {
 		c->ledger.asked_mem = 0;
 		arb_store64(&arb_client_slot(c)->asked_mem, 0);

@@ -1,7 +1,7 @@
 /*
- * Making promises. A process that makes one holds ARB_BYTE_PROMISES while it adds up and writes, so that of two that
- * come at once the second sees the first. The promise itself is the lock on its byte, which the kernel drops when the
- * last process that inherited the descriptor has ended.
+ * Making promises. A process that makes a promise holds ARB_BYTE_PROMISES while it adds up and writes, so that of two
+ * processes that come at once the second sees the promise of the first. The promise itself is the lock on its byte,
+ * which the kernel drops when the last process that inherited the descriptor has ended.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "shm/base/text.h"
 
 #define PATIENCE_NS 2000000000ull
-/* Where programs rarely put descriptors of their own. */
+/* Programs rarely have descriptors of their own from this number on. */
 #define FD_LEAST 200
 
 struct gpuarb_promiser {
@@ -36,13 +36,13 @@ struct gpuarb_promiser {
 	struct arb_lock lock;
 	int64_t value[ARB_KEY_COUNT];
 	uint64_t physical;              /* as the driver says */
-	char gpu[ARB_UUID_BYTES + 40];  /* for sentences */
+	char gpu[ARB_UUID_BYTES + 40];  /* the GPU's name in sentences */
 	uint32_t entry;                 /* ours, or ARB_NONE */
-	char container[ARB_NAME_BYTES]; /* what @container is here */
+	char container[ARB_NAME_BYTES]; /* the account that @container means here */
 	struct arb_promises *all;
 };
 
-/* As its clients will call it. */
+/* Returns the promise under the account's name that its clients will use. */
 static struct gpuarb_promise named(struct gpuarb_promiser *p, const struct gpuarb_promise *promise)
 {
 	struct gpuarb_promise named = *promise;
@@ -168,7 +168,7 @@ static int look(struct gpuarb_promiser *p, const struct gpuarb_promise *promise,
 		mine = arb_load64(&p->seg.promises[p->entry].ticket);
 	b = bounds(p);
 	arb_settings_rules(p->value, &rules);
-	/* Also where there is room: what the dead hold makes a GPU look fuller than another. */
+	/* Done also where there is room: memory that dead clients hold makes a GPU look fuller than another. */
 	arb_promise_bury(&p->seg, &rules);
 	return arb_promise_look(&p->seg, control, &rules, &b, promise, mine, ARB_NONE, p->all, room);
 }
@@ -181,7 +181,7 @@ int gpuarb_promiser_room(
 	return look(p, &asked, room);
 }
 
-/* As with slots: nobody takes all of them. */
+/* Bounds the promises of one owner as its slots are bounded, so that no owner takes all of them. */
 static int within_bound(const struct gpuarb_promiser *p, int fd, struct gpuarb_error *err)
 {
 	int64_t user_slots = p->value[ARB_KEY_SLOTS_PER_USER];
@@ -206,7 +206,7 @@ static int within_bound(const struct gpuarb_promiser *p, int fd, struct gpuarb_e
 		who, n, p->seg.nslots, p->seg.file.path, bound);
 }
 
-/* A byte of our own, and an entry for it. */
+/* Takes a byte, and the entry that belongs to it. */
 static int claim(struct gpuarb_promiser *p, int *fd, struct gpuarb_error *err)
 {
 	int bound, r = arb_segment_locks(&p->seg, O_RDWR);
@@ -234,7 +234,7 @@ static void fill(struct gpuarb_promiser *p, const struct gpuarb_promise *promise
 	struct arb_promise *e = &p->seg.promises[p->entry];
 	struct arb_os_identity id;
 
-	/* Without a name first: it is nobody's while it is written. */
+	/* The name is removed first, so that the entry belongs to no account while it is written. */
 	arb_text_store(e->name, ARB_NAME_WORDS, "");
 	arb_fence_release();
 	arb_store64(&e->bytes, promise->bytes);
@@ -252,7 +252,7 @@ static void fill(struct gpuarb_promiser *p, const struct gpuarb_promise *promise
 	arb_text_store(e->name, ARB_NAME_WORDS, promise->account);
 }
 
-/* For the program and all that it starts. */
+/* Lets the program and all that it starts inherit the descriptor. */
 static void inherit(int *fd)
 {
 	int saved = errno, high = fcntl(*fd, F_DUPFD, FD_LEAST);

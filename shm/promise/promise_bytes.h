@@ -17,10 +17,10 @@ struct gpuarb_config_limit;
 struct arb_promised {
 	char name[ARB_NAME_BYTES];
 	uint64_t bytes;    /* promised, set by an administrator, or asked for by living clients */
-	uint64_t waiting;  /* bytes that it queues for; 0: it does not */
-	uint64_t ticket;   /* its place in that queue */
-	uint64_t since_ns; /* since when it is there */
-	unsigned core_pct; /* 1..100; 0: it only queues, or nobody uses it and a request is set for it */
+	uint64_t waiting;  /* bytes that it queues for; 0: it does not queue */
+	uint64_t ticket;   /* its place in the queue */
+	uint64_t since_ns; /* since when it has been in the queue */
+	unsigned core_pct; /* 1..100; 0: it only queues, or it has no client and a request is set for it */
 	unsigned request_pct, request_waiting; /* of the time, percent: promised, and waited for */
 	uint64_t used;                         /* used by living clients */
 	uint32_t index;                        /* of its account, or ARB_NONE */
@@ -31,7 +31,7 @@ struct arb_promises {
 	struct arb_promised list[]; /* as many as there are promises, accounts, and requests that are set */
 };
 
-/* Room for all that can be: to be freed. NULL: out of memory. */
+/* Allocates a list with room for all promises that there can be; the caller frees it. NULL: out of memory. */
 struct arb_promises *arb_promise_alloc(const struct arb_segment *seg);
 
 /* Lists the accounts that have a promise, live under a quota without one, or have a request that is set. `control`
@@ -39,10 +39,10 @@ struct arb_promises *arb_promise_alloc(const struct arb_segment *seg);
 int arb_promise_list(const struct arb_segment *seg, const struct arb_control *control, uint32_t without,
 	struct arb_promises *all);
 
-/* Adds the account if the limits have a request, and it is not there. */
+/* Adds the account if the limits have a request and the list lacks the account. */
 void arb_promise_add_set(struct arb_promises *all, const struct gpuarb_config_limit *limit);
 
-/* What the sum of all promises is held against. */
+/* The bounds for the sum of all promises. */
 struct arb_promise_bounds {
 	const char *gpu;
 	uint64_t physical; /* bytes; 0: not known, and everything fits */
@@ -50,10 +50,10 @@ struct arb_promise_bounds {
 };
 
 /*
- * Called by the holder of ARB_BYTE_PROMISES: finds the room for a program that asks for `promise` with that ticket
- * (UINT64_MAX: it does not queue). Cleans up after the dead before it says that there is no room. With `me`, the slot
- * of a client, which is not counted, it never sleeps: -EBUSY if there is no room and a dead client's slot could not
- * be cleaned yet.
+ * Called by the holder of ARB_BYTE_PROMISES: finds how much room there is for a program that asks for `promise` with
+ * that ticket (UINT64_MAX: it does not queue). Cleans up after the dead before it says that there is no room. `me`:
+ * the slot of a client, which is not counted. Then this never sleeps: -EBUSY if there is no room and a dead client's
+ * slot could not be cleaned yet.
  */
 int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
 	const struct arb_rules *rules, const struct arb_promise_bounds *bounds,
@@ -63,17 +63,18 @@ int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
 /* Cleans up behind dead clients, which are counted until then. The caller holds no lock of its process. */
 void arb_promise_bury(struct arb_segment *seg, const struct arb_rules *rules);
 
-/* The sentence about a promise that does not fit: -ENOSPC, or -E2BIG if it never would. */
+/* Writes the sentence about a promise that does not fit. Returns -ENOSPC, or -E2BIG if it would never fit. */
 int arb_promise_refuse(const struct arb_promises *all, const struct arb_promise_bounds *bounds,
 	const char *account, const struct gpuarb_room *room, struct gpuarb_error *err);
 
-/* What the account has if its members ask for `bytes`: an administrator's word stands above theirs. */
+/* Returns the quota that the account has if its members ask for `bytes`: what an administrator set stands above
+ * that. */
 uint64_t arb_promise_share(const struct arb_control *control, const char *account, uint64_t bytes);
-/* What the account's request is if its members ask for `request_pct`, likewise. */
+/* Returns the request that the account has if its members ask for `request_pct`, in the same way. */
 unsigned arb_promise_request(const struct arb_control *control, const char *account, unsigned request_pct);
 
-/* An administrator's change of quotas: from begin, which refuses it if it would promise too much, to end
- * nobody else promises anything. The draft is to be published in between. */
+/* An administrator's change of quotas. Begin refuses it if it would promise too much. From begin to end no other
+ * process makes a promise; the caller publishes the draft in between. */
 struct arb_promise_change {
 	bool open, locked;
 	struct arb_segment seg;
@@ -83,7 +84,7 @@ int arb_promise_change_begin(struct arb_promise_change *change, const char *dir,
 	const struct arb_control *control, const struct arb_control_copy *draft, struct gpuarb_error *err);
 void arb_promise_change_end(struct arb_promise_change *change);
 
-/* The bytes that may be promised of a GPU with `physical` bytes. */
+/* Returns the bytes that may be promised of a GPU with `physical` bytes. */
 uint64_t arb_promise_limit(uint64_t physical, int64_t ratio_permille);
 
 #endif

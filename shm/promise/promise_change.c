@@ -27,7 +27,7 @@ static struct arb_promise_bounds bounds(
 
 /*
  * Replaces the quotas in the list, which clients asked for, by those of the draft. Returns an account whose quota is
- * larger than before, or NULL; *sum: all quotas together.
+ * larger than before, or NULL; *sum: the sum of all quotas.
  */
 static const struct arb_promised *raised(struct arb_promises *all, const struct arb_control *control,
 	const struct arb_control_copy *draft, uint64_t *sum)
@@ -52,7 +52,8 @@ static const struct arb_promised *raised(struct arb_promises *all, const struct 
 	return more;
 }
 
-/* What the account is promised under these settings, if its members and entries ask for `asked`. */
+/* Returns the request that the account is promised under these settings, if its members and entries ask for
+ * `asked`. */
 static unsigned request_of(
 	bool set, const struct gpuarb_config_limit *limit, const struct arb_promised *p, unsigned asked)
 {
@@ -113,7 +114,7 @@ static int add_up(struct arb_promise_change *c, const struct arb_control *contro
 		}
 		more = raised(all, control, draft, &sum);
 		most = raised_request(all, control, draft, &requests);
-		/* Where nobody knows how much memory there is, everything fits. */
+		/* Where the size of the memory is not known, everything fits. */
 		if (!b.physical || sum <= room.most)
 			more = NULL;
 		if (requests <= 100)
@@ -143,7 +144,7 @@ int arb_promise_change_begin(struct arb_promise_change *c, const char *dir, cons
 
 	*c = (struct arb_promise_change){.open = false};
 	r = arb_segment_open(&c->seg, dir, gpu, true, NULL, err);
-	/* Nobody has come yet: nothing is promised but what is set. */
+	/* There is no state segment yet, so nothing is promised but the requests that are set. */
 	if (r == -ENOENT)
 		return add_up(c, control, draft, gpu, err);
 	if (r < 0)

@@ -14,8 +14,8 @@
 #include "shm/segment/settings.h"
 #include "shm/base/text.h"
 
-/* Accounts with a request that is set, and that nobody uses. Each is at least one percent, so with one more than a hundred
- * the sum is too much already. */
+/* The number of accounts that nobody uses and that have a request set. Each request is at least one percent, so with
+ * 101 of them the sum is too much already. */
 #define SET_MOST 101
 #define TRIES    100
 
@@ -55,7 +55,7 @@ static struct arb_promised *of(struct arb_promises *all, const char *name)
 	return p;
 }
 
-/* It will be printed. */
+/* Copies a name for sentences, so each of its characters must be printable. */
 static void load_name(const arb_u64 *words, char name[ARB_NAME_BYTES])
 {
 	arb_text_load(words, ARB_NAME_WORDS, name);
@@ -69,7 +69,7 @@ static unsigned percent(uint32_t pct)
 	return pct >= 1 && pct <= 100 ? pct : 100;
 }
 
-/* More than all of it is garbage. */
+/* A request for more than the whole GPU is garbage. */
 static unsigned request_in(uint32_t pct)
 {
 	return pct <= 100 ? pct : 0;
@@ -121,7 +121,8 @@ static void add_account(const struct arb_segment *seg, struct arb_promises *all,
 	p = of(all, name);
 	p->index = a;
 	p->used = s.mem_used;
-	/* In force is the strictest that a member asks for; but that member may be the first to leave. */
+	/* The strictest quota that a member asks for is in force, but that member may be the first to leave: so the
+	 * largest counts. */
 	for (uint32_t i = arb_bits_next(s.attached, seg->nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(s.attached, seg->nwords, i + 1)) {
 		uint64_t asked = arb_load64(&seg->slots[i].asked_mem);
@@ -137,8 +138,8 @@ static void add_account(const struct arb_segment *seg, struct arb_promises *all,
 		p->core_pct = percent(limit / (ARB_PPM / 100));
 }
 
-/* Replaces what was asked for by what an administrator has set. A quota counts while a client has it; a request is
- * promised as soon as it is set. */
+/* Replaces what clients asked for by what an administrator has set. A quota counts while a client has it; a request
+ * is promised as soon as it is set. */
 static void override(const struct arb_control *control, struct arb_promised *p)
 {
 	struct gpuarb_config_limit limit;
@@ -164,7 +165,7 @@ void arb_promise_add_set(struct arb_promises *all, const struct gpuarb_config_li
 		of(all, limit->name);
 }
 
-/* An entry that goes gives its place to another: all of them are read of one set of settings. */
+/* An entry that is removed gives its place to another, so all of them are read from one version of the settings. */
 static void add_all_set(const struct arb_control *control, struct arb_promises *all)
 {
 	for (int tries = 0; tries < TRIES; tries++) {
@@ -185,11 +186,11 @@ int arb_promise_list(const struct arb_segment *seg, const struct arb_control *co
 	int fd = arb_segment_locks(seg, O_RDONLY);
 
 	all->n = 0;
-	/* A user who may only look cannot learn which of gpuarb-run's promises still hold. */
+	/* A user who may only look cannot find out which of gpuarb-run's promises still hold. */
 	if (fd < 0 && (fd != -EACCES || seg->writable))
 		return fd;
 	for (uint32_t i = 0; fd >= 0 && i < seg->nslots; i++)
-		/* Most have never been used: the name tells without a system call. */
+		/* Most entries have never been used: the name shows that without a system call. */
 		if (arb_load64(&seg->promises[i].name[0]) &&
 			arb_os_is_locked(fd, ARB_BYTE_PROMISE(seg->nslots, i)) == 1)
 			add_entry(all, &seg->promises[i]);

@@ -80,7 +80,7 @@ static void add_up(const struct arb_promises *all, const struct arb_promise_boun
 	room->physical = b->physical;
 	room->most = arb_promise_limit(b->physical, b->ratio_permille);
 	room->free = room->most > room->promised ? room->most - room->promised : 0;
-	/* What it has already is no new promise, though the bound may have been lowered since. */
+	/* What the account has already is no new promise, even if the bound was lowered since. */
 	room->fits = !room->physical || !room->bytes || room->bytes <= had || room->bytes <= room->free;
 	add_up_requests(all, account, ticket, room);
 	room->fits &= room->request_fits;
@@ -134,7 +134,7 @@ int arb_promise_look(struct arb_segment *seg, const struct arb_control *control,
 	}
 }
 
-/* 12.5Gi, 300Mi, 17 bytes: exact where it is short, else to a tenth. */
+/* Writes 12.5Gi, 300Mi or 17 bytes: exact where that is short, else to a tenth. */
 static const char *size_text(uint64_t bytes, char text[24])
 {
 	static const char *const unit[] = {" bytes", "Ki", "Mi", "Gi", "Ti"};
