@@ -1,6 +1,6 @@
 #!/bin/sh
-# Random worlds, and every limit case, on two processors at a time.
-# check.sh WORLD: the program. SEEDS (600), MINUTES (1; 0: all seeds), SECONDS_EACH (60) for each limit case.
+# Runs random worlds and every limit case, two at a time.
+# check.sh WORLD (the program). SEEDS (600), MINUTES (1; 0: all seeds), SECONDS_EACH (60) for each limit case.
 set -u
 world=$1
 dir=$(mktemp -d) || exit 1
@@ -13,19 +13,19 @@ each=${SECONDS_EACH:-60}
 "$world" --cases shared --seconds "$each" --brief
 cases=$?
 "$world" --cases '*-slices1930' --seconds "$each" --brief || cases=1
-# Where clients take turns, a machine that wakes them late: what is lost is not one account's loss.
+# Clients that take turns on a machine that wakes them late: all accounts must lose alike.
 "$world" --cases '*+*60-slices' --robbed --seconds 10 --brief || cases=1
 # Requests and weights: 60 s of a case with eight programs would take a minute.
 "$world" --cases 'request-*' --seconds 4 --brief || cases=1
-# Graphs of 2 ms are longer than slices of 1.93: with one seed in three both ways of queueing them were met.
+# Graphs of 2 ms are longer than slices of 1.93 ms. They can be queued in two ways; one seed in three meets both.
 "$world" --case request-40-graphs-slices1930 --seconds 4 --seeds 1..8 --brief || cases=1
-# What a priority is good for, and how long a slice keeps one that wants little.
+# How soon requests with a priority are served, and how long slices delay a program that wants little.
 "$world" --cases 'latency-*20us*' --seconds 2 --brief || cases=1
-# The median of 200 requests beside kernels of 1 ms is 40 us off by chance; more of them cost little.
+# More seconds: the median of 200 requests beside kernels of 1 ms is 40 us off by chance.
 "$world" --cases 'latency-*1ms*' --seconds 20 --brief || cases=1
-# Collectives: jobs on two and four GPUs, every policy, with ranks that are killed; nobody waits for ever.
+# Collectives: jobs on two and four GPUs, under every policy, with ranks that are killed. No other job may stand still.
 "$world" --cases 'jobs-*' --brief || cases=1
-# Somebody writes over words of others: everybody has its share again within a second.
+# An intruder writes over words of others: all programs must have their share again within a second.
 for seed in 1 2 3; do
 	"$world" --cases 'intruder-*' --seed $seed --brief || cases=1
 done

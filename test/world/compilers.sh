@@ -1,5 +1,5 @@
 #!/bin/sh
-# The same seeds, the same hashes: run after run, with gcc and clang, without and with optimisation.
+# Checks that the same seeds give the same hashes: in every run, with gcc and clang, without and with optimisation.
 # compilers.sh BUILD-DIRECTORY SEEDS
 set -u
 dir=$1 seeds=$2 bad=0

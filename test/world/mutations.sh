@@ -1,8 +1,8 @@
 #!/bin/bash
-# Deliberate mistakes in copies of the product, one at a time: how many seeds does the world need to find each?
+# Plants deliberate mistakes in copies of the product, one at a time: how many seeds does the world need to find each?
 # mutations.sh DIRECTORY MAKE...: DIRECTORY gets the copies; MAKE is the command that builds build/world in one.
 # ONLY=pattern takes some of them, SEEDS (10000) and MINUTES (2) bound the search for each, AT_ONCE (one for each
-# processor) run at a time; before, the product as it is runs for BASE_SECONDS (40).
+# processor) run at a time. Before that the unchanged product runs for BASE_SECONDS (40).
 # test/world/mutations/README.md says what a mutation looks like.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,7 +30,7 @@ look() {
 	[ $status = 124 ] && sentence="this seed never ends" || sentence="the program crashed, status $status"
 }
 
-# The product as it is. What fails here is no finding: those seeds are left out.
+# Runs the unchanged product. Seeds that fail here are no findings and are left out.
 base() {
 	local kind=$1 first=1 end=$((SECONDS + $2)) out="$dir/base-$1.out" left
 	: >"$dir/base-$kind.bad"
@@ -55,7 +55,7 @@ base_fails() {
 	! timeout 120 "$dir/base/build/world" "--$1" --seed "$2" >/dev/null 2>&1
 }
 
-# say SENTENCE: one row of the table, with how far all of it is.
+# say SENTENCE: prints a row of the table, with how many mutations are done.
 say() {
 	local ready left
 	echo "$1" >"$dir/$name.row"
@@ -109,7 +109,7 @@ export MAKE_WORLD="$*"
 mapfile -t patches < <(printf '%s\n' "$here"/mutations/*.patch | grep -E -- "$ONLY")
 [ ${#patches[@]} -gt 0 ] || { echo "mutations: no name matches '$ONLY'" >&2; exit 2; }
 
-# Objects stay from run to run; with their times, so that only what has changed is compiled.
+# Objects are kept from run to run, with their times, so that only changed files are compiled.
 rm -f "$dir"/*.row "$dir"/*.out "$dir"/*.bad "$dir"/*.reach
 if [ ! -d "$dir/base/build" ] && [ -d "$dir/../obj-world" ]; then
 	mkdir -p "$dir/base/build" && cp -a "$dir/../obj-world" "$dir/base/build/" || exit 1

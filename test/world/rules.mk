@@ -16,12 +16,12 @@ WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc mmap clock_gettime
 	pthread_key_create pthread_setspecific pthread_getspecific pthread_atfork atexit sem_init sem_post sem_wait \
 	getenv secure_getenv getpid prctl syscall stat fstat dlopen dlsym
 
-# Threads are the world's own: what each has is brought into one section before it runs. So are processes, with
-# what the simulated driver, and a few files of the product, still have one of.
+# Threads and processes are simulated. Thread-local variables, and the static variables of the simulated driver and of a
+# few files of the product, are put into sections of their own: their values are brought there before a thread runs.
 WORLD_FLAGS := -fPIE -include test/world/self.h -include test/world/compat.h \
 	-D__thread='__attribute__((section("world_tls")))' -DARB_WORLD
-# Leases in the world are those of programs with the preload, so that the watch over those without (shm/admission/shared.c) is never used.
-# Arrays with an entry for each GPU have sections of their own, of which only as much has to be brought as there are GPUs.
+# All leases in the world belong to programs with the preload, so the watch over others (shm/admission/shared.c) is not used.
+# Arrays with an entry for each GPU have sections of their own, so that only the entries of existing GPUs are brought.
 WORLD_STATE = objdump -h $@ | awk '$$2 ~ /^\.(bss|data)(\.|$$)/ && $$2 !~ /^\.data\.rel\.ro|^\.bss\.watch$$/ && $$3 !~ /^0+$$/ \
 	{ print "--rename-section", $$2 "=" ($$2 ~ /^\.bss\.(known|primary|high|standard|current|managed)$$/ ? "world_by_" substr($$2, 6) : "world_state") \
 		",alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
@@ -38,7 +38,7 @@ $(WORLD_OBJ)/%.o: %.c $(RULES) Makefile
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(WORLD_FLAGS) -MMD -MP -c $< -o $@
 	$(Q)$(if $(filter $@,$(WORLD_SWAPPED)),$(WORLD_STATE))
 
-# The driver's functions get names that are not those of the preload's.
+# The driver's functions get other names, because the preload defines functions of the same names.
 $(WORLD_OBJ)/sim.o: $(call world_objects,$(WORLD_SIM))
 	@echo "  LD    $@"
 	$(Q)$(LD) -r -o $@.all $^
@@ -51,7 +51,7 @@ $(WORLD): $(WORLD_OBJS) $(WORLD_OBJ)/sim.o
 
 -include $(shell find $(WORLD_OBJ) -name '*.d' 2>/dev/null)
 
-# The same seeds everywhere, for a minute at most, and every limit case; make check-world SEEDS=1000000 for a night.
+# The same seeds on every machine, for a minute at most, and every limit case. For a night: make check-world SEEDS=1000000.
 SEEDS         ?= 600
 WORLD_MINUTES ?= $(if $(filter command line,$(origin SEEDS)),0,1)
 WORLD_SECONDS ?= 60
@@ -77,12 +77,12 @@ check-world-thresholds: $(WORLD) ## what gets worse with each threshold of the t
 check-world-shrink: $(WORLD) ## --shrink finds a shorter run of a world with a planted mistake
 	@test/world/shrink.sh $(BUILD)/shrink death-billed-to-now $(MAKE) --no-print-directory CC="'$(CC)'" BUILD=build build/world
 
-# Does it find mistakes? Each in a copy of the tree, which takes a while: ONLY=pattern for some of them.
+# Does the world find mistakes? Each is planted in a copy of the tree, which takes long. ONLY=pattern: some of them.
 .PHONY: check-world-mutations
 check-world-mutations: ## deliberate mistakes in copies of the product: how many seeds the world needs to find each
 	@SEEDS=$(if $(filter command line,$(origin SEEDS)),$(SEEDS),10000) test/world/mutations.sh $(BUILD)/mutations \
 		$(MAKE) --no-print-directory CC="'$(CC)'" BUILD=build build/world
 
-# The accuracy of limits comes from here; bench_limits runs the same cases in real time.
+# The published accuracy of limits is measured here. bench_limits runs the same cases in real time.
 BENCH += bench/world.sh
 bench: $(WORLD)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Does --shrink find less of a world that still fails? With a mistake planted in a copy of the product.
+# Checks that --shrink finds a smaller world that still fails, with a mistake planted in a copy of the product.
 # shrink.sh DIRECTORY MUTATION MAKE...: DIRECTORY gets the copy; MAKE builds build/world in it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ patch -d "$dir" -p1 -s -N --no-backup-if-mismatch <"$here/mutations/$mutation.pa
 (cd "$dir" && eval "$*") >"$dir/build.out" 2>&1 || { tail -n 20 "$dir/build.out"; exit 1; }
 kind=$(sed -n 's/^Worlds: //p' "$here/mutations/$mutation.patch" | head -n 1)
 
-# Fails, and says with which options less of it fails.
+# A world must fail, and --shrink must print options with which a smaller world fails.
 found=$("$dir/build/world" "--$kind" --seeds 1..10000 --minutes 2 --shrink 2>/dev/null | grep ' instead of ') || {
 	echo "shrink: nothing smaller was found of $mutation" >&2
 	exit 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# thresholds.sh WORLD: what gets worse in the world with each threshold of the tracking core four times larger and smaller.
+# thresholds.sh WORLD: prints what gets worse if a threshold of the tracking core is four times as large or as small.
 #
 #   failed   cases that miss their bounds
 #   error    sum over all clients of the points between target and attained share (percent of a rate, where that is the goal)
@@ -20,8 +20,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
-# Every kind of client and device once. The cases left out are these again on a device of another slice, with another policy
-# or with a kernel of another length.
+# Every kind of client and device once. The other cases differ from these only in the device's slice, the policy or the
+# length of kernels.
 measure() {
 	for cases in shared '*-slices' 'request-*-slices1930' '[13]0*-slices10-unkind' 'device-*' 'jobs-2-*-30*' 'latency-one-*[0-9][um]s'; do
 		"$world" "$@" --cases "$cases" --seconds "$each"
