@@ -112,7 +112,7 @@ uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap 
 	return sum;
 }
 
-/* Nobody attached, and what it owed, if it can owe, has been paid by the time that went by. */
+/* Has the account no members, and has the time that went by paid what it owed, if it can owe? */
 static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, unsigned carryover_pct)
 {
 	struct arb_account_snap s;
@@ -122,17 +122,17 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 		return true;
 	if (arb_bits_count(s.attached, seg->nwords))
 		return false;
-	/* Without a limit there is nothing to owe: processes that come and go must not fill the table. */
+	/* An account without a limit owes nothing. Otherwise processes that come and go would fill the table. */
 	if (s.limit_ppm >= ARB_PPM)
 		return true;
 	if (window == 0 || window == s.window)
 		return false;
-	/* No attached client could have been ahead of us: windows are counted anew, or the record is garbage. */
+	/* No member can have been in a later window than ours: windows are counted anew, or the record is garbage. */
 	if (s.window > window)
 		return true;
 	windows = window - s.window;
 	usage = s.wall ? s.wall_folded : s.folded;
-	/* The grant of the window it was last seen in, as good an estimate as any. */
+	/* The grant of the window in which it was last rolled: as good an estimate as any. */
 	grant = s.cap - s.start;
 	if ((int64_t)grant <= 0)
 		grant = 1;
@@ -231,7 +231,7 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 
 		if (r < 0)
 			return r;
-		/* It is not, whatever somebody wrote there: it has only just come. */
+		/* The record cannot know this slot, which has only just come: another process wrote that. */
 		if (acct.attached[slot / 64] & bit) {
 			uint64_t mem = mem_of(seg, &acct, slot);
 
@@ -266,7 +266,7 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 
 		if (r < 0)
 			return r;
-		/* The dead one may have been the last to publish: then its buffer must not stay the head. */
+		/* The dead client may have been the last to publish: then its buffer must not stay the head. */
 		if (!(acct.attached[slot / 64] & bit) && publish_owner(acct.head) != slot)
 			return 0;
 		if (acct.attached[slot / 64] & bit) {
@@ -327,7 +327,7 @@ static bool recount(const struct arb_segment *seg, uint32_t a, struct arb_accoun
 
 	for (uint32_t i = arb_bits_next(s->attached, seg->nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(s->attached, seg->nwords, i + 1)) {
-		/* Said before attaching and taken back after detaching. */
+		/* A slot names its account before it is attached, and until it has been detached. */
 		if (arb_load32(&seg->slots[i].account) == a) {
 			sum += mem_of(seg, s, i);
 			continue;
@@ -429,7 +429,8 @@ uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_
 	for (uint32_t a = 0; a < high; a++) {
 		uint32_t limit;
 
-		/* Active in `window` - 1 up to `window` + 1; those before come out as large numbers. */
+		/* Active means: in `window` - 1 up to `window` + 1. For earlier windows the difference is a large
+		 * number. */
 		if (arb_load64(&accounts[a].active_window) - window > 2 || a == without)
 			continue;
 		limit = arb_load32(&accounts[a].limit_ppm);
@@ -471,7 +472,7 @@ unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint
 	return n;
 }
 
-/* Does a member of it run or wait, so that the asking one has to heed it? */
+/* Does a member of the account run or wait, so that the account that asks must heed it? */
 static bool wants(const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s,
 	const struct arb_wanting *who)
 {
@@ -512,7 +513,7 @@ bool arb_account_others_short(
 		if (!wants(seg, run, &s, who))
 			continue;
 		usage = arb_account_usage(seg, run, &s, s.wall, false);
-		/* An account that has not rolled yet has a whole new quota before it. */
+		/* An account that has not rolled yet has not used any of its new quota. */
 		if (s.window < run->win_number || arb_policy_before(usage, s.cap))
 			return true;
 		if (arb_account_debt(&s, usage) < who->debt &&

@@ -42,30 +42,30 @@ int arb_account_read(const struct arb_segment *seg, uint32_t a, struct arb_accou
 struct arb_asked {
 	uint32_t ppm;
 	uint64_t mem;
-	uint32_t request_pct; /* of these two the largest counts */
+	uint32_t request_pct; /* of this and the weight the largest counts */
 	uint32_t weight;
 };
 struct arb_asked arb_account_asked(const struct arb_segment *seg, uint32_t a);
-/* From what is asked for to what is in force: an administrator's word (set) counts instead. No limit: ppm is
+/* Turns what is asked for into what is in force: what an administrator has set counts instead. No limit: ppm is
  * ARB_PPM. */
 void arb_asked_settle(struct arb_asked *asked, const struct gpuarb_config_limit *set);
 /* Takes the limits of one slot into account. */
 void arb_asked_add(struct arb_asked *asked, const struct arb_segment *seg, uint32_t slot);
 
-/* Usage of all members up to this snapshot; at_start: up to the beginning of its window. */
+/* Returns the usage of all members up to this snapshot; at_start: up to the beginning of its window. */
 uint64_t arb_account_usage(const struct arb_segment *seg, const struct arb_snap *run,
 	const struct arb_account_snap *acct, bool wall, bool at_start);
 
 /*
- * By the holder of the directory byte.
- * find: the entry of that name, an unused or lapsed one given that name, or ARB_NONE if all are taken.
+ * Called by the holder of the directory byte. find: returns the entry of that name, or gives an unused or lapsed
+ * entry that name; ARB_NONE if all are taken.
  */
 uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct);
-/* Is the entry that `find` gave the owner's, or nobody's, so that it is from now on? */
+/* Does the entry that `find` gave belong to this owner? An entry without an owner belongs to it from now on. */
 bool arb_account_claim(
 	struct arb_segment *seg, uint32_t a, uint64_t owner, uint64_t window, unsigned carryover_pct);
 int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot);
-/* The slot is in no bitmap of the running set any more. *freed: the memory it still held. */
+/* Called once the slot is in no bitmap of the running set any more. *freed: the memory that it still held. */
 int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint64_t *freed);
 /* A member died. If it was the last one, what the account owes beyond the length of one window is written off.
  * Otherwise each living member pays for what it used. */
@@ -78,17 +78,17 @@ int arb_account_repair(struct arb_segment *seg, uint32_t a);
 bool arb_account_restore(const struct arb_actor *me, uint32_t a);
 
 /*
- * By a member. roll: brings caps to the window of *run, and to changed terms, pro rata. Must come before
- * the member's first transition in a new window. `now` in ticks.
+ * Called by a member. roll: brings the caps to the window of *run, and to changed terms in proportion to what is left
+ * of the window. Must come before the member's first transition in a new window. `now` in ticks.
  */
 int arb_account_roll(const struct arb_actor *me, uint32_t a, const struct arb_snap *run,
 	const struct arb_terms *terms, uint64_t now, struct arb_account_snap *acct);
-/* How far an account may go while nobody else is short of its quota. */
+/* How far an account may go while no other account is short of its quota. */
 struct arb_extension {
-	uint64_t usage; /* now, with what is outstanding */
+	uint64_t usage; /* the account's usage now, with what is outstanding */
 	uint64_t by;
-	bool borrow;  /* beyond the hard cap, too */
-	bool in_debt; /* what it owes already is still owed at the next roll; else it is forgiven */
+	bool borrow;  /* it may go beyond the hard cap, too */
+	bool in_debt; /* what it owes already is still owed at the next roll; otherwise it is forgiven */
 };
 /* Raises the cap: what is used beyond the quota from now on is no debt. */
 int arb_account_extend(const struct arb_actor *me, uint32_t a, const struct arb_extension *more,
@@ -100,7 +100,7 @@ int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes,
 
 /* Marks the account active in this window; true if it was not active before. */
 bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window);
-/* Adds up the limits of the active, limited accounts; `without` is left out (ARB_NONE: nobody). */
+/* Adds up the limits of the active, limited accounts; `without` is left out (ARB_NONE: none is). */
 uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_t without);
 /* The requests, limits and weights of the active accounts but for `without`; returns how many. Those for whom
  * there is no room are added to the last one. */
@@ -111,7 +111,7 @@ struct arb_wanting {
 	uint32_t account;
 	bool shares; /* by requests and weights: accounts without a limit count as well, and stopped ones do
 			not */
-	uint32_t level; /* accounts below it that have had their request do not count; 0: all count */
+	uint32_t level; /* accounts of a lower level that have had their request do not count; 0: all count */
 	uint64_t now_ns;
 	uint64_t debt; /* of one that shares: who owes less comes first where nobody has anything left of its
 			  quota */

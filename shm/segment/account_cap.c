@@ -5,9 +5,9 @@
 #define DEBT_TICKS_MAX (86400ull * 1000000000u * ARB_TICKS_PER_NS)
 
 /*
- * Another clock for the caps: what was left stays left. Only if no member has come or gone since the
- * snapshot: its words would belong to another one, and the account's own CAS does not see that. If so, at the
- * next roll.
+ * Moves the caps to the other clock: what was left stays left. Done only if no member has come or gone since the
+ * snapshot, because a slot's words might then belong to another client, which the account's own CAS does not see.
+ * Otherwise the next roll does it.
  */
 static void change_clock(
 	const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
@@ -35,7 +35,7 @@ static bool in_queue(
 	return false;
 }
 
-/* A member runs whose work waits for something that may be waiting for this very account. */
+/* Does a member run whose work waits for something that may itself be waiting for this account? */
 static bool stalls(
 	const struct arb_segment *seg, const struct arb_snap *run, const struct arb_account_snap *s)
 {
@@ -68,22 +68,23 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 		s->cap = (arb_policy_before(usage, s->cap) ? usage : s->cap) - s->owed;
 		s->owed = 0;
 	}
-	/* Nobody can have run up such a debt; it would lock the account out for ever. */
+	/* No account can have run up such a debt; it would lock the account out for ever. */
 	if ((int64_t)(usage - s->cap) > (int64_t)DEBT_TICKS_MAX)
 		s->cap = usage;
 	if ((int64_t)(usage - s->hard) > (int64_t)DEBT_TICKS_MAX)
 		s->hard = usage;
-	/* Time in which work only waited is not owed. */
+	/* The account does not owe for time in which its work only waited. */
 	if (arb_policy_before(s->cap, usage) && stalls(seg, run, s)) {
 		s->borrowed += usage - s->cap;
 		s->cap = usage;
 		if (arb_policy_before(s->hard, usage))
 			s->hard = usage;
 	}
-	/* Without a limit there is nothing to owe, though members that pay in full use more than there is. */
+	/* An account without a limit owes nothing, although members that each pay the whole time use more than there
+	 * is. */
 	if (s->limit_ppm >= ARB_PPM && s->quota_ppm >= ARB_PPM)
 		s->cap = s->hard = usage;
-	/* An account that was away for a whole window, or is new, starts on today's terms, with a full quota. */
+	/* An account that was away for a whole window, or is new, starts on the present terms with a full quota. */
 	if (windows > 1 || s->window == 0) {
 		s->quota_ppm = terms->quota_ppm;
 		s->limit_ppm = terms->limit_ppm;
@@ -156,7 +157,7 @@ int arb_account_extend(
 				return 0;
 			continue;
 		}
-		/* Once a window: what goes beyond an extended cap was used while nobody was short. */
+		/* Once a window: what was used beyond an extended cap was used while no account was short. */
 		if (more->in_debt && !s->owed && arb_policy_before(s->cap, more->usage))
 			owed = (arb_policy_before(until, more->usage) ? until : more->usage) - s->cap;
 		s->borrowed += until - s->cap - owed;

@@ -25,7 +25,7 @@ static inline struct arb_account_record *account_record_of(
 	return slot ? &slot->account_record[head & 1] : NULL;
 }
 
-/* As it stands in the segment. */
+/* Copies the record as it stands in the segment. */
 static inline bool account_copy_raw(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	const struct arb_account_record *r;

@@ -1,7 +1,7 @@
 /* An account's record that another process has written over, restored by a member that knows what it was. */
 #include "shm/segment/account_record.h"
 
-/* Is what stands in the segment another record than this one? */
+/* Does the record in the segment differ from this one? */
 static bool differs(const struct arb_segment *seg, uint32_t a, const struct arb_account_snap *known)
 {
 	const struct arb_account_record *r = account_record_of(seg, a, known->head);
@@ -23,7 +23,7 @@ static bool differs(const struct arb_segment *seg, uint32_t a, const struct arb_
 	return other != 0;
 }
 
-/* Does the record behind the head, which is a later one, know of this member? */
+/* Has the record behind the head, which is a later record, this member? */
 static bool attached(const struct arb_segment *seg, uint32_t a, uint64_t head, uint32_t slot)
 {
 	const struct arb_account_record *r = account_record_of(seg, a, head);

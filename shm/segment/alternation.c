@@ -17,7 +17,7 @@ void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns
 	uint64_t old = arb_load64(until);
 	bool known = arb_alternates(seg, now_ns);
 
-	/* Of several that see it at once, one writes the event. */
+	/* Of several clients that see it at once, one writes the event. */
 	if (!arb_cas64_full(until, old, now_ns + ARB_ALTERNATES_NS) || known)
 		return;
 	arb_events_put(seg, &(struct arb_event_copy){.kind = ARB_EVENT_ALTERNATES,

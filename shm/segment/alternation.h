@@ -12,16 +12,15 @@
 #include "shm/segment/segment.h"
 #include "shm/segment/snapshot.h"
 
-/* How long it counts. Clients that take turns cannot see it, so it must be seen anew from time to time; that
- * costs some tenths of a second in which limits are less exact. */
+/* How long the word counts. Clients that take turns cannot see whether the GPU still alternates, so it must be seen
+ * anew from time to time; that costs some tenths of a second in which limits are less exact. */
 #define ARB_ALTERNATES_NS 60000000000u
 
 bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns);
 /* The owner of this slot has just seen that the GPU alternates. */
 void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
 
-/* Returns how many of those that run others have to wait for, where turns are taken: all whose work ends with their
- * turn. */
+/* Returns how many members others have to wait for, where turns are taken: all whose work ends with their turn. */
 uint32_t arb_alternates_in_the_way(const struct arb_segment *seg, const struct arb_snap *snap);
 
 #endif

@@ -7,9 +7,9 @@
 #include "shm/segment/events.h"
 #include "shm/segment/slot.h"
 
-/* The longest window that window_ms allows: by so much a changed limit moves a cap at most. */
+/* The longest window that window_ms allows: a changed limit moves a cap by this much at most. */
 #define WINDOW_MOST (60000ull * 1000000u * ARB_TICKS_PER_NS)
-/* One that stands in the queue saves up ten windows, and has the present one. */
+/* An account that stands in the queue saves up ten windows, and has the present window. */
 #define AHEAD_MOST (11 * WINDOW_MOST)
 
 static uint64_t used(const struct arb_account_snap *s)
@@ -17,7 +17,7 @@ static uint64_t used(const struct arb_account_snap *s)
 	return s->wall ? s->wall_folded : s->folded;
 }
 
-/* Ticks beyond its cap; 0: none. */
+/* Returns the ticks that the account has used beyond its cap; 0: none. */
 static uint64_t owes(const struct arb_account_snap *s)
 {
 	uint64_t debt = used(s) - (s->cap - s->owed);
@@ -41,15 +41,16 @@ static uint64_t sequence(uint64_t head)
 	return head >> ARB_HEAD_SEQ_SHIFT;
 }
 
-/* It has no name while it is given to another account: its generation and its record change one after the other, and
- * whoever does it may have died in between. */
+/* An entry has no name while it is given to another account: its generation and its record change one after the
+ * other, and the process that does this may have died in between. */
 static bool changes_hands(const struct arb_segment *seg, uint32_t a, uint64_t head)
 {
 	return !arb_hint64(&seg->accounts[a].name[0]) && sequence(head);
 }
 
-/* A client is detached before its slot is free, and its slot is not free when it is attached; so it is with one that lives
- * and belongs to another account that has it as well. */
+/* A member of the record cannot belong here if its slot is free, because a client is detached before its slot is
+ * free, and attached while it is not. Nor can a member that lives and belongs to another account, if that account has
+ * it as well. */
 static bool is_stranger(const struct arb_segment *seg, uint32_t a, uint32_t i)
 {
 	const struct arb_slot *slot = &seg->slots[i];
@@ -85,7 +86,7 @@ static uint32_t drop_strangers(const struct arb_segment *seg, uint32_t a, struct
 	return found;
 }
 
-/* What holds for every order of honest steps. `before`: what was seen of the same entry, or NULL. */
+/* Corrects what no order of honest steps can have made. `before`: what was seen of this entry earlier, or NULL. */
 static uint32_t make_possible(const struct arb_segment *seg, const struct arb_snap *run,
 	const struct arb_audit_seen *before, struct arb_account_snap *s)
 {
@@ -98,7 +99,8 @@ static uint32_t make_possible(const struct arb_segment *seg, const struct arb_sn
 		s->mem_used = 0;
 		found |= ARB_RESTORED_MEMORY;
 	}
-	/* Nobody's usage goes back, nor grows faster than the busy clock; each member's time in the set is within that. */
+	/* Usage never goes back, and never grows faster than the busy clock; nor does the time of a member in the
+	 * set. */
 	if ((int64_t)more < 0 || more > since || s->wall_folded / seg->nslots > run->busy) {
 		s->folded = before ? before->record.folded : 0;
 		s->wall_folded = before ? before->record.wall_folded : 0;
@@ -114,7 +116,7 @@ static uint32_t make_possible(const struct arb_segment *seg, const struct arb_sn
 		s->hard = s->cap;
 		found |= ARB_RESTORED_RECORD;
 	}
-	/* It was rolled to a window that there was. */
+	/* An account can only have been rolled to a window that has begun. */
 	if (s->window > run->win_number) {
 		s->window = 0;
 		found |= ARB_RESTORED_RECORD;
@@ -122,7 +124,7 @@ static uint32_t make_possible(const struct arb_segment *seg, const struct arb_sn
 	return found;
 }
 
-/* What the last member left, if the ring still says so of this very record. */
+/* Restores what the last member left, if the ring still has an event about this very record. */
 static uint32_t ask_the_ring(const struct arb_segment *seg, uint32_t a, struct arb_account_snap *s)
 {
 	struct arb_event_copy e;
@@ -144,7 +146,7 @@ static uint32_t ask_the_ring(const struct arb_segment *seg, uint32_t a, struct a
 	return 0;
 }
 
-/* Nobody has worked for it in a window that has not begun. */
+/* No member can have worked in a window that has not begun. */
 static uint32_t put_hints_right(struct arb_segment *seg, uint32_t a, const struct arb_snap *run)
 {
 	arb_u64 *active = &seg->accounts[a].active_window;
@@ -192,7 +194,7 @@ int arb_audit_account(struct arb_segment *seg, uint32_t a, struct arb_audit_seen
 		return r;
 	head = s.head;
 	found = drop_strangers(seg, a, &s);
-	/* After the record: the busy clock of a snapshot has counted what its members had used when they left. */
+	/* Read after the record, so that this busy clock has counted what the members had used when they left. */
 	r = arb_running_read(seg, &run);
 	if (r < 0)
 		return r;
@@ -214,7 +216,7 @@ int arb_audit_account(struct arb_segment *seg, uint32_t a, struct arb_audit_seen
 	}
 	s.head = head;
 	if ((found & ~ARB_RESTORED_ENTRY) && !account_publish_as(seg, a, &s, publish_next(next, ARB_HOME)))
-		return 0; /* a member has published: at the next look */
+		return 0; /* a member has published: the next look does it */
 	if (found)
 		tell(seg, a, found);
 	if (seen && is_empty(seg, &s) && !changes_hands(seg, a, s.head)) {

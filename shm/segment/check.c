@@ -46,7 +46,7 @@ static void check_times(const struct arb_snap *s, struct report *r)
 		wrong(r, "busy for longer than the window has lasted");
 }
 
-/* What must hold among the record and all slots at one moment. */
+/* Sums that the record and all slots must agree on at one moment. */
 struct sums {
 	uint64_t usage;
 	uint64_t weight;
@@ -99,8 +99,8 @@ static int check_running(const struct arb_segment *seg, struct report *r, struct
 	return 0;
 }
 
-/* A member may move between two looks. Only if the one account stood still while the other was read is it in
- * both. */
+/* Is a member in both accounts? It may move between two looks, so this holds only if the first account stood still
+ * while the second was read. */
 static bool in_both(const struct arb_segment *seg, uint32_t slot, uint32_t a, uint32_t b)
 {
 	struct arb_account_snap one, other;

@@ -8,8 +8,8 @@
 typedef void arb_check_say(void *argument, const char *sentence);
 
 /*
- * The number of violations; -EBUSY if the segment never stood still for long enough to be read as a whole
- * (`say` may be NULL). A slot that is just joining or being cleaned is no violation.
+ * Returns the number of violations; -EBUSY if the segment never stood still for long enough to be read as a whole.
+ * `say` may be NULL. A slot that is just joining or being cleaned is no violation.
  */
 int arb_check(const struct arb_segment *seg, arb_check_say *say, void *argument);
 

@@ -7,7 +7,7 @@
 
 #define FIELDS 6
 
-/* Not against malice: against the mixture of two writers. */
+/* Detects an entry that two writers filled at once. It is no protection against malice. */
 static uint64_t checksum(uint64_t seq, const uint64_t fields[FIELDS])
 {
 	uint64_t h = seq * 0x9e3779b97f4a7c15ull;

@@ -1,5 +1,5 @@
-/* The event ring: the last decisions, written by all clients, readable by all that may read the segment, also after
- * all have died. */
+/* The event ring: the last decisions. All clients write it; all processes that may read the segment can read it, also
+ * after all clients have died. */
 #ifndef ARB_EVENTS_H
 #define ARB_EVENTS_H
 
@@ -25,24 +25,24 @@ void arb_events_write(struct arb_segment *seg, enum arb_event_kind kind, uint32_
 void arb_events_put(struct arb_segment *seg, const struct arb_event_copy *event);
 
 /*
- * What a program can make happen thousands of times a second must not push everything else out of the ring:
- * the first is written at once, the next ones together, one event a second. Under a lock of the caller's.
+ * Events that a program can cause thousands of times a second must not push all others out of the ring: the first is
+ * written at once, the following ones are combined into one event a second. Under a lock of the caller.
  */
 #define ARB_EVENT_REPEAT_NS 1000000000u
 
 struct arb_repeat {
 	uint64_t written_ns;        /* 0: never */
-	struct arb_event_copy last; /* that has not been written, as often as its `times` */
+	struct arb_event_copy last; /* not written yet; it stands for as many events as `times` */
 };
 
 void arb_events_repeat(
 	struct arb_segment *seg, struct arb_repeat *repeat, const struct arb_event_copy *event);
-/* Writes what was left over, if a second has passed or `now`. */
+/* Writes the events that were held back, if a second has passed or `now` is set. */
 void arb_events_rest(struct arb_segment *seg, struct arb_repeat *repeat, bool now);
 
-/* Positions [first, end) may still be there. */
+/* Gives the positions [first, end) whose events may still be there. */
 void arb_events_range(const struct arb_segment *seg, uint64_t *first, uint64_t *end);
-/* 0, or -ENOENT: overwritten, half-written or never written. */
+/* Reads one event: 0, or -ENOENT: overwritten, half-written or never written. */
 int arb_events_read(const struct arb_segment *seg, uint64_t position, struct arb_event_copy *event);
 
 const char *arb_events_name(enum arb_event_kind kind);

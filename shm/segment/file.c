@@ -16,7 +16,7 @@
 #include "shm/base/fault.h"
 #include "shm/base/os.h"
 
-/* What cannot be done and, where it is forbidden, what mends that. */
+/* Says what cannot be done and, where it is forbidden, what the user has to do. */
 static int fail_at(struct gpuarb_error *err, int code, const char *what, const char *path)
 {
 	char hint[256];
@@ -42,13 +42,15 @@ static int place_directory(const char *temporary, const char *path)
 {
 	if (syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return 0;
-	/* Where that is not known: an ordinary rename replaces nothing but an empty directory. */
+	/* Where the kernel or the file system lacks this call: an ordinary rename replaces nothing but an empty
+	 * directory. */
 	if ((errno == ENOSYS || errno == EINVAL) && rename(temporary, path) == 0)
 		return 0;
 	return -errno;
 }
 
-/* Made beside its place, so that neither a death half-way nor a neighbour sees it without its rights. */
+/* Makes the directory beside its place, so that it is never seen without its rights, not even if this process dies
+ * half-way. */
 static int make_directory(const char *path, mode_t mode, gid_t gid, struct gpuarb_error *err)
 {
 	char temporary[PATH_MAX + 64];
@@ -98,7 +100,7 @@ static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *e
 	if (r < 0)
 		return arb_fail(
 			err, r, "no room for the %zu bytes of %s: %s", plan->size, plan->path, strerror(-r));
-	/* Not where it is that group's already: in a user namespace nobody can name it. */
+	/* Left out if the file has that group already: in a user namespace the group may have no number. */
 	if (plan->gid != (gid_t)-1 && (arb_os_stat(fd, &st) < 0 || st.gid != plan->gid) &&
 		fchown(fd, (uid_t)-1, plan->gid) != 0)
 		return arb_fail(err, -errno, "cannot give %s to group %u: %s", plan->path,
@@ -116,7 +118,7 @@ static int fill(int fd, const struct arb_file_plan *plan, struct gpuarb_error *e
 	return 0;
 }
 
-/* For file systems without O_TMPFILE: a temporary name of one's own, then a hard link. */
+/* For file systems without O_TMPFILE: makes the file under a temporary name, then links it to its name. */
 static int create_by_name(const struct arb_file_plan *plan, struct gpuarb_error *err)
 {
 	char temporary[PATH_MAX + 64];
@@ -175,8 +177,8 @@ int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int saved = errno, r = 0;
 	int fd = arb_os_open(file->path, writable ? O_RDWR : O_RDONLY);
 	struct arb_os_file st;
-	/* The largest header; checked through a copy, before anything is mapped. As aligned as what it is
-	 * read as. */
+	/* Room for the largest header, which is checked in a copy before anything is mapped. Aligned as the structs
+	 * that are read from it. */
 	char header[512] __attribute__((aligned(4096))) = {0};
 
 	if (fd < 0)
@@ -268,7 +270,7 @@ int arb_file_open(const struct arb_file *file, int flags)
 
 void arb_file_unmap(struct arb_file *file)
 {
-	/* First: what is mapped there next is not ours. */
+	/* This comes first, because the next mapping at this address may not be ours. */
 	arb_fault_unguard(file->guard);
 	file->guard = 0;
 	arb_os_unmap(file->base, file->size);

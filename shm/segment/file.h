@@ -21,13 +21,13 @@ int arb_file_directories(
 /* -EEXIST: it exists already (another process may have been faster). */
 int arb_file_create(const struct arb_file_plan *plan, struct gpuarb_error *err);
 
-/* file->path is set by the caller; fills in the rest. */
+/* Maps the file at file->path, which the caller has set, and fills in the rest of `file`. */
 int arb_file_map(struct arb_file *file, bool writable, size_t header_size,
 	int (*check)(const void *header, size_t size, const char *path, struct gpuarb_error *err),
 	struct gpuarb_error *err);
 /* Opens a file for its locks only. If it is missing, `plan` makes it, unless that is NULL. */
 int arb_file_find(struct arb_file *file, struct arb_file_plan *plan, struct gpuarb_error *err);
-/* No file at all, but memory of this process. */
+/* Takes memory of this process in place of a file. */
 int arb_file_alone(struct arb_file *file, const struct arb_file_plan *plan, struct gpuarb_error *err);
 void arb_file_unmap(struct arb_file *file);
 

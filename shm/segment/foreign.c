@@ -5,7 +5,7 @@
 #define MIB_SHIFT 20
 #define MIB_MOST  ((1ull << ARB_FOREIGN_MIB_BITS) - 1)
 
-/* A time of 0 is that of a segment in which nobody has looked. */
+/* The time is never 0: that is the time in a segment in which no process has looked yet. */
 static uint64_t pack(uint64_t bytes, uint64_t now_ns)
 {
 	uint64_t mib = bytes >> MIB_SHIFT, when = now_ns >> ARB_FOREIGN_TIME_UNIT;
@@ -13,7 +13,7 @@ static uint64_t pack(uint64_t bytes, uint64_t now_ns)
 	return (when ? when : 1) << ARB_FOREIGN_MIB_BITS | (mib < MIB_MOST ? mib : MIB_MOST);
 }
 
-/* How long ago, or UINT64_MAX: never, or garbage from the future. */
+/* Returns how long ago the value was found; UINT64_MAX: never, or the time is garbage from the future. */
 static uint64_t age(uint64_t word, uint64_t now_ns)
 {
 	uint64_t when = word >> ARB_FOREIGN_MIB_BITS, now = now_ns >> ARB_FOREIGN_TIME_UNIT;
@@ -47,7 +47,7 @@ uint64_t arb_foreign_clients(const struct arb_segment *seg, uint64_t per_client)
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(taken);
 			uint64_t bytes = i < seg->nslots ? arb_load64(&seg->slots[i].mem_now) : 0;
 
-			/* More than there is says nothing but that all of it may be theirs. */
+			/* A sum that overflows says only that all of the GPU's memory may be the clients'. */
 			if (__builtin_add_overflow(clients, bytes, &clients) ||
 				__builtin_add_overflow(clients, per_client, &clients))
 				clients = UINT64_MAX / 2;

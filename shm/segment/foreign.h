@@ -1,5 +1,5 @@
-/* Memory of the GPU used by processes that are no clients: clients that take turns at the memory leave it alone. One
- * word of the header, {when, MiB}, which any process writes that finds something out. */
+/* Memory of the GPU that processes use which are no clients: clients that take turns at the memory leave it to them.
+ * It is one word of the header, {when, MiB}, written by any process that finds out how much it is. */
 #ifndef ARB_FOREIGN_H
 #define ARB_FOREIGN_H
 
@@ -8,15 +8,15 @@
 #include "shm/segment/segment.h"
 
 /*
- * How long a value stands that nobody has found again. Where clients together have more than the GPU, what is
- * in use says nothing of the others: then a value that was found before is better than none, for a while.
+ * How long a value counts that has not been found again. Where clients together have more than the GPU, the memory in
+ * use says nothing about the others: then an earlier value is better than none, for a while.
  */
 #define ARB_FOREIGN_KEEP_NS 60000000000ull
 
-/* Bytes, as they were last found; 0: none, or nobody has looked. */
+/* Returns the bytes that were last found; 0: none, or no process has looked. */
 uint64_t arb_foreign_read(const struct arb_segment *seg, uint64_t now_ns);
 
-/* What all clients have by their books; UINT64_MAX / 2 if that is more than any GPU has. */
+/* Returns the bytes that all clients have by their books; UINT64_MAX / 2 if that is more than any GPU has. */
 uint64_t arb_foreign_clients(const struct arb_segment *seg, uint64_t per_client);
 
 /* Writes the bytes, from a caller that can tell processes apart. */

@@ -3,7 +3,8 @@
 #include "shm/segment/publish.h"
 #include "shm/segment/slot.h"
 
-/* For so many windows it is remembered how many were in the set: whoever has work is in it in each of them. */
+/* The ledger remembers for this many windows how many clients were in the set. A client that has work is in the set
+ * in each window. */
 #define COMPANY_WINDOWS 5
 
 void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger *own)
@@ -32,7 +33,7 @@ void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s)
 	own->looked = true;
 }
 
-/* Returns its part of `ticks`, as one of clients whose weights add up to `all`. */
+/* Returns the client's part of `ticks`, if the weights of all that run add up to `all`. */
 static uint64_t part_of(const struct arb_ledger *own, uint64_t ticks, uint64_t all)
 {
 	if (all < own->weight)
@@ -59,7 +60,7 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 	uint64_t gone = (int64_t)(at - own->seen.t) > 0 ? at - own->seen.t : 0;
 	uint64_t all = own->seen.weight;
 
-	/* Whoever empties the set has taken the others out as well, before and after that look. */
+	/* A process that empties the set has taken the others out as well, before and after that look. */
 	if (own->company > all)
 		all = own->company;
 	if (own->company_before > all)
@@ -70,7 +71,7 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 	ARB_LEDGER_STORE(own, s, wall_total, own->wall_acc + own->seen.busy + gone);
 }
 
-/* A bill is moved to what it would be if the clocks had run on as one of `all`, since its last look. */
+/* Sets the bill to what it would be if the client had run as one of clients of weight `all` since its last look. */
 static void bill_anew(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own,
 	const struct arb_clocks *clocks, uint64_t all)
 {
@@ -83,8 +84,9 @@ static void bill_anew(const struct arb_segment *seg, uint32_t slot, struct arb_l
 }
 
 /*
- * The bill of a client that has run since its last look. T grows by exactly W * dV, and its own weight is part of W; and
- * the GPU is busy for no longer than time passes. What is beyond that was not used: it pays its part of the time.
+ * Checks the bill of a client that has run since its last look. T grows by exactly W * dV, and the client's own
+ * weight is part of W; and the GPU is busy for no longer than time passes. A bill beyond that was not used: then the
+ * client pays its part of the time.
  */
 static void check_bill(
 	const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, const struct arb_clocks *clocks)
@@ -98,7 +100,8 @@ static void check_bill(
 	bill_anew(seg, slot, own, clocks, own->seen.weight);
 }
 
-/* Nobody has joined as this slot. It is taken out of the set before it is free, and is not free when it enters. */
+/* Has no client joined as this slot? A slot is taken out of the set before it is free, and is not free when it
+ * enters. */
 static bool is_free(const struct arb_segment *seg, uint32_t i)
 {
 	/* Its owner may live, and find that another process has written this. */
@@ -111,7 +114,7 @@ static bool any_free(const struct arb_segment *seg, const struct arb_snap *s)
 {
 	for (uint32_t w = 0; w < s->words; w++) {
 		const struct arb_slot *slots = &seg->slots[w * 64];
-		/* Of the last word some bits may be of no slot. */
+		/* Some bits of the last word may belong to no slot. */
 		uint64_t rest = s->running[w], none = w + 1 < seg->nwords ? 0 : rest & seg->beyond;
 
 		for (rest &= ~none; rest; rest &= rest - 1) {
@@ -157,7 +160,7 @@ uint64_t arb_ledger_nobody(const struct arb_segment *seg, const struct arb_snap 
 	return nobody;
 }
 
-/* Neither time nor windows go back, and a window does not change. */
+/* Can `old` have come before? Neither time nor windows go back, and a window does not change. */
 static bool follows(const struct arb_clocks *old, const struct arb_clocks *now)
 {
 	if ((int64_t)(now->t - old->t) < 0 || (int64_t)(now->win_number - old->win_number) < 0)
@@ -175,7 +178,7 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 
 	uint64_t others;
 
-	/* What was seen had come to pass then, and the clock was read after that. */
+	/* The record's time had come, because the clock was read after it. */
 	own->astray = own->impossible =
 		own->looked && ((int64_t)(own->seen.t - now) > 0 || !follows(&own->seen, clocks));
 	if (own->astray) {
@@ -184,7 +187,7 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 	}
 	own->sure = own->looked ? own->seen : *clocks;
 	others = without_free(seg, s);
-	/* Nobody else puts it into the set. */
+	/* No other process puts this client into the set. */
 	if (__builtin_expect(others || (!own->inside && (runs || evicted)), 0)) {
 		own->found |= ARB_RESTORED_PLACE;
 		own->impossible = true;
@@ -237,7 +240,7 @@ void arb_ledger_note(const struct arb_segment *seg, uint32_t a, const struct arb
 	if (!own ||
 		(own->has_record && s->head >> ARB_HEAD_SEQ_SHIFT <= own->record.head >> ARB_HEAD_SEQ_SHIFT))
 		return;
-	/* Nobody else attaches or detaches it. */
+	/* No other process attaches or detaches this client. */
 	if (!arb_bit_test(s->attached, seg->own_slot))
 		return;
 	own->record = *s;

@@ -36,12 +36,12 @@ struct arb_ledger {
 	bool inside;            /* it has entered the running set, and has not left it */
 	struct arb_clocks seen; /* by its last look at the set; with `inside`, since it entered */
 	struct arb_clocks sure; /* the last of these whose time had come when the clock was read after it */
-	bool looked;            /* there is one */
-	/* The most that W was at a look since company_t, and in as many windows before that. */
+	bool looked;            /* there has been such a look */
+	/* The largest W that a look found since company_t, and in the same number of windows before that. */
 	uint32_t company, company_before;
 	uint64_t company_t;
 	bool impossible;    /* no client can have published what the last look found: it is to be replaced */
-	bool astray;        /* and its clocks cannot be believed */
+	bool astray;        /* and its clocks cannot be right */
 	uint64_t refused_t; /* the time of the record by which it was last refused */
 	uint32_t found;     /* ARB_RESTORED_*: put right, and not yet told */
 
@@ -61,7 +61,7 @@ static inline struct arb_ledger *arb_ledger_in(const struct arb_segment *seg, ui
 	return a == seg->own_account ? seg->own : NULL;
 }
 
-/* A word of a slot: what its owner knows of it, if that is this client, stands above what is there. */
+/* Reads a word of a slot. If this client owns the slot, the value that it knows is used, whatever stands there. */
 #define ARB_LEDGER_LOAD(own, slot, word)                                                                     \
 	arb_ledger_choose(arb_load64(&(slot)->word), (own) != NULL, (own) ? (own)->word : 0)
 #define ARB_LEDGER_STORE(own, slot, word, value)                                                             \
@@ -80,37 +80,37 @@ static inline uint64_t arb_ledger_choose(uint64_t there, bool known, uint64_t va
 
 /* Begins with the slot that was just claimed: its bill goes on from where it stands. */
 void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger *own);
-/* From here on nobody here knows more than the segment. */
+/* From here on this process knows no more than the segment. */
 static inline void arb_ledger_end(struct arb_segment *seg)
 {
 	seg->own = NULL;
 }
 
-/* It has entered, and this was published. */
+/* Notes that the client has entered, and what was published. */
 void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s);
 /* Bills a client that has entered and not left although the published record has it in neither bitmap. It is billed
  * for the time since its last look, `at` ticks, as one of those that ran then. */
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at);
 /*
- * Looks at the clocks of a record that was published, by what must hold between it and an earlier one. `now` was read
- * after the last look. Its own bill is put right where the clocks went wrong while it ran.
+ * Checks the clocks of a published record against an earlier record. `now` was read after the last look. Where the
+ * clocks went wrong while the client ran, its own bill is corrected.
  */
 void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own,
 	const struct arb_clocks *clocks, const struct arb_snap *s, uint64_t now);
 
 /*
- * Returns whether no client can have published this record, by which the client was refused, or the one before it;
- * `now` was read before. Then the client must look again: otherwise it would wait for the end of a window that
- * somebody has forged.
+ * Returns whether no client can have published this record, by which the client was refused, or the record before it;
+ * `now` was read before. Then the client must look again: otherwise it would wait for the end of a forged window.
  */
 bool arb_ledger_doubts(struct arb_ledger *own, const struct arb_snap *s, uint64_t now);
-/* Members in word `w` of the bitmap that nobody is: free slots, and this client's own if it has not entered. */
+/* Returns the bits in word `w` of the bitmap that stand for no member: free slots, and this client's own slot if it
+ * has not entered. */
 uint64_t arb_ledger_nobody(const struct arb_segment *seg, const struct arb_snap *s, uint32_t w);
-/* It has published this in place of garbage. */
+/* Notes that the client has published this in place of garbage. */
 void arb_ledger_repaired(
 	const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, const struct arb_snap *s);
 
-/* This record of the account was published, or has been read whole. */
+/* Notes a record of the account that was published, or that has been read whole. */
 void arb_ledger_note(const struct arb_segment *seg, uint32_t a, const struct arb_account_snap *s);
 
 #endif

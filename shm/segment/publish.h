@@ -13,13 +13,14 @@
 /* A lost CAS means that another client has made progress; this many in a row mean that something is wrong. */
 #define ARB_TRIES 1000000
 
-/* Whose buffers the head's record is in: a slot, or ARB_HOME. Not yet checked against the number of slots. */
+/* Returns the owner of the buffer with the head's record: a slot, or ARB_HOME. Not yet checked against the number of
+ * slots. */
 static inline uint32_t publish_owner(uint64_t head)
 {
 	return (uint32_t)(head >> ARB_HEAD_BUFFER_BITS) & ((1u << ARB_HEAD_INDEX_BITS) - 1);
 }
 
-/* The head that follows, in the owner's buffer that is not the head: the lowest bit says which. */
+/* Returns the next head. It names the owner's buffer that is not the head: the lowest bit says which of the two. */
 static inline uint64_t publish_next(uint64_t head, uint32_t owner)
 {
 	uint32_t own = owner << ARB_HEAD_BUFFER_BITS;
@@ -28,14 +29,14 @@ static inline uint64_t publish_next(uint64_t head, uint32_t owner)
 	return (((head >> ARB_HEAD_SEQ_SHIFT) + 1) << ARB_HEAD_SEQ_SHIFT) | where;
 }
 
-/* Does everything that was read since the head was seen belong to it? If not, it may be torn. */
+/* Has the head stayed the same since it was seen? If not, what was read since then may be torn. */
 static inline bool publish_unchanged(const arb_u64 *head, uint64_t seen)
 {
 	arb_fence_acquire(); /* pairs SNAPSHOT_REUSE: a field of a later record brings its head with it */
 	return arb_load64(head) == seen;
 }
 
-/* The record behind `next` is written. False: another client was faster. */
+/* Called once the record behind `next` is written: makes it the head. False: another client was faster. */
 static inline bool publish_commit(arb_u64 *head, uint64_t *seen, uint64_t next)
 {
 	if (!arb_cas64_full(head, *seen, next)) /* SNAPSHOT_PUBLISH, ACCOUNT_PUBLISH */

@@ -7,18 +7,20 @@
 #include "shm/segment/slot.h"
 #include "shm/segment/wait.h"
 
-/* The number of clients that are looked at one by one; where more are resident at once, none is set aside. */
+/* The number of clients that are looked at one by one. Where more clients are resident at once, none makes room for
+ * others. */
 #define LISTED 128
 
 /*
- * A round is the turns of all that take part, one after the other. Among equals none waits for longer than that.
- * Priority decides for two rounds. A client that has waited for longer goes first whatever its priority, so that
- * clients of higher priority do not starve it. If a wait lasts for eight rounds a turn does not end, for example
- * because of a kernel that hangs: a GPU that thrashes is better than one that stands still.
+ * A round is the sum of the turns of all that take part. Among clients of equal priority none waits for longer than a
+ * round. Priority decides for two rounds. A client that has waited for longer goes first whatever its priority, so
+ * that clients of higher priority do not starve it. If a wait lasts for eight rounds, some turn does not end, for
+ * example because of a kernel that hangs. Then the client is let in all the same: a GPU that thrashes is better than
+ * one that stands still.
  */
 #define LATE_ROUNDS   2
 #define FORCED_ROUNDS 8
-/* A client that runs or waits is heard of far more often. */
+/* A client that was heard of within this time takes part. One that runs or waits is heard of far more often. */
 #define PRESENT_NS 1000000000ull
 
 struct resident {
@@ -44,7 +46,8 @@ static uint64_t memory_of(const struct arb_residency *r, uint32_t slot)
 	return arb_load64(&r->seg->slots[slot].mem_now);
 }
 
-/* The rules, with what was seen of the GPU: its size, if the rules do not have it, and what others have. */
+/* Returns the rules, completed by what was seen of the GPU: its size, if the rules do not have it, and what other
+ * processes have. */
 static struct arb_memory_rules rules_of(const struct arb_residency *r)
 {
 	struct arb_memory_rules rules = r->rules->memory;
@@ -55,7 +58,7 @@ static struct arb_memory_rules rules_of(const struct arb_residency *r)
 	return rules;
 }
 
-/* Those that have joined, and whose contexts are not off the GPU with a checkpoint. */
+/* Counts the clients that have joined, except those whose contexts a checkpoint has taken off the GPU. */
 static unsigned have_contexts(const struct arb_residency *r)
 {
 	unsigned n = 0;
@@ -69,7 +72,8 @@ static unsigned have_contexts(const struct arb_residency *r)
 	return n;
 }
 
-/* `n` of them would run. The contexts of the others are on the GPU as well: they do not move. */
+/* Do `bytes` of `n` running clients fit? The contexts of the others are on the GPU as well, because contexts do not
+ * move. */
 static bool fits(const struct arb_residency *r, uint64_t bytes, unsigned n)
 {
 	struct arb_memory_rules rules = rules_of(r);
@@ -171,8 +175,8 @@ static unsigned leaver(
 	return best;
 }
 
-/* Removes the clients that make room for `wanted` bytes; returns false if that does not suffice. *moved: their
- * memory. */
+/* Removes the clients that make room for `wanted` bytes; returns false if that does not suffice. *moved: the memory
+ * of those. */
 static bool make_room(const struct arb_residency *r, struct residents *all, uint64_t wanted, uint64_t turn_ns,
 	uint64_t *moved)
 {
@@ -237,7 +241,7 @@ static uint32_t first_before(const struct arb_residency *r, uint32_t me)
 	return first == me || first >= r->seg->nslots ? ARB_NONE : first;
 }
 
-/* Nobody waits for ever, whatever the others do. */
+/* Has the client waited for so long that it is let in, whatever the others do? */
 static bool waited_enough(const struct arb_residency *r, uint32_t me)
 {
 	uint64_t since = arb_load64(&r->seg->slots[me].wait_since_ns);
@@ -292,7 +296,8 @@ uint32_t arb_residency_choose(const struct arb_residency *r)
 	return any ? arb_wait_choose(r->seg, &fitting, &order) : ARB_NONE;
 }
 
-/* The clients were let in when they fitted; since then one has allocated more. The last one goes. */
+/* Do the clients not fit any more? They did when they were let in; since then one has allocated more. The client that
+ * came last must go. */
 static bool burst(const struct arb_residency *r, const struct residents *all, uint32_t me)
 {
 	const struct resident *last = &all->list[0];
@@ -330,7 +335,8 @@ bool arb_residency_over(const struct arb_residency *r, uint32_t me)
 	wanted = memory_of(r, first);
 	left = all;
 	make_room(r, &left, wanted, 0, &moved);
-	/* All go together, or nobody: what one leaves empty is of no use before the others have gone. */
+	/* All of them go together, or none: the room that one client leaves is of no use before the others have
+	 * gone. */
 	return make_room(r, &all, wanted, arb_memory_turn_ns(&rules, moved), &moved) && !among(&all, me);
 }
 

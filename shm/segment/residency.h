@@ -28,18 +28,18 @@ uint32_t arb_residency_admit(const struct arb_residency *r, uint32_t me);
 uint32_t arb_residency_choose(const struct arb_residency *r);
 
 /* Gives the order of waiters. A turn may well be longer than max_wait_ms, so a waiter goes before those of higher
- * priority only after it has waited for two rounds: twice the turns of all that run or wait. */
+ * priority only after it has waited for two rounds: twice the sum of the turns of all that run or wait. */
 struct arb_order arb_residency_order(const struct arb_residency *r);
 
 /* Must slot `me` end its turn, because it is over and others wait, or because all do not fit any more? */
 bool arb_residency_over(const struct arb_residency *r, uint32_t me);
 
-/* Has it a turn, though it may not be running? */
+/* Has slot `me` a turn? It need not be running. */
 bool arb_residency_holds(const struct arb_residency *r, uint32_t me);
 
 /*
- * By the holder of byte `me`. Enter: after it is in the set; true if a turn begins, false if it goes on.
- * Leave: before it goes, `keep` to come back at once.
+ * Called by the holder of byte `me`. Enter: called once the client is in the set; true if a turn begins, false if it
+ * goes on. Leave: called before it leaves; with `keep` it may come back at once.
  */
 bool arb_residency_enter(const struct arb_residency *r, uint32_t me);
 void arb_residency_leave(const struct arb_residency *r, uint32_t me, bool keep);

@@ -5,7 +5,7 @@
 #include "shm/segment/lost.h"
 #include "shm/segment/snapshot.h"
 
-/* W after one has gone: checked, because a wrong W would be divided by. */
+/* Takes a client's weight off W. The result is checked, because a wrong W would be divided by. */
 static inline void lighten(const struct arb_segment *seg, struct arb_snap *s, uint32_t by)
 {
 	uint64_t any = 0;
@@ -30,7 +30,7 @@ static inline void take_out(const struct arb_segment *seg, struct arb_snap *s, u
 	lighten(seg, s, w);
 }
 
-/* A client has gone: whom did it keep from running? */
+/* A client has gone: finds out whether it kept others from running. */
 static inline void lower(const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s)
 {
 	uint32_t before = s->top;
@@ -40,7 +40,8 @@ static inline void lower(const struct arb_segment *seg, struct arb_move *move, s
 	move->fell = s->any_waiting && !move->choose && (s->top < before || (move->lends && !s->weight));
 }
 
-/* A client is about to enter: whom does it keep from running? Its level counts once its bit is in the set. */
+/* A client is about to enter: finds out whether it keeps others from running. Its level counts once its bit is in the
+ * set. */
 static inline void raise_to(
 	const struct arb_segment *seg, struct arb_move *move, struct arb_snap *s, uint32_t slot)
 {
@@ -51,7 +52,7 @@ static inline void raise_to(
 		s->top = move->level;
 }
 
-/* The set must know the slot's word of the bitmaps. */
+/* Makes the record long enough for the slot's word of the bitmaps. */
 static inline void widen(struct arb_snap *s, uint32_t i)
 {
 	while (__builtin_expect(s->words <= i / 64, 0)) {
@@ -113,7 +114,7 @@ static inline bool over_silence_of(const struct arb_actor *me, struct arb_move *
 	const uint64_t now_ns = move->now / ARB_TICKS_PER_NS, at = move->at;
 	const struct arb_slot *slots = me->seg->slots;
 	const uint32_t mine = me->slot;
-	uint64_t silent = 0; /* the longest that one has been */
+	uint64_t silent = 0; /* the longest silence of a member */
 
 	if (__builtin_expect(!s->weight || (int64_t)(move->at - s->t) <= young, 1))
 		return false;
@@ -128,7 +129,7 @@ static inline bool over_silence_of(const struct arb_actor *me, struct arb_move *
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
 			uint64_t beat = arb_load64(&slots[i].heartbeat_ns);
 
-			/* As in arb_running_heard: a time that has not come yet is none. */
+			/* As in arb_running_heard: a sign of life at a time that has not come yet does not count. */
 			beat = beat <= now_ns ? beat * ARB_TICKS_PER_NS : 0;
 			if (i == mine || (int64_t)(at - beat) <= 0)
 				continue;
@@ -167,7 +168,7 @@ static void take_bill(const struct arb_segment *seg, const struct arb_snap *s, u
 	ARB_LEDGER_STORE(own, slot, wall_total, arb_running_wall_at(seg, s, i, s->busy));
 }
 
-/* What was published puts this client into the set, or takes it out: its ledger follows. */
+/* What was published puts this client into the set, or takes it out. Its ledger notes that. */
 static inline void entered(const struct arb_actor *me, const struct arb_snap *s)
 {
 	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
@@ -267,7 +268,8 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 	return true;
 }
 
-/* The snapshot, brought to the time of the move. 1: it was torn, or is not the head any more; look again. */
+/* Brings the snapshot to the time of the move. 1: it was torn, or is not the head any more; the caller looks
+ * again. */
 static inline int advance_to(const struct arb_actor *me, struct arb_move *move, struct arb_snap *s)
 {
 	if (__builtin_expect(snap_too_far_ahead(s, move->now), 0))
@@ -319,7 +321,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		}
 		if (move->admit &&
 			(move->reason = move->admit(move->argument, s, move->now / ARB_TICKS_PER_NS)) != 0) {
-			/* A client without quota is in nobody's way: it does not stand in the queue. */
+			/* A client without quota does not stand in the queue, so that no other client waits for
+			 * it. */
 			bool queue = move->queue && (move->reason != ARB_REASON_QUOTA || move->lends) &&
 				     !(move->reason == ARB_REASON_ABOVE && move->more);
 
@@ -340,8 +343,8 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			}
 			continue;
 		}
-		/* A torn copy may hide that we are in the set: then acc and weight count, and are not ours to
-		 * change. One clean look is enough, because nobody else puts us in. */
+		/* A torn copy may hide that we are in the set: then acc and weight count, and must not change. One
+		 * clean look is enough, because no other process puts us in. */
 		if (!snap_unchanged(seg, s))
 			continue;
 		not_there(me, move);
@@ -412,7 +415,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 			move->returned |= r == 1;
 			if (r)
 				return 0;
-			continue; /* an eviction that was being tried, and was given up: we still run */
+			continue; /* another process tried an eviction, and gave it up: we still run */
 		}
 		r = advance_to(me, move, s);
 		if (__builtin_expect(r, 0)) {
@@ -556,8 +559,7 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 
 		if (r < 0)
 			return r;
-		/* Still that owner, still silent: asked at every attempt, because it may just have woken up.
-		 */
+		/* Checked at every attempt: is it still that owner, and still silent? It may just have woken up. */
 		if (word >= s->words || !(s->running[word] & bit) ||
 			arb_load32(&slot->generation) != generation ||
 			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)

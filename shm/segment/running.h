@@ -22,13 +22,13 @@ struct arb_snap {
 	uint64_t reserved, reserved_until;
 	uint32_t win_ms;
 	uint64_t win_number, win_start, win_ticks, win_v, win_busy;
-	uint64_t any_waiting, any_evicted; /* all words or-ed together, as read */
+	uint64_t any_waiting, any_evicted; /* all words combined by "or", as they were read */
 	uint64_t running[ARB_WORDS];
 	uint64_t waiting[ARB_WORDS];
 	uint64_t evicted[ARB_WORDS];
 };
 
-/* The client that acts as slot `slot`: it holds the slot's byte; one thread at a time. */
+/* The client that acts as slot `slot`. It holds the slot's byte; one thread at a time acts for it. */
 struct arb_actor {
 	struct arb_segment *seg;
 	uint32_t slot;
@@ -44,11 +44,11 @@ typedef uint32_t arb_admit_fn(void *argument, const struct arb_snap *snap, uint6
 struct arb_move {
 	uint64_t now;
 	uint64_t at;
-	uint32_t win_ms; /* length that the next window gets */
+	uint32_t win_ms; /* the length of the next window */
 	uint64_t window; /* number of the window that the actor's account has been rolled to */
-	uint64_t asked;  /* when all members that had been silent were found alive; 0: nobody asked */
+	uint64_t asked;  /* when all silent members were last found alive; 0: never asked */
 	uint32_t weight; /* entering */
-	uint32_t level;  /* entering; 0: nobody looks at levels */
+	uint32_t level;  /* entering; 0: no client looks at levels */
 	bool lends;      /* a client without quota stands in the queue too: it may go on when others stop */
 	bool queue;      /* entering: if refused, register as waiting */
 	bool more;       /* there may be room for another client in the set */
@@ -59,18 +59,17 @@ struct arb_move {
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
 
-	uint64_t entered; /* the head that the last enter published; kept from enter to leave */
-	uint64_t heard,
-		heard_until; /* all members of the record of this head have been heard of, until then */
-	uint32_t others;     /* out: the others' weight in the set */
-	bool steady;         /* out: nobody has changed the record from enter to leave */
-	uint32_t reason;     /* out: why it was refused */
-	bool kept;           /* out: it has left and keeps its place, as a waiter does */
-	bool returned;       /* out: it had been evicted; for the caller to clear */
-	bool rose;           /* out: those below it in the set must stop */
-	bool fell;           /* out: some clients that wait because of others may go on */
-	uint64_t busy;       /* out: the busy clock when it did so, or entered after it */
-	uint32_t next;       /* out: the client that was chosen and must be woken, or ARB_NONE */
+	uint64_t entered;            /* the head that the last enter published; kept from enter to leave */
+	uint64_t heard, heard_until; /* all members of this head's record have been heard of, until then */
+	uint32_t others;             /* out: the others' weight in the set */
+	bool steady;                 /* out: nobody has changed the record from enter to leave */
+	uint32_t reason;             /* out: why it was refused */
+	bool kept;                   /* out: it has left and keeps its place, as a waiter does */
+	bool returned;               /* out: it had been evicted; for the caller to clear */
+	bool rose;                   /* out: those below it in the set must stop */
+	bool fell;                   /* out: some clients that wait because of others may go on */
+	uint64_t busy;               /* out: the busy clock when it did so, or entered after it */
+	uint32_t next;               /* out: the client that was chosen and must be woken, or ARB_NONE */
 };
 
 #define ARB_TICKS_PER_MS (1000000ull * ARB_TICKS_PER_NS)
@@ -102,21 +101,22 @@ uint32_t arb_bits_count(const uint64_t *words, uint32_t nwords);
 /* A consistent, checked snapshot. -EBADMSG: garbage; -EBUSY: it changed all the time. */
 int arb_running_read(const struct arb_segment *seg, struct arb_snap *snap);
 
-/* The level that a slot says it has. */
+/* Returns the level that is stored in a slot. */
 uint32_t arb_running_level(const struct arb_segment *seg, uint32_t i);
 
-/* When slot i was last heard of, in ns; 0: never, or at a time that has not come yet. */
+/* Returns when slot i was last heard of, in ns; 0: never, or at a time that has not come yet. */
 uint64_t arb_running_heard(const struct arb_segment *seg, uint32_t i, uint64_t now_ns);
 
-/* Counts on to time `to`; rolls the window where a boundary lies between. Pure. */
+/* Counts on to time `to`, and rolls the window if a boundary lies before that time. Pure. */
 void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms);
 
-/* What slot i has been billed, as of this snapshot. Only valid if the head is still the same after. */
+/* Returns what slot i has been billed, as of this snapshot. Valid only if the head is still the same afterwards. */
 uint64_t arb_running_usage(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i);
-/* What slot i had been billed when V was `v` (not later than the snapshot, not before the slot's last transition). */
+/* Returns what slot i had been billed when V was `v` (not later than the snapshot, not before the slot's last
+ * transition). */
 uint64_t arb_running_usage_at(
 	const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t v);
-/* Time in the set, when the busy clock stood at `busy`. */
+/* Returns the slot's time in the set when the busy clock stood at `busy`. */
 uint64_t arb_running_wall_at(
 	const struct arb_segment *seg, const struct arb_snap *snap, uint32_t i, uint64_t busy);
 
@@ -132,15 +132,16 @@ uint64_t arb_running_wall_at(
  */
 int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
 int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
-/* Stops waiting, and gives a reservation of its own to the next. */
+/* Stops waiting, and gives a place that is reserved for the actor to the next client. */
 int arb_running_unqueue(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
-/* Out of every bitmap at once, billed to the last moment: a leaving or a dead client. */
+/* Takes a client that leaves or has died out of every bitmap at once, and bills it to its last moment. */
 int arb_running_drop(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
 /* Publishes the roll of the window if a boundary has passed; else only reads. */
 int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
-/* The level of the actor's slot has changed: finds the highest one anew. 0 also if it does not run. */
+/* Called after the level of the actor's slot has changed: finds the highest level anew. 0 also if the actor does not
+ * run. */
 int arb_running_relevel(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
-/* An evicted client takes its bill and is out of the set: 1 if it had been evicted, else 0. */
+/* Ends an eviction: the client takes over its bill, and is out of the set. 1 if it had been evicted, else 0. */
 int arb_running_settle(const struct arb_actor *me, struct arb_snap *snap);
 
 /*

@@ -16,7 +16,7 @@
 #include "shm/base/os.h"
 #include "shm/segment/snapshot.h"
 
-/* FNV-1a over the numbers that make up a layout. */
+/* FNV-1a over the numbers of which a layout is made. */
 static uint64_t mix(uint64_t hash, const uint64_t *numbers, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -64,7 +64,8 @@ uint64_t arb_segment_fingerprint(void)
 
 uint64_t arb_control_fingerprint(void)
 {
-	/* The settings themselves are part of it: their meaning goes by their place in keys.def. */
+	/* The settings themselves are part of the layout, because their place in keys.def gives them their
+	 * meaning. */
 	static const uint64_t layout[] = {ARB_ABI_VERSION, ARB_KEYS_MAX, ARB_CONTROL_LIMITS,
 		sizeof(struct arb_limit), AT(arb_limit, core_pct), AT(arb_limit, set),
 		AT(arb_limit, request_pct), AT(arb_limit, members), sizeof(struct arb_control_copy),
@@ -239,7 +240,7 @@ static int state_check(const void *header, size_t size, const char *path, struct
 		h->size != arb_segment_size(h->nslots, h->naccounts, h->nevents))
 		return arb_fail(err, -EBADMSG, "%s has a damaged header (%u slots); it is left as it is",
 			path, h->nslots);
-	/* Bytes behind the end do not count: a process that may write a file can make it longer. */
+	/* Bytes behind the end do not count, because a process that may write a file can make it longer. */
 	if (size < h->size)
 		return arb_fail(err, -EBADMSG, "%s has %zu bytes instead of %llu; it is left as it is", path,
 			size, (unsigned long long)h->size);
@@ -262,8 +263,8 @@ static int control_check(const void *header, size_t size, const char *path, stru
 	return 0;
 }
 
-/* Opens without O_CREAT first (fs.protected_regular), creates the file if there is none, and opens the file that is
- * there then: ours, or that of a process that was faster. */
+/* Opens the file without O_CREAT first (fs.protected_regular), makes it if there is none, and then opens the file
+ * that is there: ours, or that of a process that was faster. */
 static int open_or_create(struct arb_file *file, const char *dir, const char *sub, bool writable,
 	size_t header_size, int (*check)(const void *, size_t, const char *, struct gpuarb_error *),
 	struct arb_file_plan *plan, struct gpuarb_error *err)
@@ -284,7 +285,7 @@ static int open_or_create(struct arb_file *file, const char *dir, const char *su
 	return r;
 }
 
-/* Where everything is. By the size that was checked, not by the header: that one may have changed since. */
+/* Computes where everything is: by the size that was checked, and not by the header, which may have changed since. */
 static void divide(struct arb_segment *seg, bool writable)
 {
 	seg->header = seg->file.base;
@@ -305,8 +306,8 @@ static void divide(struct arb_segment *seg, bool writable)
 					       promises_at(seg->nslots, seg->naccounts, seg->nevents));
 }
 
-/* The path is next to the segment, under a name that no GPU has, so that a process that sees the segment sees the
- * locks. */
+/* Writes the path of the locks. It is next to the segment, so that a process that sees the segment sees the locks,
+ * under a name that no GPU has. */
 static int locks_path(char *path, size_t size, const char *dir, const char *gpu, struct gpuarb_error *err)
 {
 	if ((size_t)snprintf(path, size, "%s/state/.%s.locks", dir, gpu) >= size)

@@ -29,7 +29,7 @@ struct arb_file {
 	size_t size;
 	dev_t dev;
 	ino_t ino;
-	mode_t mode; /* its rights and whose it was when it was opened */
+	mode_t mode; /* the file's rights, and its owner, when it was opened */
 	uid_t uid;
 	gid_t gid;
 	uint32_t guard; /* of fault.h; 0: none */
@@ -50,15 +50,15 @@ struct arb_segment {
 	uint32_t naccounts;
 	uint32_t nevents;
 	uint32_t nwords; /* of bitmaps over nslots */
-	uint64_t beyond; /* bits of the last word that are no slots */
+	uint64_t beyond; /* bits of the last word that belong to no slot */
 	bool writable;
-	uint64_t fingerprint;           /* of the layout, computed once */
-	bool alone;                     /* memory of this process: no file, no locks, one client */
-	bool stranded;                  /* its path leads there no more: nobody can be asked after */
+	uint64_t fingerprint; /* of the layout, computed once */
+	bool alone;           /* memory of this process: no file, no locks, one client */
+	bool stranded; /* its path does not lead here any more: it cannot be asked which clients live */
 	uint32_t own_slot, own_account; /* of the client that has joined through this mapping, */
-	struct arb_ledger *own;         /* and what it knows of them; NULL: none has (shm/segment/ledger.h) */
+	struct arb_ledger *own;         /* and what it knows of these; NULL: none has joined (ledger.h) */
 	struct arb_file file;           /* last: its path is long, and rarely looked at */
-	struct arb_file locks; /* never mapped but to hold a lock; ino 0: whichever the path leads to */
+	struct arb_file locks; /* only mapped to hold a lock; ino 0: the file that the path leads to */
 };
 
 struct arb_control_map {
@@ -67,19 +67,20 @@ struct arb_control_map {
 	struct arb_file file;
 };
 
-/* Has the GPU a state segment? True as well where that cannot be seen: opening it says why. */
+/* Has the GPU a state segment? Returns true also where that cannot be seen: opening it says why. */
 bool arb_segment_exists(const char *dir, const char *gpu);
 
 /* Attaches to the state segment; with `create` it is made if it does not exist. Read-only if !writable. */
 int arb_segment_open(struct arb_segment *seg, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, struct gpuarb_error *err);
 void arb_segment_close(struct arb_segment *seg);
-/* Nobody writes the first part of the header after the file was made: puts it right. True: it was another. */
+/* Restores the first part of the header, which no process writes after the file was made. True: it had been
+ * changed. */
 bool arb_segment_restore_header(struct arb_segment *seg);
 /* Makes a segment in memory that no other process sees; a forked child has a copy of its own. */
 int arb_segment_alone(struct arb_segment *seg, const char *gpu, struct gpuarb_error *err);
 
-/* `first` is what a new control segment holds; unused if there is one. */
+/* Maps the control segment. `first` is what a new control segment holds; it is not used if there is one already. */
 int arb_control_map_open(struct arb_control_map *map, const char *dir, const char *gpu, bool writable,
 	const struct arb_create *create, const struct arb_control_copy *first, struct gpuarb_error *err);
 void arb_control_map_close(struct arb_control_map *map);
@@ -98,7 +99,7 @@ static inline mode_t arb_segment_lock_mode(mode_t state)
 	return (state & 0222) | (state & 0222) << 1;
 }
 
-/* Bytes of a state segment with these numbers. */
+/* Returns the bytes of a state segment with these numbers. */
 size_t arb_segment_size(uint32_t nslots, uint32_t naccounts, uint32_t nevents);
 uint32_t arb_segment_accounts_for(uint32_t nslots);
 uint64_t arb_segment_fingerprint(void);

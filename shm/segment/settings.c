@@ -183,7 +183,7 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 	bool oversubscribe = value[ARB_KEY_OVERSUBSCRIBE] != 0;
 
 	*rules = (struct arb_rules){
-		/* If clients may have more memory than there is, memory decides which run together. */
+		/* If clients may have more memory than there is, memory decides which clients run together. */
 		.policy = oversubscribe ? ARB_POLICY_MEMORY : (enum arb_policy)value[ARB_KEY_POLICY],
 		.alternation = (enum arb_alternation)value[ARB_KEY_ALTERNATION],
 		.wall = value[ARB_KEY_BILLING] == 1,
@@ -297,7 +297,7 @@ bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name)
 
 int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft)
 {
-	/* The only writer is us: nothing changes underneath. */
+	/* We are the only writer, so nothing changes while we copy. */
 	*draft = control->copy[arb_load64_acquire(&control->head) & 1];
 	return arb_load64(&draft->nlimits) <= ARB_CONTROL_LIMITS ? 0 : -EBADMSG;
 }
@@ -331,7 +331,7 @@ int arb_settings_set_limit(
 	set = arb_load64(&limit->set);
 	set = value ? set | flag : set & ~flag;
 	arb_store64(&limit->set, set);
-	/* An entry without any limit makes room: the last one takes its place. */
+	/* An entry without any limit is removed: the last entry takes its place. */
 	if (!set) {
 		n = limits_in(draft);
 		*limit = draft->limit[n - 1];

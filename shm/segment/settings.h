@@ -35,19 +35,19 @@ struct arb_rules {
 /* What a new control segment holds: the settings and the [account] sections of arbiter.conf. */
 void arb_settings_first(struct arb_control_copy *copy, const struct gpuarb_config *config);
 
-/* All settings, each checked (one out of range counts as its default), and the epoch they belong to. */
+/* Reads all settings, and the epoch that they belong to. A setting that is out of range counts as its default. */
 int arb_settings_read(const struct arb_control *control, int64_t value[ARB_KEY_COUNT], uint64_t *epoch);
-/* Limits of an account: 1 found, 0 not. */
+/* Reads the limits of an account: 1 found, 0 not found. */
 int arb_settings_limit(
 	const struct arb_control *control, const char *name, struct gpuarb_config_limit *limit);
-/* Limits of an account in a draft that is not published: 1 found, 0 not. */
+/* Reads the limits of an account in a draft that is not published: 1 found, 0 not found. */
 int arb_settings_limit_in(
 	const struct arb_control_copy *copy, const char *name, struct gpuarb_config_limit *limit);
-/* Entry i of the list: 1, or 0 past the end; in a draft likewise. */
+/* Reads entry i of the list: 1, or 0 past the end. The first function does it in a draft. */
 int arb_settings_limit_at_in(
 	const struct arb_control_copy *copy, uint32_t i, struct gpuarb_config_limit *limit);
 int arb_settings_limit_at(const struct arb_control *control, uint32_t i, struct gpuarb_config_limit *limit);
-/* The classes, each checked; returns how many places there are (the last with a name + 1). */
+/* Reads the classes, and checks each; returns how many places there are (the index of the last with a name, + 1). */
 uint32_t arb_settings_classes(
 	const struct arb_control *control, struct gpuarb_class_rules classes[ARB_CLASSES]);
 uint64_t arb_settings_epoch(const struct arb_control *control);
@@ -57,14 +57,15 @@ void arb_settings_rules(const int64_t value[ARB_KEY_COUNT], struct arb_rules *ru
 /* Called by an administrator who holds the writer's byte: begins a private copy, which is edited and then published.
  * A writer that dies in between leaves the settings as they were. */
 int arb_settings_begin(const struct arb_control *control, struct arb_control_copy *draft);
-/* value NULL: as if it had never been set. -ENOSPC: no room for another account. */
+/* Sets a limit of an account in the draft. value NULL: as if it had never been set. -ENOSPC: there is no room for
+ * another account. */
 int arb_settings_set_limit(
 	struct arb_control_copy *draft, const char *name, enum arb_key key, const int64_t *value);
-/* What is out of range counts as the default's. */
+/* Reads one class. A value that is out of range counts as the default's. */
 void arb_settings_load_class(const struct arb_class *from, struct gpuarb_class_rules *to);
-/* The class in the draft, made if there is none; -ENOSPC: no room for another. */
+/* Sets the class in the draft, and adds it if it is not there; -ENOSPC: there is no room for another. */
 int arb_settings_set_class(struct arb_control_copy *draft, const struct gpuarb_class_rules *rules);
-/* Without it; the default goes back to what it is by itself. False: there is no such class. */
+/* Removes the class; the default class is set back to its defaults. False: there is no such class. */
 bool arb_settings_drop_class(struct arb_control_copy *draft, const char *name);
 void arb_settings_publish(struct arb_control *control, const struct arb_control_copy *draft);
 

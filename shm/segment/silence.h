@@ -1,6 +1,7 @@
 /*
- * Members of the running set that have not been heard of. The clock of the set is not counted on over such a
- * silence unasked: a dead member would be billed for it, for as long as nobody looked.
+ * Members of the running set that have not been heard of. The clock of the set is not counted on over such a silence
+ * before the kernel was asked: otherwise a dead member would be billed for that time, for as long as no client
+ * looked.
  */
 #ifndef ARB_SILENCE_H
 #define ARB_SILENCE_H
@@ -10,21 +11,21 @@
 #include "shm/segment/running.h"
 #include "shm/segment/segment.h"
 
-/* Which of the members to consider. */
+/* The members to consider. */
 struct arb_silence {
 	uint64_t now_ns;
 	uint64_t before_ns;         /* only members whose last sign of life is before this time */
-	uint32_t except;            /* not this slot; ARB_NONE: all */
-	uint64_t looked[ARB_WORDS]; /* nor these: they have been dealt with */
+	uint32_t except;            /* leaves out this slot; ARB_NONE: none */
+	uint64_t looked[ARB_WORDS]; /* leaves out these slots, which have been dealt with */
 };
 
-/* The member that has been silent for longest, ARB_HEARD_NS at least, or ARB_NONE. */
+/* Returns the member that has been silent for longest, and for ARB_HEARD_NS at least, or ARB_NONE. */
 uint32_t arb_silence_longest(
 	const struct arb_segment *seg, const struct arb_snap *snap, const struct arb_silence *silence);
 
 /*
- * When the work of a dead member ended, in ns. Not beyond now; 0 if its last sign of life cannot be right: the
- * record's own time then counts, because no transition is dated before it.
+ * Returns when the work of a dead member ended, in ns, and no later than now. 0: its last sign of life cannot be
+ * right. Then the record's own time counts, because no transition is dated before it.
  */
 uint64_t arb_silence_death(const struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
 

@@ -54,7 +54,7 @@ bool arb_patience_pause(struct arb_patience *p)
 	return true;
 }
 
-/* Most are about to let go, so the first tries come one right behind the other. */
+/* Most holders are about to let go of the byte, so the first tries follow each other at once. */
 static int lock_soon(const struct arb_segment *seg, uint64_t byte, struct arb_lock *lock)
 {
 	int r = -EAGAIN;
@@ -87,7 +87,7 @@ void arb_slot_unlock(struct arb_lock *lock)
 {
 	if (lock->fd < 0)
 		return;
-	/* It is unlocked explicitly, because a child forked just now has the same open file. */
+	/* It is unlocked explicitly, because a child that was forked meanwhile has the same open file. */
 	arb_os_unlock(lock->fd, lock->byte);
 	arb_os_close(lock->fd);
 }
@@ -98,11 +98,11 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 
 	if (seg->alone)
 		return i == 0;
-	/* Its locks cannot be asked about any more: the slot counts as living. */
+	/* The segment's locks cannot be asked about any more, so the slot counts as alive. */
 	if (seg->stranded)
 		return 1;
 	fd = arb_segment_locks(seg, O_RDONLY);
-	/* A process that may only look goes by what the owner's slot says. */
+	/* A process that may only look relies on what the slot says about its owner. */
 	if (fd == -EACCES && !seg->writable)
 		return !arb_os_gone(arb_load32(&seg->slots[i].pid), arb_load64(&seg->slots[i].pid_ns),
 			arb_load64(&seg->slots[i].start_time));
@@ -114,8 +114,9 @@ int arb_slot_alive(const struct arb_segment *seg, uint32_t i)
 }
 
 /*
- * A child forked while we hold the byte through a descriptor, before the page holds it, would keep a share
- * of the lock for as long as it lives. So fork() waits for a claim to end; one by a bare clone() does not.
+ * While a slot is claimed, the byte is first held through a descriptor, and then by the page. A child that is forked
+ * in between would keep a share of the lock for as long as it lives. So fork() waits for a claim to end; a bare
+ * clone() does not.
  */
 static bool try_claiming(void)
 {
@@ -144,7 +145,7 @@ static void watch_forks(void)
 
 static uint32_t claim_with(struct arb_segment *seg, int fd)
 {
-	/* First the slots that look free, then all: the hint may be wrong both ways. */
+	/* First the slots that look free are tried, then all: the hint may be wrong in both directions. */
 	for (uint32_t w = 0; w < seg->nwords; w++) {
 		uint64_t taken = arb_load64(&seg->header->taken[w]);
 

@@ -1,4 +1,4 @@
-/* The owner of a slot: the kernel tells it, through the lock on the slot's byte. */
+/* The owner of a slot: the lock on the slot's byte tells whether it lives. */
 #ifndef ARB_SLOT_H
 #define ARB_SLOT_H
 
@@ -34,8 +34,9 @@ int arb_slot_lock_wait(
 int arb_slot_directory(const struct arb_segment *seg, struct arb_lock *lock);
 void arb_slot_unlock(struct arb_lock *lock);
 
-/* Returns 1: its owner lives; 0: no process holds the byte; or -errno: it cannot be told. A user who may only look,
- * and so cannot open the locks, goes by the process's number if that means something to it; otherwise 1. */
+/* Returns 1: the slot's owner lives; 0: no process holds the byte; or -errno: it cannot be told. A user who may only
+ * look cannot open the locks; then the process's number decides, if it means something in the caller's PID namespace.
+ * Otherwise the result is 1. */
 int arb_slot_alive(const struct arb_segment *seg, uint32_t i);
 
 /*
@@ -48,7 +49,7 @@ int arb_slot_claim(struct arb_segment *seg, uint32_t *slot, void **page, int *ke
 /* Takes one byte for good, as arb_slot_claim does: -EAGAIN if it is taken, or a fork() is under way. Unmapping the
  * page releases it. */
 int arb_slot_hold(const struct arb_segment *seg, uint64_t byte, void **page);
-/* Forks wait for claims from now on. */
+/* Makes forks wait for claims from now on. */
 void arb_slot_watch(void);
 /* Between these two calls a fork() in another thread waits, so that what it copies is whole. A fork() of a large
  * process may take long, so a caller that holds a process lock only tries: false if a fork() is under way. */

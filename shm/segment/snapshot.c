@@ -59,7 +59,7 @@ uint32_t arb_snapshot_store_rest(struct arb_record *r, const struct arb_snap *s)
 
 void arb_snapshot_roll(struct arb_snap *s, uint64_t to, uint32_t win_ms)
 {
-	/* Twice at most: windows of the old length, then of the new one. */
+	/* Two rounds at most: windows of the old length, then windows of the new length. */
 	for (int i = 0; i < 2 && to - s->win_start >= s->win_ticks; i++) {
 		uint64_t n = (to - s->win_start) / s->win_ticks;
 
@@ -88,14 +88,16 @@ void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms)
 	snap_advance(snap, to, win_ms);
 }
 
-/* The three words of a clock; what the slot's owner knows of two of them stands above what is there. */
+/* The three words of a bill by one clock. What the slot's owner knows of two of them stands above what is stored
+ * there. */
 struct counted {
 	const arb_u64 *acc, *total, *evicted_at;
 	bool known;
 	uint64_t own_acc, own_total, own_least;
 };
 
-/* Which of the three counts is decided by the bitmaps alone; `rate` times the clock while it runs. */
+/* Returns the bill. The bitmaps alone decide which of the three words counts; while the slot runs, `rate` times the
+ * clock is added. */
 static uint64_t counted(
 	const struct arb_snap *s, uint32_t i, const struct counted *words, uint64_t rate, uint64_t clock)
 {
@@ -107,7 +109,7 @@ static uint64_t counted(
 	if (arb_bit_test(s->running, i))
 		return arb_ledger_choose(arb_load64(words->acc), words->known, words->own_acc) + rate * clock;
 	stop = arb_load64(words->evicted_at);
-	/* It ran when it last looked. */
+	/* The client ran when it last looked. */
 	if (words->known && (int64_t)(stop - words->own_least) < 0)
 		stop = words->own_least;
 	acc = arb_ledger_choose(arb_load64(words->acc), words->known, words->own_acc);
@@ -170,8 +172,8 @@ uint32_t arb_snapshot_top(const struct arb_segment *seg, const struct arb_snap *
 	return top;
 }
 
-/* Sets the clocks and the window of a record that is to be replaced. A window that began anew would give all accounts
- * their quota anew, so that is done only by a client that knows no window. Returns true if it has begun one. */
+/* Sets the clocks and the window of a record that is to be replaced. A new window would give all accounts their quota
+ * anew, so only a client that knows of no window begins one. Returns true if it has begun one. */
 static bool set_clocks(
 	const struct arb_ledger *own, bool good, uint64_t now, uint32_t win_ms, struct arb_snap *s)
 {

@@ -15,13 +15,13 @@
 #define ARB_AHEAD_TICKS (60ull * 1000000000u * ARB_TICKS_PER_NS)
 #define ARB_WIN_MS_MAX  3600000u
 
-/* The parts of a record that are rarely there; returns their flags. */
+/* Stores the parts of a record that are rarely there; returns their flags. */
 uint32_t arb_snapshot_store_rest(struct arb_record *r, const struct arb_snap *s);
-/* The boundary of a window lies before `to`. */
+/* Rolls the window: its boundary lies before `to`. */
 void arb_snapshot_roll(struct arb_snap *s, uint64_t to, uint32_t win_ms);
-/* The sum of the weights, from the slots themselves: where the record's cannot be right. */
+/* Returns the sum of the weights, from the slots themselves, for a record whose own sum cannot be right. */
 uint32_t arb_snapshot_weights(const struct arb_segment *seg, const struct arb_snap *s);
-/* The highest level of a member, from the slots themselves. */
+/* Returns the highest level of a member, from the slots themselves. */
 uint32_t arb_snapshot_top(const struct arb_segment *seg, const struct arb_snap *s);
 
 static inline struct arb_record *snap_record_of(const struct arb_segment *seg, uint64_t head)
@@ -113,8 +113,8 @@ __attribute__((always_inline)) static inline bool snap_copy(
 }
 
 /*
- * Windows begin at multiples of their length, on every GPU alike: ranks of one job on several GPUs wait for each other
- * inside their kernels, and would be billed for that if their quotas came at different times.
+ * Windows begin at multiples of their length, on every GPU alike. Ranks of one job on several GPUs wait for each
+ * other inside their kernels, and would be billed for that if the windows of the GPUs began at different times.
  */
 static inline uint64_t arb_snapshot_aligned(uint64_t ticks, uint32_t win_ms)
 {
@@ -131,7 +131,8 @@ static inline bool snap_unchanged(const struct arb_segment *seg, const struct ar
 	return publish_unchanged(&seg->header->head, s->head);
 }
 
-/* For a transition: no second look at the head, because its CAS is one. -EBADMSG only if it stands. */
+/* Reads the snapshot for a transition. There is no second look at the head, because the CAS is that look. -EBADMSG
+ * only if the head has stayed the same. */
 static inline int snap_load(const struct arb_segment *seg, struct arb_snap *s)
 {
 	for (int i = 0; __builtin_expect(!snap_copy_in(seg, s), 0); i++)

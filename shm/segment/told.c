@@ -35,7 +35,7 @@ void arb_told_auto(struct arb_segment *seg, uint32_t slot, bool is_auto, uint64_
 
 	if (__builtin_expect(old == is, 1) || !arb_cas32_full(told, old, is))
 		return;
-	/* All at once is how it begins. */
+	/* At first all run at once, which needs no event. */
 	if (is == AUTO_SERIAL || (is == AUTO_TOGETHER && old == AUTO_SERIAL))
 		put(seg, ARB_EVENT_AUTO, slot, sum_ppm, 0, is == AUTO_SERIAL);
 }

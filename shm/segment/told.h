@@ -1,5 +1,5 @@
-/* Changes of the GPU as a whole that every client notices, and one of them writes into the event ring: the client
- * that changes the header's word that says what was last written. */
+/* Changes of the GPU as a whole. Every client notices them, and one client writes each into the event ring: the
+ * client that changes the word of the header which says what was last written. */
 #ifndef ARB_TOLD_H
 #define ARB_TOLD_H
 
@@ -11,13 +11,13 @@
 /* The length of the windows has changed. `slot`: the caller; ARB_NONE: it is no client. */
 void arb_told_window(struct arb_segment *seg, uint32_t slot, uint32_t win_ms);
 
-/* The policy auto: whether clients run one at a time because the limits of the active accounts add up to more than
- * 100. Under another policy what was written is forgotten. */
+/* The policy auto: whether clients run one at a time, because the limits of the active accounts add up to more than
+ * 100. Under another policy the word is set back. */
 void arb_told_auto(struct arb_segment *seg, uint32_t slot, bool is_auto, uint64_t sum_ppm);
 
 /*
- * Admission: HIGH_PRESSURE or NORMAL, as of a sample of the utilisation. At most one event a second: a state
- * that lasted for less is left out, the last one never, because each sample comes here.
+ * Admission: HIGH_PRESSURE or NORMAL, as of a sample of the utilisation. There is at most one event a second. A state
+ * that lasted for less may be left out, but the last state never, because this is called for each sample.
  */
 #define ARB_TOLD_PRESSURE_NS 1000000000u
 void arb_told_pressure(

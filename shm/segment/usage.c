@@ -28,7 +28,8 @@ struct arb_usage_lines arb_usage_lines(const struct arb_usage_rules *rules, bool
 
 bool arb_usage_pressure(bool high, unsigned hundredths, struct arb_usage_lines lines)
 {
-	/* Lines that have crossed (boosts of their own each) would let it swing: the high one counts. */
+	/* Each line has a boost of its own, so the lines may have crossed. Then the high line counts for both, or the
+	 * state would swing. */
 	unsigned low = lines.low < lines.high ? lines.low : lines.high;
 
 	if (hundredths >= lines.high)
@@ -103,7 +104,7 @@ bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *ru
 		bool was = old.word & ARB_SAMPLE_HIGH;
 		bool high = arb_usage_pressure(old.high, hundredths, old.lines);
 
-		/* Another process has taken a sample after ours: a sampler that was stopped for a while must not undo
+		/* Another process has taken a later sample. A sampler that was stopped for a while must not overwrite
 		 * it. */
 		if (old.word >> ARB_SAMPLE_TIME_SHIFT > now_ns >> ARB_SAMPLE_TIME_UNIT &&
 			arb_usage_read(seg, rules, arb_os_now_ns()).sampled)
@@ -126,7 +127,7 @@ bool arb_usage_boost(struct arb_segment *seg, const struct arb_usage_rules *rule
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t old = arb_load64(&seg->header->adm_boost_until_ns);
 
-		/* Longer already; but not what nobody can have given. */
+		/* The boost lasts longer already, unless it is one that no client can have given. */
 		if (old >= until && arb_usage_boosted(rules, old, now_ns))
 			return false;
 		if (arb_cas64_full(&seg->header->adm_boost_until_ns, old, until))
@@ -142,7 +143,7 @@ int arb_usage_busy(const struct arb_snap *now, struct arb_busy *base, uint64_t l
 	int64_t time = (int64_t)(at - from.at), used = (int64_t)(busy - from.busy);
 	int usage;
 
-	/* A clock that went back is a segment that was repaired: begin anew. */
+	/* A clock that went back belongs to a segment that was repaired: the base begins anew. */
 	if (!from.at || time < 0 || used < 0) {
 		time = (int64_t)(at - now->win_start);
 		used = (int64_t)(busy - now->win_busy);

@@ -42,20 +42,20 @@ struct arb_usage {
 /* Returns whether there is a boost. A boost that lasts longer than any that can be given does not count. */
 bool arb_usage_boosted(const struct arb_usage_rules *rules, uint64_t until_ns, uint64_t now_ns);
 struct arb_usage_lines arb_usage_lines(const struct arb_usage_rules *rules, bool boosted);
-/* NORMAL -> HIGH_PRESSURE from the high line on, back from the low line down. */
+/* Returns the next state: HIGH_PRESSURE from the high line on, NORMAL again from the low line down. */
 bool arb_usage_pressure(bool high, unsigned hundredths, struct arb_usage_lines lines);
 
 uint64_t arb_usage_pack(unsigned hundredths, unsigned source, bool high, uint64_t now_ns);
-/* Pure: what these two words say at this time. A sample from the future is none. */
+/* Returns what these two words say at this time. Pure. A sample from the future counts as none. */
 struct arb_usage arb_usage_judge(
 	const struct arb_usage_rules *rules, uint64_t sample, uint64_t boost_until_ns, uint64_t now_ns);
 
 struct arb_usage arb_usage_read(
 	const struct arb_segment *seg, const struct arb_usage_rules *rules, uint64_t now_ns);
-/* Notes the state that `u` came to, so that the next one starts from there. True if it was another before. */
+/* Notes the state that `u` came to, so that the next look starts from it. True if the state was another before. */
 bool arb_usage_settle(struct arb_segment *seg, const struct arb_usage *u, uint64_t now_ns);
 
-/* By the holder of the sampler's byte. True if the pressure is over with it. */
+/* Publishes a sample; called by the holder of the sampler's byte. True if the pressure is over by this sample. */
 bool arb_usage_publish(struct arb_segment *seg, const struct arb_usage_rules *rules, unsigned hundredths,
 	unsigned source, uint64_t now_ns);
 /* Raises the lines from now on for boost_ttl_ms. Returns whether that may let a task in. */
@@ -67,8 +67,9 @@ struct arb_busy {
 };
 
 /*
- * The usage since `base` by a snapshot counted on to now, in hundredths; -1: too short a time to tell.
- * Without a base since the window began. The base moves on to now if it is told to.
+ * Returns the usage since `base`, by a snapshot that was counted on to now, in hundredths of a percent; -1: the time
+ * is too short to tell. Without a base: the usage since the window began. The base is set to now if the caller asks
+ * for that.
  */
 int arb_usage_busy(const struct arb_snap *now, struct arb_busy *base, uint64_t least_ns, bool move_on);
 

@@ -8,7 +8,7 @@
 #define SLEEP_FIRST_NS 5000000u
 #define SLEEP_LAST_NS  50000000u
 
-/* A waiter gives a sign of life whenever it looks: a few looks missed are no accident. */
+/* A waiter gives a sign of life whenever it looks. After this number of missed looks it counts as silent. */
 #define LOOKS_MISSED 4
 
 uint32_t arb_wait_order(const struct arb_segment *seg, uint32_t i)
@@ -26,8 +26,8 @@ static struct arb_candidate candidate(
 		 silence = order->now_ns > beat ? order->now_ns - beat : 0,
 		 since = arb_load64(&s->wait_since_ns);
 
-	/* Classes are never inverted: a task that waits for a lease gives up when its time is over, so it need not go
-	 * before higher classes because it has waited for long. */
+	/* The order of classes is never inverted: a task that waits for a lease gives up when its time is over, so it
+	 * need not go before higher classes because it has waited for long. */
 	if (arb_load32(&s->flags) & ARB_SLOT_CLASSED && since && order->now_ns > order->max_wait_ns &&
 		since < order->now_ns - order->max_wait_ns)
 		since = order->now_ns - order->max_wait_ns;

@@ -6,26 +6,28 @@
 
 #include "shm/segment/running.h"
 
-/* What orders the waiters: see the settings with these names. */
+/* What the order of the waiters depends on: see the settings with these names. */
 struct arb_order {
 	uint64_t now_ns;
 	uint64_t max_wait_ns;
-	uint64_t grace_ns; /* UINT64_MAX: nobody is silent */
+	uint64_t grace_ns; /* UINT64_MAX: no waiter counts as silent */
 };
 
-/* The waiter that goes first, or ARB_NONE: nobody waits, or only such as do not look. */
+/* Returns the waiter that goes first, or ARB_NONE: none waits, or all that wait are silent. */
 uint32_t arb_wait_choose(
 	const struct arb_segment *seg, const struct arb_snap *snap, const struct arb_order *order);
 
-/* How many waiters go before slot `me`. */
+/* Returns how many waiters go before slot `me`. */
 uint32_t arb_wait_rank(const struct arb_segment *seg, const struct arb_snap *snap, uint32_t me,
 	const struct arb_order *order);
 
-/* Returns whether the first counts for so much more than the second that no place is kept from it. */
+/* Returns whether the first client's order is so far above that of the second that a place kept for the second is
+ * given to the first. */
 bool arb_wait_counts_for_more(
 	const struct arb_segment *seg, uint32_t slot, uint32_t other, const struct arb_order *order);
 
-/* A wake-up can be lost only if the process that owes it dies; sleeps are bounded by the place in the queue. */
+/* Returns for how long a waiter at this place in the queue sleeps. A wake-up can be lost only if the process that
+ * owes it dies; this bound is for that. */
 uint64_t arb_wait_sleep_ns(uint32_t rank);
 
 /* The order of waiters: by priority; but a waiter that has not had its request in this window comes before all that
