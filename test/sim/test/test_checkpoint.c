@@ -1,9 +1,11 @@
 /* A process whose calls are stopped by another one, whose memory leaves the device and comes back. */
 #include "test/sim/test/simtest.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "units.h"
@@ -128,37 +130,39 @@ Test(checkpoint, a_lock_waits_for_what_was_queued)
 
 struct question {
 	pid_t pid;
+	CUresult result;
+	CUprocessState state;
 	volatile int answered;
 };
 
-static void asker(void *argument)
+static void *asker(void *argument)
 {
 	struct question *q = argument;
-	CUprocessState state;
 
-	OK(cuInit(0));
-	OK(cuCheckpointProcessGetState(q->pid, &state));
-	q->answered = 1;
+	q->result = cuCheckpointProcessGetState(q->pid, &q->state);
+	__atomic_store_n(&q->answered, 1, __ATOMIC_SEQ_CST);
+	return NULL;
 }
 
 /* A thread of the process itself would have to answer. */
 Test(checkpoint, a_stopped_process_answers_nobody)
 {
-	struct question *q = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t pid, other;
+	struct question q = {0};
+	pthread_t thread;
+	int status;
 
-	start(&pid, 0);
-	kill(pid, SIGSTOP);
-	usleep(20000);
-	q->pid = pid;
-	other = sim_child(asker, q);
+	start(&q.pid, 0);
+	kill(q.pid, SIGSTOP);
+	cr_assert_eq(waitpid(q.pid, &status, WUNTRACED), q.pid);
+	cr_assert_eq(pthread_create(&thread, NULL, asker, &q), 0);
 	usleep(200000);
-	cr_assert(!q->answered);
-	kill(pid, SIGCONT);
-	sim_join(other);
-	cr_assert(q->answered);
-	kill(pid, SIGKILL);
-	sim_join(pid);
+	cr_assert(!__atomic_load_n(&q.answered, __ATOMIC_SEQ_CST));
+	kill(q.pid, SIGCONT);
+	cr_assert_eq(pthread_join(thread, NULL), 0);
+	cr_assert_eq(q.result, CUDA_SUCCESS);
+	cr_assert_eq(q.state, CU_PROCESS_STATE_RUNNING);
+	kill(q.pid, SIGKILL);
+	sim_join(q.pid);
 }
 
 Test(checkpoint, of_nobody_is_refused)
