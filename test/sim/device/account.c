@@ -1,4 +1,4 @@
-/* The reading side of the model (model.h), rings, and what happens to accounts that are no longer needed. */
+/* The reading side of the model (model.h), rings, and the end of accounts that are no longer needed. */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 

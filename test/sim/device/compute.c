@@ -3,19 +3,19 @@
  * for managed pages that are not on the device.
  *
  * timeslice  The first process of the queue has the whole engine until its slice ends or it has no
- *            kernel left; the others stand still.
+ *            kernel left; the other processes stand still.
  * share      Every process of the queue has 1/n.
- * spatial    Every process of the queue runs side by side with the others, each as wide as its kernels; at
- *            full speed as long as the widths fit into the device, beyond that at 1 / sum of the widths.
- * fifo       Kernels start in the order in which they were submitted, whoever submitted them, and are
- *            not interrupted. The process of those that run has the whole engine.
+ * spatial    All processes of the queue run side by side, each as wide as its kernels: at full speed as
+ *            long as the widths fit into the device together, otherwise at 1 / sum of the widths.
+ * fifo       Kernels of all processes start in the order in which they were submitted, and are not
+ *            interrupted. The process whose kernels run has the whole engine.
  *
- * With switch costs (GPUSIM_SWITCH_US) the engine runs nothing for so long whenever it goes to another
- * process. With GPUSIM_EVENTS=slice whatever a process has queued waits for its slice, not only kernels.
+ * GPUSIM_SWITCH_US: how long the engine runs nothing whenever it goes to another process. With
+ * GPUSIM_EVENTS=slice all work that a process has queued waits for its slice, not only kernels.
  *
- * Kernels of one process run side by side. Each asks for its occupancy; as long as the sum is at most 1
- * each runs at the process's full rate, beyond that at rate / sum. Those of streams with a lower priority have
- * what is left by those with a higher one.
+ * Kernels of one process run side by side. Each asks for its occupancy. As long as the sum is at most 1,
+ * each runs at the process's full rate, otherwise at rate / sum. Kernels in streams with a lower priority have
+ * what kernels with a higher priority leave.
  */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
@@ -47,13 +47,13 @@ static bool spatial(void)
 	return sim_shm.file->set.mode == SIM_SPATIAL;
 }
 
-/* Whether all processes of the queue run at the same time, so that there are neither slices nor switches. */
+/* Returns whether all processes of the queue run at the same time, so that there are no slices and no switches. */
 static bool together(void)
 {
 	return sim_shm.file->set.mode == SIM_SHARE || spatial();
 }
 
-/* How many processes of the queue have the engine: the first one, or all. */
+/* Returns how many processes of the queue have the engine: the first, or all. */
 static uint32_t at_engine(const struct sim_device *d)
 {
 	return together() || !d->nrunq ? d->nrunq : 1;
@@ -64,7 +64,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* The most of the device that a process can fill, in 1/1000. */
+/* Returns the largest part of the device that a process can fill, in 1/1000. */
 static uint32_t most(uint32_t slot)
 {
 	uint32_t width = sim_shm.file->proc[slot].width;
@@ -72,7 +72,7 @@ static uint32_t most(uint32_t slot)
 	return spatial() && width ? width : 1000;
 }
 
-/* spatial: what the kernels that run would fill of the device together, at full speed, in 1/1000. */
+/* spatial: returns how much of the device the running kernels would fill together at full speed, in 1/1000. */
 static uint32_t widths(const struct sim_device *d, uint32_t device)
 {
 	uint32_t sum = 0;
@@ -86,7 +86,7 @@ static uint32_t widths(const struct sim_device *d, uint32_t device)
 	return sum;
 }
 
-/* Whether a kernel that is ready proceeds, as long as the engine is not being switched. */
+/* Returns whether a kernel that is ready proceeds while no switch is under way. */
 static bool proceeds(const struct sim_device *d, const struct sim_ring *r)
 {
 	if (fifo())
@@ -104,7 +104,7 @@ bool sim_compute_runs(uint32_t id)
 	       !account(r->owner - 1, r->device)->page_rem;
 }
 
-/* The first process of the queue gets a fresh slice. */
+/* Gives the first process of the queue a new slice. */
 void sim_compute_begin(uint32_t device)
 {
 	struct sim_device *d = &sim_shm.file->device[device];
@@ -115,7 +115,7 @@ void sim_compute_begin(uint32_t device)
 	account(d->runq[0], device)->check = 1;
 }
 
-/* The ring's process gets in line, unless it is. */
+/* Puts the ring's process at the end of the queue, unless the process is in the queue already. */
 static void get_in_line(const struct sim_ring *r)
 {
 	struct sim_file *f = sim_shm.file;
@@ -129,7 +129,7 @@ static void get_in_line(const struct sim_ring *r)
 	if (d->nrunq == 1)
 		sim_compute_begin(r->device);
 	else if (d->nrunq == 2 && d->slice_end_ns <= f->now_ns) {
-		/* The first one was alone: its slices went on being counted. */
+		/* While the first process was alone its slices went on, one after the other. */
 		uint64_t past = f->now_ns - d->slice_end_ns;
 
 		d->slice_end_ns += (past / f->set.slice_ns + 1) * f->set.slice_ns;
@@ -168,8 +168,8 @@ static bool has_engine(const struct sim_ring *r)
 }
 
 /*
- * A kernel gets in line by itself, and a host function that is due was let through before. A copy only
- * begins in the slice: its engine goes on without it.
+ * A kernel enters the queue when it starts, and a host function that is due was admitted before. A copy must only
+ * begin in the slice: its copy engine goes on after the slice.
  */
 bool sim_compute_admit(uint32_t id)
 {
@@ -194,7 +194,8 @@ bool sim_compute_admit(uint32_t id)
 	return false;
 }
 
-/* The process keeps its place until the ring was settled: its next kernel may be queued already. */
+/* Takes a kernel off the engine. Its process keeps its place in the queue until the ring has been settled, because its
+ * next kernel may be queued already. */
 void sim_compute_leave(uint32_t id)
 {
 	struct sim_ring *r = &sim_shm.file->ring[id];
@@ -218,7 +219,8 @@ static bool submitted_before(uint32_t a, uint32_t b)
 	return ta != tb ? ta < tb : a < b;
 }
 
-/* The ready kernel that was submitted first, of one process or of all but it; SIM_NONE if there is none. */
+/* Returns the ready kernel that was submitted first: of the process of `slot` if `its`, otherwise of the other
+ * processes. SIM_NONE: there is none. */
 static uint32_t earliest(uint32_t device, uint32_t slot, bool its)
 {
 	const struct sim_file *f = sim_shm.file;
@@ -237,8 +239,8 @@ static uint32_t earliest(uint32_t device, uint32_t slot, bool its)
 	return found;
 }
 
-/* fifo: the kernels of one process that were submitted before any other process's run on the engine together. A
- * process that comes later waits until they have ended, and so does what this process submits later. */
+/* fifo: kernels of one process run together if they were submitted before any kernel of another process. That kernel
+ * waits until they have ended, and kernels that were submitted after it wait behind it. */
 static void dispatch(struct sim_device *d, uint32_t device)
 {
 	struct sim_file *f = sim_shm.file;
@@ -268,7 +270,8 @@ static void dispatch(struct sim_device *d, uint32_t device)
 	}
 }
 
-/* The engine is set up for the process that has it; the slice counts from then on. */
+/* Switches the engine to the first process of the queue if it is set up for another. The slice begins when the switch
+ * ends. */
 static bool set_up(struct sim_device *d, uint64_t now_ns)
 {
 	struct sim_file *f = sim_shm.file;
@@ -288,7 +291,7 @@ static bool set_up(struct sim_device *d, uint64_t now_ns)
 	return true;
 }
 
-/* Takes those out of the queue that have nothing left to run, and ends slices. */
+/* Takes processes out of the queue that have nothing left to run, and ends slices. */
 bool sim_compute_rotate(uint64_t now_ns)
 {
 	struct sim_file *f = sim_shm.file;
@@ -330,7 +333,7 @@ bool sim_compute_rotate(uint64_t now_ns)
 	return other;
 }
 
-/* How many of the queue are waiting for pages: they share the link. */
+/* Returns how many processes of the queue wait for pages: they share the link. */
 static uint64_t pagers(struct sim_device *d, uint32_t device)
 {
 	uint64_t n = 0;
@@ -341,8 +344,8 @@ static uint64_t pagers(struct sim_device *d, uint32_t device)
 }
 
 /*
- * What a kernel shares with those of its process that run beside it and have its priority: the part of the device
- * that is left for them, and what they would fill together. False: nothing is left, it stands still.
+ * Finds what a kernel shares with the running kernels of its process that have its priority: the part of the device
+ * that is left for them, and what they would fill together. Returns false if nothing is left: the kernel stands still.
  */
 static bool left_for(const struct sim_ring *r, uint32_t *room, uint32_t *occupancy)
 {
@@ -351,7 +354,7 @@ static bool left_for(const struct sim_ring *r, uint32_t *room, uint32_t *occupan
 
 	*room = most(r->owner - 1);
 	*occupancy = account(r->owner - 1, r->device)->occupancy;
-	/* Where no other kernel of its process runs, it shares with none. */
+	/* If no other kernel of its process runs, it has the whole. */
 	if (!f->priorities || account(r->owner - 1, r->device)->running == 1)
 		return true;
 	for (uint32_t i = 0; i < f->nactive; i++) {
@@ -368,7 +371,7 @@ static bool left_for(const struct sim_ring *r, uint32_t *room, uint32_t *occupan
 	return *room > 0;
 }
 
-/* When a kernel that proceeds has done the rest of its work, if everything stays as it is. */
+/* Returns in how many ns a kernel that proceeds has done the rest of its work if nothing changes. */
 static uint64_t kernel_ns(const struct sim_device *d, const struct sim_ring *r)
 {
 	uint64_t slower = 1000ull * at_engine(d);
@@ -382,7 +385,7 @@ static uint64_t kernel_ns(const struct sim_device *d, const struct sim_ring *r)
 	if (occupancy > room)
 		return (uint64_t)((rem * slower * occupancy + 1000ull * room * SIM_UNIT - 1) /
 				  (1000ull * room * SIM_UNIT));
-	/* Mostly 64 bits will do, which are divided by a constant in a few instructions. */
+	/* In most cases 64 bits are enough, and a division by a constant takes a few instructions. */
 	if (r->rem < 1ull << 40 && slower < 1ull << 23)
 		return (r->rem * slower + 1000 * SIM_UNIT - 1) / (1000 * SIM_UNIT);
 	return (uint64_t)((rem * slower + 1000 * SIM_UNIT - 1) / (1000 * SIM_UNIT));
@@ -429,14 +432,14 @@ uint64_t sim_compute_next(uint64_t now_ns, uint64_t next_ns)
 	return next_ns;
 }
 
-/* So many units times the part of the device that was filled. */
+/* Returns device time multiplied by the part of the device that was filled. */
 static uint64_t width_of(uint64_t units, uint32_t occupancy)
 {
 	return occupancy == 1000 ? units : (uint64_t)((unsigned __int128)units * occupancy / 1000);
 }
 
-/* Charges all processes in front of the engine before anything changes. The parts add up to the whole, to the last
- * unit. In spatial, where they run side by side, each is charged for the time, at the speed that it had. */
+/* Charges all processes that have the engine, before anything changes. The parts add up to the whole, to the last unit.
+ * In spatial each process is charged for the whole time, at the speed that it had. */
 static void charge(struct sim_device *d, uint32_t device, uint64_t units, uint64_t *granted)
 {
 	uint32_t n = at_engine(d);
@@ -473,7 +476,7 @@ void sim_compute_progress(uint64_t dt_ns)
 	for (uint32_t i = 0; i < f->set.devices; i++) {
 		struct sim_device *d = &f->device[i];
 
-		/* A switch ends at the end of such a step, never within it. */
+		/* A switch ends at the end of a step, never within it. */
 		if (d->switch_end_ns >= f->now_ns) {
 			d->switch_units += dt_ns * SIM_UNIT;
 			continue;
@@ -522,7 +525,7 @@ void sim_compute_check(void)
 			if (!bytes)
 				continue;
 			a->page_rem += (uint64_t)((double)bytes / f->set.page_gbps * SIM_UNIT);
-			/* Faults are served to the end; the slice counts from then on. */
+			/* A new slice begins when the page faults have been served. */
 			if (timeslice())
 				d->slice_end_ns = max_ns(d->switch_end_ns, f->now_ns) +
 						  sim_work_ns(a->page_rem, 1) + f->set.slice_ns;

@@ -1,4 +1,4 @@
-/* The event loop: which op of each ring is due, when the next thing happens, what it completes. */
+/* The event loop: which op of each ring is due, when the next event is, and which ops it completes. */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 
@@ -63,8 +63,8 @@ static void end_copy(uint32_t id, struct sim_ring *r, unsigned engine)
 	}
 }
 
-/* Rings that share a hardware queue start their ops in the order in which these were submitted. Returns whether an op
- * that was submitted earlier has not started yet. */
+/* Rings that share a hardware queue start their ops in the order of submission. Returns whether an op of another such
+ * ring was submitted earlier and has not started yet. */
 static bool behind_others(uint32_t id, const struct sim_ring *r, const struct sim_op *op)
 {
 	struct sim_file *f = sim_shm.file;
@@ -85,7 +85,7 @@ static bool behind_others(uint32_t id, const struct sim_ring *r, const struct si
 	return false;
 }
 
-/* Looks at the oldest op of a ring: ends what takes no time, starts what takes time. */
+/* Looks at the oldest op of a ring: ends it if it takes no time, starts it otherwise. */
 static bool settle_ring(uint32_t id)
 {
 	struct sim_file *f = sim_shm.file;
@@ -154,7 +154,8 @@ static void free_ring(struct sim_ring *r)
 	r->gen++;
 }
 
-/* An empty ring leaves the list. Its owner announces it again; the order of the two loads makes sure. */
+/* Takes an empty ring out of the list. The order of the two loads makes sure that the owner announces the ring again if
+ * it submits an op meanwhile. */
 static bool unlist(uint32_t id)
 {
 	struct sim_ring *r = &sim_shm.file->ring[id];
@@ -181,7 +182,7 @@ static void settle(void)
 
 			if (!f->ring[id].started) {
 				again |= settle_ring(id);
-				/* A ring that has started lets those behind it in its hardware queue go on. */
+				/* Once a ring has started its op, the rings behind it in its hardware queue go on. */
 				again |= f->queues && f->ring[id].started;
 			}
 			if (f->ring[id].state == SIM_RING_IDLE && unlist(id))
@@ -216,7 +217,7 @@ static void list_announced(void)
 	}
 }
 
-/* Of each process the oldest copy moves; the processes share the engine evenly. */
+/* Finds the oldest copy of each process: these copies proceed, and the processes share the copy engine evenly. */
 static unsigned copy_heads(struct sim_device *d, unsigned engine, uint16_t *heads)
 {
 	uint64_t seen[SIM_MAX_PROCS / 64] = {0};
@@ -355,7 +356,7 @@ static void run_to(uint64_t target)
 	for (;;) {
 		uint64_t next;
 
-		/* The process that gets the engine may have ops that take no time and only waited for it. */
+		/* The process that gets the engine may have ops that take no time and waited for the slice alone. */
 		do {
 			settle();
 		} while (sim_compute_rotate(f->now_ns) && f->set.slice_events);
@@ -363,7 +364,7 @@ static void run_to(uint64_t target)
 		sim_held_update();
 		if (f->now_ns >= target)
 			break;
-		/* Long idle times: samples nobody could see any more need not be made one by one. */
+		/* After a long idle time, samples that no reader could see any more are skipped. */
 		if (!f->nactive && target > f->sample_at_ns + SIM_SAMPLES * f->set.sample_ns)
 			f->sample_at_ns += ((target - f->sample_at_ns) / f->set.sample_ns - SIM_SAMPLES) *
 					   f->set.sample_ns;
@@ -444,7 +445,7 @@ void sim_engine_rebuild(void)
 	uint16_t order[SIM_MAX_DEVICES][SIM_MAX_PROCS];
 	uint32_t count[SIM_MAX_DEVICES];
 
-	/* The order of the processes is the only thing the queues know that nothing else knows. */
+	/* The order of the processes is kept: it cannot be computed from anything else. */
 	for (uint32_t i = 0; i < SIM_MAX_DEVICES; i++) {
 		struct sim_device *d = &f->device[i];
 

@@ -1,9 +1,9 @@
 /*
- * Kernels that have the device and wait: they occupy it and are charged for it, but their work begins only after what
- * they wait for has happened. Collectives wait until every rank of their group has started as well; others wait until
- * their owner has seen a value in memory.
+ * Kernels that wait on the device: they occupy it and their process is charged, but their work begins only after
+ * something has happened. Collectives wait until every rank of their group has started a kernel, too. Other kernels
+ * wait until their owner has seen a value in memory.
  *
- * A kernel that lost the engine before it arrived has not arrived; one that arrived stays arrived.
+ * Such a kernel arrives when it has started and has the engine. It stays arrived when it loses the engine again.
  */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
@@ -89,7 +89,7 @@ void sim_held_update(void)
 		if (r->held != SIM_HELD_ARRIVED || !over(f->active[i], r))
 			continue;
 		r->held = SIM_HELD_NOT;
-		/* A process that sleeps for its end can foresee that end now. */
+		/* The end of the kernel can be predicted now, so a process that sleeps until this end is woken. */
 		if (r->waited)
 			sim_wake_later(&r->wake);
 	}

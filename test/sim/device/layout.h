@@ -1,12 +1,12 @@
 /*
- * The shared file: one per simulation directory, mapped by every process.
+ * The shared file: one in each simulation directory, mapped by every process.
  *
  * Rules:
- * - Everything is written under the file's lock, except what is marked "owner": that is written by the
- *   one process the ring or slot belongs to, without the lock.
- * - Fields marked "derived" can be computed from the others. After a process died inside the lock, the
- *   next holder computes them anew (sim_engine_rebuild), so a half-made step cannot stay.
- * - Sums are never stored beside their parts: the device's busy time is the sum over its processes.
+ * - All fields are written under the file's lock, except those marked "owner": the process to which the ring or
+ *   slot belongs writes them without the lock.
+ * - Fields marked "derived" can be computed from the others. After a process has died with the lock, the next
+ *   holder computes them anew (sim_engine_rebuild), so that no half-made step stays.
+ * - A sum is never stored beside its parts: the device's busy time is the sum over its processes.
  */
 #ifndef SIM_LAYOUT_H
 #define SIM_LAYOUT_H
@@ -16,18 +16,18 @@
 #define SIM_MAGIC      0x314d495355504700ULL
 #define SIM_MAX_RINGS  2048u
 #define SIM_RING_OPS   2048u /* ops a ring can hold, a power of two */
-#define SIM_MAX_QUEUED 1024u /* launches of one stream that may be unfinished before a launch blocks */
+#define SIM_MAX_QUEUED 1024u /* unfinished launches of a stream with which the next launch blocks */
 #define SIM_ENGINES    2     /* copy engines: to the device, from the device */
 #define SIM_NONE       0xffffffffu
 
-/* Device work is counted in 1/1024 ns so that a share of 1/n loses nothing that could be measured. */
+/* Device work is counted in 1/1024 ns, so that a share of 1/n loses nothing that could be measured. */
 #define SIM_UNIT 1024u
 
 enum sim_op_kind {
 	SIM_OP_NOP,    /* ends as soon as it is the oldest: event records, markers */
-	SIM_OP_KERNEL, /* compute engine */
-	SIM_OP_H2D,    /* copy engine 0 */
-	SIM_OP_D2H,    /* copy engine 1 */
+	SIM_OP_KERNEL, /* runs on the compute engine */
+	SIM_OP_H2D,    /* runs on copy engine 0 */
+	SIM_OP_D2H,    /* runs on copy engine 1 */
 	SIM_OP_WAIT,   /* ends when another ring has completed wait.seq ops */
 	SIM_OP_HOST,   /* ends when the owner says so */
 };
@@ -58,18 +58,18 @@ struct sim_op {
 		struct {
 			uint64_t group;
 			uint16_t rank, ranks;
-			uint32_t round; /* the model's: which of its rank's it is, once it has arrived */
+			uint32_t round; /* number among its rank's kernels, set on arrival */
 		} meet;
 	};
 	uint32_t kind;      /* owner: enum sim_op_kind */
-	uint16_t occupancy; /* owner: part of the device in 1/1000 the kernel fills */
+	uint16_t occupancy; /* owner: part of the device that the kernel fills, in 1/1000 */
 	uint16_t flags;     /* owner */
 };
 _Static_assert(sizeof(struct sim_op) == 64, "an op is one cache line");
 
 enum sim_ring_state {
 	SIM_RING_IDLE,     /* nothing queued */
-	SIM_RING_ARRIVING, /* the oldest op is submitted in the model's future */
+	SIM_RING_ARRIVING, /* the oldest op was submitted at a time that the model has not reached */
 	SIM_RING_BLOCKED,  /* the oldest op is a wait or a host function */
 	SIM_RING_RUNNING,  /* the oldest op is on the compute engine */
 	SIM_RING_COPYING,  /* the oldest op is on (or queued for) a copy engine */
@@ -77,18 +77,18 @@ enum sim_ring_state {
 	SIM_RING_BEHIND,   /* the oldest op waits behind those of other rings in its hardware queue */
 };
 
-/* Whether the kernel of a ring waits on the device (held.c). */
+/* Whether the kernel of a ring waits on the device: no; has not arrived yet; has arrived (held.c). */
 enum sim_held { SIM_HELD_NOT, SIM_HELD_START, SIM_HELD_ARRIVED };
 
-/* One stream's queue. Counts grow for ever; an op's place is its count modulo SIM_RING_OPS. */
+/* The queue of a stream. Counts only grow; an op's place is its count modulo SIM_RING_OPS. */
 struct sim_ring {
-	/* the owner's line */
+	/* the cache line that the owner writes */
 	uint64_t tail;        /* owner: ops submitted */
 	uint64_t pushed_work; /* owner: sum of their work */
 	uint64_t host_done;   /* owner: count of the host op that has returned, plus one */
 	uint64_t host_done_ns;
 	uint64_t pad0[4];
-	/* the model's line */
+	/* the cache line that the model writes */
 	uint64_t head;          /* ops completed */
 	uint64_t launches_done; /* completed ops with SIM_OP_LAUNCH */
 	uint64_t done_work;
@@ -97,17 +97,19 @@ struct sim_ring {
 	uint32_t wake;    /* futex word of those sleepers */
 	uint32_t started; /* rem is valid */
 	uint32_t state;   /* derived: enum sim_ring_state */
-	uint32_t listed;  /* derived: is in active[]; read by the owner to know whether to announce */
+	uint32_t
+		listed; /* derived: is in active[]; the owner reads it to know whether to announce the ring */
 	uint64_t turn_ns; /* since when the oldest op, a host function, is due; 0 before */
 	/* identity */
 	uint32_t owner; /* slot + 1, 0 when free */
-	uint32_t gen;   /* one more at each use, so that an old wait is known as satisfied */
+	uint32_t
+		gen; /* grows with each use of the place, so that a wait for an earlier ring is known to be over */
 	uint32_t device;
 	uint32_t closing; /* freed once it is empty */
 	uint32_t granted; /* fifo: its kernel is on the engine and stays there until it ends */
 	uint32_t held;    /* enum sim_held */
 	uint32_t queue;   /* owner: hardware queue that it shares with other rings of its process; 0: none */
-	int32_t priority; /* owner: of its kernels; the lower, the sooner */
+	int32_t priority; /* owner: priority of its kernels; a lower number goes first */
 	uint64_t pad3[4];
 };
 _Static_assert(sizeof(struct sim_ring) == 192, "a ring is three cache lines");
@@ -128,7 +130,7 @@ struct sim_account {
 	uint64_t resident_bytes; /* the part of it that is on the device */
 	uint64_t peak_bytes;
 	uint64_t saved_bytes;  /* memory_bytes before it was checkpointed */
-	uint64_t last_run_ns;  /* when it last had the compute engine: the oldest is evicted first */
+	uint64_t last_run_ns;  /* when it last had the compute engine; the oldest is evicted first */
 	uint64_t page_rem;     /* work left of the page-in that its kernels wait for */
 	uint64_t sample_units; /* device_units at the end of the last sample period */
 	uint64_t sample_copy_units;
@@ -143,19 +145,19 @@ struct sim_account {
 	uint32_t check;          /* a kernel started or the device came back: residency must be checked */
 };
 
-/* What another process has done to it (checkpoint.c). */
+/* What another process has done to a process (checkpoint.c). */
 enum sim_frozen { SIM_NOT_FROZEN, SIM_LOCKED, SIM_CHECKPOINTED };
 
 enum sim_proc_state { SIM_PROC_FREE, SIM_PROC_LIVE, SIM_PROC_DEAD };
 
-/* Whether a process lives is not in here: it holds a lock on its slot's byte of the file. */
+/* A process. Whether it lives is not stored here: a live process holds a lock on its slot's byte of the file. */
 struct sim_proc {
 	uint32_t state; /* a dead one keeps its accounts until the slot is needed or the report is reset */
 	uint32_t gen;
 	uint64_t serial;
 	int32_t pid;
 	char command[16];
-	uint32_t frozen;      /* enum sim_frozen: its calls sleep */
+	uint32_t frozen;      /* enum sim_frozen; while it is frozen its calls sleep */
 	uint32_t frozen_wake; /* futex word of those calls */
 	uint32_t width; /* the most of a device that its kernels fill, in 1/1000; 0: all; only in spatial */
 	uint32_t host_wake; /* futex word of the helper thread that runs host functions */
@@ -168,15 +170,15 @@ struct sim_device {
 	struct sim_device_info info;
 	uint64_t slice_end_ns;
 	uint64_t context;       /* serial of the process that the engine is set up for, 0 at the beginning */
-	uint64_t switch_end_ns; /* until then the engine is being set up for it and runs nothing */
+	uint64_t switch_end_ns; /* until then the engine is being set up for that process and runs nothing */
 	uint64_t switch_units;  /* device time that went into switches */
 	uint64_t switches;
 	uint64_t any_units; /* time in which any process had the engine */
 	uint64_t since_ns;
-	struct sim_account past; /* sums of processes whose slots were used again */
+	struct sim_account past; /* sums over processes whose slots were taken by others since */
 	uint64_t sample_units;   /* busy time at the end of the last sample period */
 	uint64_t sample_copy_units;
-	uint64_t samples; /* how many were ever made */
+	uint64_t samples; /* how many samples were ever made */
 	struct sim_sample sample[SIM_SAMPLES];
 	uint32_t nrunq;               /* derived */
 	uint32_t leaving;             /* derived: some process of runq has no kernel left */
@@ -185,7 +187,7 @@ struct sim_device {
 	uint16_t ceq[SIM_ENGINES][SIM_MAX_RINGS]; /* derived: rings in the order they reached the engine */
 };
 
-/* Two builds with different layouts never read each other's file. */
+/* A number for the layout, so that builds with different layouts never read each other's file. */
 #define SIM_LAYOUT                                                                                           \
 	((uint32_t)(8u + sizeof(struct sim_file) * 31 + sizeof(struct sim_proc) * 7 +                        \
 		    sizeof(struct sim_device)))
@@ -193,7 +195,8 @@ struct sim_device {
 #define SIM_MAX_GROUPS 64u
 #define SIM_MAX_RANKS  64u
 
-/* Ranks whose kernels wait for each other: how many of each rank's have started. The one unused for longest goes. */
+/* A group of ranks whose kernels wait for each other: how many kernels of each rank have arrived. The group that was
+ * unused for longest gives its place to a new one. */
 struct sim_group {
 	uint64_t id, used_ns;
 	uint32_t ranks, pad;
@@ -202,14 +205,13 @@ struct sim_group {
 
 enum sim_mode { SIM_TIMESLICE, SIM_SHARE, SIM_FIFO, SIM_SPATIAL };
 
-/* The process that creates the file reads these from its environment; they are the same for all processes from then
- * on. */
+/* Settings that the process that creates the file reads from its environment. They hold for all processes. */
 struct sim_settings {
 	uint32_t devices;
 	uint32_t mode;
 	uint64_t slice_ns;
 	uint64_t switch_ns;    /* what a switch between processes costs */
-	uint32_t slice_events; /* whatever is queued waits for the slice, not only kernels */
+	uint32_t slice_events; /* all queued work waits for the slice, not only kernels */
 	uint64_t sample_ns;
 	uint64_t context_bytes;
 	double speed;     /* kernels take 1/speed of their nominal time */
@@ -236,13 +238,13 @@ struct sim_file {
 	uint64_t checked_ns;   /* when the processes were last checked for life */
 	uint64_t sample_at_ns; /* end of the current sample period */
 	uint64_t recoveries;   /* times the lock was taken from a dead process */
-	uint32_t holds;        /* some kernel that waits on the device was ever started */
-	uint32_t queues;       /* owners: some ring ever shared a hardware queue */
-	uint32_t priorities;   /* owners: some ring ever had a priority */
+	uint32_t holds;        /* a kernel that waits on the device was ever started */
+	uint32_t queues;       /* owners: a ring ever shared a hardware queue */
+	uint32_t priorities;   /* owners: a ring ever had a priority */
 	uint32_t nactive;      /* derived */
 	uint16_t active[SIM_MAX_RINGS];
 	uint64_t announced[SIM_MAX_RINGS / 64] __attribute__((aligned(64))); /* owners: rings to be listed */
-	uint32_t dirty; /* owners: some bit in announced is set */
+	uint32_t dirty; /* owners: a bit in announced is set */
 	struct sim_group group[SIM_MAX_GROUPS];
 	struct sim_device device[SIM_MAX_DEVICES];
 	struct sim_proc proc[SIM_MAX_PROCS];

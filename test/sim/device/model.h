@@ -1,8 +1,8 @@
 /*
- * The device model as a reader sees it: what exists, how much memory is used, which process ran for how long.
+ * The device model as a reader sees it: which devices exist, how much memory is used, how long each process ran.
  *
- * Every call brings the model up to the present first, so a figure is exact at the moment of the call. A reader needs
- * no slot in the shared file and changes nothing but the model's clock.
+ * Every call first advances the model to the present, so a figure is exact at the moment of the call. A reader needs
+ * no slot in the shared file, and changes only the model's clock.
  */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
@@ -28,8 +28,8 @@ struct sim_device_info {
 };
 
 /*
- * busy_ns is the compute engine's: exactly the sum of device_ns of all processes, dead ones included. In spatial,
- * where processes run side by side, it is the time in which any of them ran, and the sum may be larger.
+ * busy_ns is the time in which the compute engine was busy: exactly the sum of device_ns of all processes, dead ones
+ * included. In spatial, where processes run side by side, the sum may be larger: busy_ns is the time in which any ran.
  */
 struct sim_device_state {
 	uint64_t now_ns;   /* CLOCK_MONOTONIC of this snapshot */
@@ -40,7 +40,8 @@ struct sim_device_state {
 	uint64_t copy_ns[2]; /* host to device, device to host */
 	uint64_t paging_ns;  /* the part of busy_ns spent moving managed pages */
 	uint64_t width_ns;   /* sum of width_ns of all processes: never more than busy_ns */
-	uint64_t switch_ns;  /* spent on switches between processes: nobody's, and no part of busy_ns */
+	uint64_t
+		switch_ns; /* spent on switches between processes: charged to no process, and no part of busy_ns */
 	uint64_t switches;
 	uint64_t launches;
 	uint64_t copies;
@@ -49,16 +50,16 @@ struct sim_device_state {
 
 /* One process on one device. util_pct is its share of the last whole sample period. */
 struct sim_process_state {
-	uint64_t serial; /* unique in the file: a pid may come back, this does not */
+	uint64_t serial; /* unique in the file, while a pid may be used again */
 	int32_t pid;     /* as the process itself sees it */
 	char command[16];
 	bool alive;
 	bool has_context; /* has a context on this device now */
 	uint64_t started_ns;
-	uint64_t memory_bytes; /* now, on the device; managed memory counts what is resident */
-	uint64_t away_bytes;   /* managed memory of it that is not on the device */
+	uint64_t memory_bytes; /* on the device now; of managed memory, what is resident */
+	uint64_t away_bytes;   /* its managed memory that is not on the device */
 	uint64_t memory_peak_bytes;
-	uint64_t device_ns; /* time on the device, at the speed that it has alone */
+	uint64_t device_ns; /* time on the device; in spatial, at the speed that it would have alone */
 	uint64_t width_ns;  /* device_ns times the part of the device that its kernels filled */
 	uint64_t copy_ns;
 	uint64_t paging_ns;
@@ -79,26 +80,27 @@ struct sim_sample {
 	uint32_t copy_util_pct;
 };
 
-/* All of them return 0 or -errno. sim_open() is idempotent and creates the simulation if there is none. */
+/* These functions return 0 or -errno unless said otherwise. sim_open() creates the simulation if there is none; calling
+ * it twice is harmless. */
 int sim_open(void);
 void sim_close(void);
 int sim_device_count(void);
 int sim_device_info(int device, struct sim_device_info *info);
 int sim_device_state(int device, struct sim_device_state *state);
 
-/* Fills at most max; returns how many there are. Dead ones are listed only when asked for. */
+/* Fills in at most `max` processes of a device; returns how many there are. Lists dead ones only if `with_dead`. */
 int sim_processes(int device, bool with_dead, struct sim_process_state *list, int max);
 
-/* Gives both at one moment, so that the parts add up to the sums. */
+/* Gives the device's state and its processes at one moment, so that the parts add up to the sums. */
 int sim_snapshot(
 	int device, struct sim_device_state *state, bool with_dead, struct sim_process_state *list, int max);
 
-/* Give the last whole sample period, and the periods that ended after after_ns, oldest first (returns how many). */
+/* Give the last whole sample period; and the periods that ended after `after_ns`, oldest first (returns how many). */
 int sim_last_sample(int device, struct sim_sample *sample);
 int sim_samples_after(int device, uint64_t after_ns, struct sim_sample *list, int max);
 uint64_t sim_sample_period_ns(void);
 
-/* All ground truth starts again from zero; dead processes are forgotten. */
+/* Sets all ground truth to zero and forgets dead processes. */
 int sim_reset(void);
 
 #endif

@@ -1,15 +1,16 @@
 /*
- * When a sleeper should look again. An estimate only: model times never depend on it. It assumes that
- * the queues stay as they are; too early costs a wake-up, too late costs latency, so it is capped.
+ * Estimates when a sleeper should look again. The model's times never depend on it. It assumes that the
+ * queues stay as they are. A look too early costs a wake-up, a look too late costs latency: so the
+ * estimate is capped.
  */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 
 #define CAP_NS 8000000u
 #define DEPTH  4
-/* A kernel that waits on the device: nobody may have told the model that its partner has come. */
+/* The cap for a kernel that waits on the device: what it waits for may happen without a notice to the sleeper. */
 #define HELD_NS 250000u
-/* Nobody can say. */
+/* There is no estimate. */
 #define UNKNOWN (UINT64_MAX / 2)
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -17,7 +18,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Work a process has queued on a device, without what has been done of the kernels that run. */
+/* Returns the work that a process has queued on a device, without the part of its running kernels that is done. */
 static uint64_t queued_work(uint32_t slot, uint32_t device)
 {
 	struct sim_file *f = sim_shm.file;
@@ -38,7 +39,7 @@ static uint64_t queued_work(uint32_t slot, uint32_t device)
 	return sum;
 }
 
-/* Processor sharing: while this one attains work, each other one attains as much, or all it has. */
+/* share: while this process attains work, each other process attains as much, or all that it has. */
 static uint64_t shared(struct sim_device *d, uint32_t device, uint32_t slot, uint64_t work)
 {
 	uint64_t sum = work;
@@ -49,7 +50,7 @@ static uint64_t shared(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	return sum;
 }
 
-/* Side by side: slower by what does not fit, but no longer than the others have work. */
+/* spatial: slower by as much as the widths do not fit, for as long as the others have work at most. */
 static uint64_t beside(struct sim_device *d, uint32_t device, uint32_t slot, uint64_t work)
 {
 	struct sim_file *f = sim_shm.file;
@@ -64,13 +65,14 @@ static uint64_t beside(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	return work + min_u64(slower - work, others);
 }
 
-/* Round robin: those before us in this round, then whole rounds. */
+/* timeslice: the processes that come first in this round, then whole rounds. */
 static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uint64_t work)
 {
 	struct sim_file *f = sim_shm.file;
 	uint64_t slice = f->set.slice_ns * SIM_UNIT;
 	uint64_t left = d->slice_end_ns > f->now_ns ? (d->slice_end_ns - f->now_ns) * SIM_UNIT : 0;
-	uint64_t turn = f->set.switch_ns * SIM_UNIT; /* what each of the others costs beside its work */
+	uint64_t turn =
+		f->set.switch_ns * SIM_UNIT; /* what a turn of each other process costs besides its work */
 	uint64_t sum = d->switch_end_ns > f->now_ns ? (d->switch_end_ns - f->now_ns) * SIM_UNIT : 0;
 	uint64_t mine = slice, rounds;
 
@@ -93,7 +95,7 @@ static uint64_t sliced(struct sim_device *d, uint32_t device, uint32_t slot, uin
 	return sum + work;
 }
 
-/* First come, first served: everything that others submitted before. */
+/* fifo: all work that others submitted before. */
 static uint64_t queued(uint32_t device, uint32_t slot, uint64_t submit_ns, uint64_t work)
 {
 	struct sim_file *f = sim_shm.file;
@@ -123,7 +125,7 @@ static uint64_t queued(uint32_t device, uint32_t slot, uint64_t submit_ns, uint6
 	return work;
 }
 
-/* Work until the first of a process's kernels that run side by side ends. */
+/* Returns the work until the first of a process's kernels that run side by side ends. */
 static uint64_t next_end(uint32_t slot, uint32_t device)
 {
 	struct sim_file *f = sim_shm.file;
@@ -168,7 +170,7 @@ static uint64_t estimate(uint32_t id, uint64_t count, int depth)
 		uint64_t all = queued_work(r->owner - 1, r->device);
 
 		work = min_u64(work / 1000 * a->occupancy, all > work ? all : work);
-		/* With the next that ends the others become faster: then it is known better. */
+		/* When the next kernel ends, the others become faster: estimate anew then. */
 		work = min_u64(work, next_end(r->owner - 1, r->device) / 1000 * a->occupancy + SIM_UNIT);
 	}
 	work += a->page_rem;
@@ -185,7 +187,7 @@ static uint64_t estimate(uint32_t id, uint64_t count, int depth)
 
 uint64_t sim_engine_predict(uint32_t ring, uint64_t count)
 {
-	/* The model's own time may lie behind: it is not advanced as long as nothing can happen. */
+	/* The model's own time may be in the past: it is not advanced while nothing can happen. */
 	uint64_t latest = sim_clock_ns() + (sim_shm.file->ring[ring].held ? HELD_NS : CAP_NS);
 	uint64_t at = estimate(ring, count, DEPTH);
 

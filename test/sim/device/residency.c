@@ -1,4 +1,4 @@
-/* Memory of the processes on each device, and which managed pages are there. */
+/* Memory of the processes on each device, and how much managed memory is resident. */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 
@@ -10,7 +10,7 @@ static struct sim_account *account(uint32_t slot, uint32_t device)
 	return &sim_shm.file->proc[slot].dev[device];
 }
 
-/* Managed pages have what plain allocations leave. */
+/* Returns the room that plain allocations leave for managed pages, and sets how much of it is used. */
 static uint64_t page_room(uint32_t device, uint64_t *resident)
 {
 	struct sim_file *f = sim_shm.file;
@@ -26,7 +26,7 @@ static uint64_t page_room(uint32_t device, uint64_t *resident)
 	return plain < f->device[device].info.memory_bytes ? f->device[device].info.memory_bytes - plain : 0;
 }
 
-/* Pages of the process that ran longest ago leave first. */
+/* Evicts managed pages, first those of the process that ran longest ago. */
 static void evict(uint32_t device, const struct sim_account *keep, uint64_t bytes)
 {
 	struct sim_file *f = sim_shm.file;
@@ -59,7 +59,7 @@ static void note_peak(struct sim_account *a)
 		a->peak_bytes = now;
 }
 
-/* Brings up to bytes more of the process's pages in; returns how many came. */
+/* Brings in up to `bytes` more of the process's pages. Returns how many bytes came in. */
 uint64_t sim_page_in(struct sim_account *a, uint32_t device, uint64_t bytes)
 {
 	uint64_t resident, room = page_room(device, &resident);

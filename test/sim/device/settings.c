@@ -1,4 +1,4 @@
-/* GPUSIM_* settings of the model. The creator's environment decides for all processes. */
+/* GPUSIM_* settings of the model. The environment of the process that creates the file decides for all processes. */
 #include "test/sim/device/shm.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static double number(const char *name, double otherwise, double low, double high
 	return v;
 }
 
-/* The nth of a list separated by commas; the last one stands for all that follow. */
+/* Finds item n of a list separated by commas. The last item stands for all that would follow. */
 static bool item(const char *list, unsigned n, char *out, size_t size)
 {
 	const char *end;
@@ -79,7 +79,7 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 
 	if (!item(getenv("GPUSIM_NAME"), n, info->name, sizeof(info->name)))
 		snprintf(info->name, sizeof(info->name), "Simulated GPU");
-	/* If the list of UUIDs is too short, no two devices may get the same UUID. */
+	/* Of a list that is too short the last UUID is not repeated: no two devices may have the same. */
 	if (items(getenv("GPUSIM_UUID")) <= n || !item(getenv("GPUSIM_UUID"), n, text, sizeof(text)) ||
 		!parse_uuid(text, u)) {
 		for (unsigned i = 0; i < 16; i++) {
@@ -101,7 +101,7 @@ static void device_info(struct sim_device_info *info, unsigned n, uint64_t salt)
 	info->clock_mhz = 1500;
 }
 
-/* The nth device's, of a list in parts per million. */
+/* Returns the drift of device n, from a list in parts per million. */
 static int64_t drift(unsigned n)
 {
 	char text[64], *end;

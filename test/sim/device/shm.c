@@ -39,7 +39,7 @@ static void relax(void)
 #endif
 }
 
-/* What this process's time namespace adds to CLOCK_MONOTONIC; the model lives in the time without it. */
+/* What this process's time namespace adds to CLOCK_MONOTONIC. The model uses the time without it. */
 static uint64_t clock_shift_ns;
 
 static void read_clock_shift(void)
@@ -48,7 +48,7 @@ static void read_clock_shift(void)
 	long long s, ns;
 	FILE *f;
 
-	/* The file tells of the children's namespace, so it counts only if that is ours as well. */
+	/* The file describes the namespace of children, so it counts only if this process is in that namespace, too. */
 	if (readlink("/proc/self/ns/time", mine, sizeof(mine) - 1) < 0 ||
 		readlink("/proc/self/ns/time_for_children", children, sizeof(children) - 1) < 0 ||
 		strcmp(mine, children))
@@ -118,7 +118,7 @@ bool sim_shm_alive(uint32_t slot)
 {
 	if (slot == sim_shm.slot)
 		return true;
-	/* An error must not look like a death. */
+	/* After an error the process must not be taken for dead. */
 	return byte_lock(F_OFD_GETLK, F_WRLCK, slot + 1) != 0;
 }
 
@@ -146,7 +146,7 @@ static bool holder_is_dead(uint32_t word)
 	uint32_t id = word & SLOT_MASK;
 
 	if (id == REGISTRAR) {
-		/* There is one registrar at a time: if it is we, the one in the word is gone. */
+		/* There is one registrar at a time. If it is this process, the registrar in the word is gone. */
 		if ((sim_shm.ident & SLOT_MASK) == REGISTRAR)
 			return true;
 		return byte_lock(F_OFD_GETLK, F_WRLCK, 0) == 0;
@@ -196,7 +196,7 @@ static void lock_word(void)
 	}
 }
 
-/* The calling thread has the lock, or is about to. */
+/* The calling thread has the lock, or is about to take it. */
 static __thread volatile bool holding;
 
 void sim_lock(void)
@@ -205,7 +205,7 @@ void sim_lock(void)
 	if (sim_shm.slot == SIM_NONE) {
 		pthread_mutex_lock(&registrar_mutex);
 		byte_lock(F_OFD_SETLKW, F_WRLCK, 0);
-		/* A new identity each time, so that a word seen earlier is never mistaken for this one. */
+		/* A new identity each time, so that an earlier lock word is never mistaken for this one. */
 		sim_shm.ident = ((uint32_t)(sim_clock_ns() >> 8) & 0xffffu) << 12 | REGISTRAR;
 	}
 	lock_word();
@@ -240,7 +240,7 @@ static void file_paths(char *dir, char *path, size_t size)
 	snprintf(path, size + sizeof(FILE_NAME), "%s/" FILE_NAME, dir);
 }
 
-/* The file gets its name only when it is complete; a process that comes second uses the first one's file. */
+/* Creates the file. It gets its name only when it is complete; if another process was faster, its file is used. */
 static int create_file(const char *dir, const char *path)
 {
 	char tmp[PATH_MAX + 32];
@@ -400,7 +400,7 @@ int sim_shm_join(void)
 
 void sim_shm_leave(void)
 {
-	/* A program that ends in a signal's handler, in the midst of a call, goes as if it were killed. */
+	/* A program that exits in a signal handler, during a call, is treated as if it were killed. */
 	if (sim_shm.slot == SIM_NONE || holding)
 		return;
 	sim_lock();

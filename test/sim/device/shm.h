@@ -1,4 +1,4 @@
-/* The shared file: finding or creating it, its lock, the slots of its processes. */
+/* The shared file: how it is found or created, its lock, the slots of its processes. */
 #ifndef SIM_SHM_H
 #define SIM_SHM_H
 
@@ -20,10 +20,10 @@ static inline struct sim_op *sim_op_at(uint32_t ring, uint64_t count)
 }
 
 uint64_t sim_clock_ns(void);
-/* Stamps what a call submits, which is not a wait. */
+/* Returns the time for what a call submits. Unlike sim_clock_ns() it is not called by a thread that waits. */
 uint64_t sim_stamp_ns(void);
 
-/* 0 or -errno. Opening twice is harmless. */
+/* Returns 0 or -errno. Opening twice is harmless. */
 int sim_shm_open(void);
 void sim_shm_close(void);
 
@@ -31,17 +31,17 @@ void sim_shm_close(void);
 int sim_shm_join(void);
 void sim_shm_leave(void);
 
-/* In a forked child: drop everything that belongs to the parent without touching the shared state. */
+/* In a forked child: drops everything that belongs to the parent, without a change to the shared file. */
 void sim_shm_forget(void);
 
-/* The lock names its holder in the word that is compared and swapped, and the holder's life shows in the lock that it
- * has on a byte of the file. So a lock whose holder died is taken over. */
+/* Takes the file's lock. The word that is compared and swapped names the holder, and a live holder has a lock on a byte
+ * of the file. So the lock of a holder that died is taken over. */
 void sim_lock(void);
 void sim_unlock(void);
 
-/* Whether the process of a slot lives. */
+/* Returns whether the process of a slot lives. */
 bool sim_shm_alive(uint32_t slot);
-/* Whether it is stopped by a signal, so that none of its threads answers. */
+/* Returns whether the process is stopped by a signal, so that none of its threads answers. */
 bool sim_shm_stopped(uint32_t slot);
 
 /* Remembers a futex word that must be woken as soon as the lock is released. */

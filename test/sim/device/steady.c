@@ -1,34 +1,34 @@
 /*
- * The way the engine takes most of the time: nothing but kernels that run, each followed by another one or by
- * markers in its own ring. What happens is what engine.c and compute.c would do, step by step and to the last unit,
- * without asking about anything that cannot be the case. Whatever is not as simple as that is left to them.
+ * The fast path of the engine: only kernels run, each followed by another kernel or by markers in its own ring. It does
+ * what engine.c and compute.c would do, step by step and to the last unit, without asking about anything that cannot
+ * be the case. All other states are left to these files.
  */
 #include "test/sim/device/engine.h"
 #include "test/sim/device/shm.h"
 
 #include <stddef.h>
 
-#define RINGS 64 /* more than that are left to the long way */
+#define RINGS 64 /* with more rings the fast path is not taken */
 
-/* A process on the engine, with the account that is charged. */
+/* A kernel that runs. */
 struct runner {
-	uint64_t rem; /* of its ring, which is told at the end */
+	uint64_t rem; /* work left of it; written to its ring at the end */
 	struct sim_ring *ring;
 	struct sim_account *account;
-	uint32_t id, share; /* share: which part of the engine is its process's */
+	uint32_t id, share; /* share: index of its process among the payers */
 };
 
 struct steady {
 	struct sim_device *device;
 	uint64_t
-		edge_ns; /* what happens then is engine.c's business: a sample or a slice ends, an op arrives */
-	uint64_t least; /* of what the runners have left */
+		edge_ns; /* until then engine.c is not needed: then a sample or a slice ends, or an op arrives */
+	uint64_t least; /* the least work that a runner has left */
 	uint32_t n, payers;
 	struct runner list[RINGS];
 	struct sim_account *payer[RINGS];
 };
 
-/* Whether its account can be charged without asking about pages and occupancy. */
+/* Returns whether an account can be charged without asking about pages and occupancy. */
 static bool simple(const struct sim_account *a)
 {
 	return !a->page_rem && a->occupancy <= 1000 && a->managed_bytes <= a->resident_bytes && !a->check;
@@ -78,12 +78,12 @@ static bool prepare(struct steady *s)
 			return false;
 		while (share < s->payers && d->runq[share] != r->owner - 1)
 			share++;
-		/* In time slices the others stand still. */
+		/* With time slices the other processes stand still. */
 		if (share < s->payers)
 			s->list[s->n++] = (struct runner){r->rem, r, s->payer[share], id, share};
 		else if (f->set.mode == SIM_SHARE)
 			return false;
-		/* Of one priority: then none of them takes precedence. */
+		/* All must have one priority, so that no kernel takes precedence. */
 		if (s->n && r->priority != s->list[0].ring->priority)
 			return false;
 	}
@@ -91,7 +91,7 @@ static bool prepare(struct steady *s)
 	return s->n > 0;
 }
 
-/* Charges so many units, of which each payer has a part: the last ones have what is left over. */
+/* Charges `units`, of which each payer pays `part`; payers from `more_from` on pay one unit more. */
 static void charge(struct steady *s, uint64_t units, uint64_t part, uint32_t more_from)
 {
 	s->device->any_units += units;
@@ -104,13 +104,13 @@ static void charge(struct steady *s, uint64_t units, uint64_t part, uint32_t mor
 	}
 }
 
-/* Returns how many have ended, and one of them. */
+/* Lets the runners proceed. Returns how many have ended, and sets *ended to one of them. */
 static uint32_t progress(struct steady *s, uint64_t dt_ns, struct runner **ended)
 {
 	uint64_t units = dt_ns * SIM_UNIT, part = units, least = UINT64_MAX;
 	uint32_t n = 0, more_from = s->payers;
 
-	/* A division takes longer than all the rest. */
+	/* Without a division, which takes longer than all the rest. */
 	if (s->payers == 2) {
 		part = units / 2;
 	} else if (s->payers > 2) {
@@ -134,7 +134,7 @@ static uint32_t progress(struct steady *s, uint64_t dt_ns, struct runner **ended
 	return n;
 }
 
-/* The kernel has ended: ends the markers behind it and starts the next kernel. False: it is not that simple. */
+/* Ends a kernel and the markers behind it and starts the next kernel. Returns false if that is not all that follows. */
 static bool follow(struct steady *s, struct runner *it)
 {
 	struct sim_file *f = sim_shm.file;
@@ -167,7 +167,7 @@ static bool follow(struct steady *s, struct runner *it)
 	return false;
 }
 
-/* The runners' rings learn what is left of their kernels. */
+/* Writes to the runners' rings what is left of their kernels. */
 static enum sim_steady settle(const struct steady *s, enum sim_steady what)
 {
 	for (uint32_t i = 0; i < s->n; i++)
