@@ -68,7 +68,7 @@ CUresult drv_capture_task(CUstream s, const struct task *task)
 	return CUDA_SUCCESS;
 }
 
-/* Whether this thread may now make a call that could disturb a capture; if not, the captures are lost. */
+/* Checks whether this thread may now make a call that could disturb a capture. If not, the captures become invalid. */
 CUresult drv_capture_unsafe(void)
 {
 	bool bad = false;
@@ -91,7 +91,8 @@ CUresult drv_capture_unsafe(void)
 	return bad ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-/* The legacy stream would have to wait for a blocking stream that is not running anything. */
+/* Refuses implicit use of the legacy stream while a blocking stream is captured: the legacy stream would wait for a
+ * stream that runs nothing. */
 CUresult drv_capture_implicit(CUcontext ctx)
 {
 	CUresult rc = CUDA_SUCCESS;
@@ -152,7 +153,7 @@ static void leave(CUstream s)
 	s->ncap_deps = 0;
 }
 
-/* A stream is destroyed in the middle of a capture. */
+/* Ends the capture of a stream that is destroyed during it. */
 void drv_capture_drop(CUstream s)
 {
 	struct capture *c = s->capture;
@@ -190,7 +191,7 @@ static CUresult begin(
 		rc = CUDA_ERROR_INVALID_VALUE;
 	c = rc == CUDA_SUCCESS ? calloc(1, sizeof(*c)) : NULL;
 	if (c) {
-		/* Kept for good: events may point to it long after its end. */
+		/* The capture is never freed: events may point to it long after its end. */
 		c->own_graph = !graph;
 		c->graph = graph ? graph : drv_graph_new();
 		c->origin = s;
@@ -238,7 +239,7 @@ TWIN(cuStreamBeginRecaptureToGraph, _ptsz,
 		void *userData),
 	((void)callbackFunc, (void)userData, begin_again(PICK(hStream), mode, hGraph)))
 
-/* The graph's nodes get what was captured. Another number or kind of them is another topology. */
+/* Gives the graph's nodes what was captured. A different number or kind of nodes is a different topology. */
 static CUresult replace_nodes(struct capture *c)
 {
 	CUgraph from = c->graph, to = c->again;
@@ -260,7 +261,7 @@ static CUresult replace_nodes(struct capture *c)
 	return CUDA_SUCCESS;
 }
 
-/* Whether every end of what was captured is among the places where the origin stream stands. */
+/* Returns whether the origin stream has joined every branch of what was captured. */
 static bool joined(struct capture *c, CUstream s)
 {
 	for (size_t i = 0; i < c->graph->n; i++) {
@@ -321,7 +322,8 @@ done:
 }
 TWIN(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph *phGraph), end(PICK(hStream), phGraph))
 
-/* Nothing suffers from being asked, not even beside the legacy stream. */
+/* Returns whether the stream is the legacy stream and a blocking stream is being captured. A query of the legacy stream
+ * fails then, but the capture stays valid. */
 static bool captures_blocking(CUstream handle, CUcontext ctx)
 {
 	if (handle && handle != CU_STREAM_LEGACY)

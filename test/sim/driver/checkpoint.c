@@ -1,16 +1,16 @@
 /*
- * cuCheckpointProcess*: another process stops the calls of a process (lock), takes its memory off the devices
- * (checkpoint), brings it back (restore) and lets it go on (unlock). What it has queued before ends first. Of a process
- * that is stopped by a signal every call waits until it goes on, also the question for its state.
+ * cuCheckpointProcess*: a process stops the calls of another process (lock), takes its memory off the devices
+ * (checkpoint), brings it back (restore) and lets it go on (unlock). Work that the target has queued ends first. If the
+ * target is stopped by a signal, each of these calls waits until it goes on, even the query of its state.
  *
- * The state is a word of the target's slot. Its calls sleep on that word where they take drv.lock; its helper thread
- * does not, because host functions that were queued belong to what ends first.
+ * The state is a word of the target's slot. Its calls sleep on that word where they take drv.lock. Its helper thread
+ * does not, because host functions that are queued must end first, too.
  */
 #include "test/sim/driver/driver.h"
 
 #include <unistd.h>
 
-#define LOOK_NS 200000 /* how often it is looked whether the target's work has ended */
+#define LOOK_NS 200000 /* how often the caller checks whether the target's work has ended */
 
 static struct sim_proc *find(int pid)
 {
@@ -23,8 +23,8 @@ static struct sim_proc *find(int pid)
 }
 
 /*
- * Of a live process; the file's lock is held afterwards if this is success. A real driver has a thread in each process that
- * answers, so a process that is stopped answers nobody until it goes on.
+ * Finds the slot of a live process. On success the file's lock is held. In a real driver a thread of the target
+ * answers, so a target that is stopped by a signal does not answer until it goes on.
  */
 static CUresult target(int pid, struct sim_proc **p)
 {
@@ -53,7 +53,7 @@ static void set(struct sim_proc *p, uint32_t state)
 	sim_wake_later(&p->frozen_wake);
 }
 
-/* From one state to another, or CUDA_ERROR_ILLEGAL_STATE. */
+/* Moves the target from one state to another, or returns CUDA_ERROR_ILLEGAL_STATE. */
 static CUresult step(int pid, uint32_t from, uint32_t to)
 {
 	struct sim_proc *p;
@@ -182,7 +182,7 @@ CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 	return CUDA_SUCCESS;
 }
 
-/* Any thread of the target will do: nothing is restored in it. */
+/* Returns any thread of the target: nothing is restored in that thread. */
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
 	struct sim_proc *p;

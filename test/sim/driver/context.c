@@ -1,4 +1,4 @@
-/* Contexts: the stack of current ones per thread, primary contexts, limits and flags. */
+/* Contexts: each thread's stack of current contexts, primary contexts, limits and flags. */
 #include "test/sim/driver/driver.h"
 
 #define DEPTH 16
@@ -147,7 +147,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
 	} else {
 		end(ctx);
-		/* The record stays so that a stale handle is recognised; only its list entry goes. */
+		/* The object stays, so that a stale handle is recognised; it only leaves the list. */
 		for (CUcontext *p = &drv.contexts; *p; p = &(*p)->next) {
 			if (*p == ctx) {
 				*p = ctx->next;

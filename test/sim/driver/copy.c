@@ -1,8 +1,8 @@
 /*
  * Copies. Every form becomes one three-dimensional description. Whether the host waits follows the driver's rules: an
- * asynchronous call is asynchronous only between the device and pinned memory; from pageable memory a small transfer
- * is staged at once and a large one waited for; into pageable memory is waited for; a copy within the device never
- * makes the host wait.
+ * asynchronous call is asynchronous only between the device and pinned memory. From pageable memory, a small transfer
+ * is staged at once, and the host waits for a large one. The host waits for copies into pageable memory. It never
+ * waits for a copy within the device.
  */
 #include "test/sim/driver/driver.h"
 #include "test/sim/driver/copy.h"
@@ -122,7 +122,7 @@ static void *stage(const CUDA_MEMCPY3D *d)
 	return copy;
 }
 
-/* Fills in what may be left out, and checks the rest. */
+/* Fills in the fields that may be left out, and checks the others. */
 bool drv_copy_normal(CUDA_MEMCPY3D *d)
 {
 	if (!d->srcPitch)
@@ -143,7 +143,7 @@ bool drv_copy_normal(CUDA_MEMCPY3D *d)
 	return true;
 }
 
-/* drv.lock held: a device address must be one, and a flat range must lie within its allocation. */
+/* drv.lock held. Checks that a device address belongs to an allocation, and that a flat range lies within it. */
 static bool address_ok(CUmemorytype type, CUdeviceptr p, CUarray array, const void *host, uint64_t flat)
 {
 	struct alloc *a;
@@ -172,7 +172,7 @@ CUresult drv_copy(CUstream handle, const CUDA_MEMCPY3D *desc, bool sync)
 		return drv_why();
 	if (!drv_copy_normal(d))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Even nothing waits for the slice there. */
+	/* With GPUSIM_EVENTS=slice even a copy of no bytes waits for the slice. */
 	if (!bytes_of(d))
 		return drv.set->slice_events ? drv_issue(handle, &(struct task){.kind = TASK_EMPTY}, sync)
 					     : CUDA_SUCCESS;
@@ -200,7 +200,7 @@ CUresult drv_copy(CUstream handle, const CUDA_MEMCPY3D *desc, bool sync)
 	else if (from == SIDE_PAGEABLE && !wait)
 		t.copy.staged = stage(d);
 	drv_unlock();
-	/* In a capture only the asynchronous forms have a place. */
+	/* In a capture only the asynchronous forms are allowed. */
 	return drv_issue(handle, &t, wait || (sync && s->capture));
 }
 

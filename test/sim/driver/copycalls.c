@@ -1,4 +1,4 @@
-/* The copy and memset entry points: each only says what is copied where. */
+/* The entry points for copies and memsets: each only describes what is copied where. */
 #include "test/sim/driver/copy.h"
 
 #define HOST(p)  CU_MEMORYTYPE_HOST, p, 0, NULL
@@ -129,7 +129,7 @@ TWIN(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *pCopy),
 TWIN(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *pCopy, CUstream hStream),
 	volume(PICK(hStream), pCopy, false))
 
-/* The peer form differs in two fields that the plain one reserves. */
+/* The peer form differs from the plain form in two fields, which are reserved there. */
 static CUresult peer_volume(CUstream s, const CUDA_MEMCPY3D_PEER *p, bool sync)
 {
 	_Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == sizeof(CUDA_MEMCPY3D), "same layout");
@@ -178,7 +178,7 @@ static void operand(const CUmemcpy3DOperand *o, const CUextent3D *e, struct end 
 	*height = o->op.ptr.layerHeight ? o->op.ptr.layerHeight : e->height;
 }
 
-/* Extents are taken as bytes: the elements of linear memory have no size of their own. */
+/* Extents are in bytes: linear memory has no element size. */
 static CUresult batch_3d(size_t n, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream s)
 {
 	if (!n || !list || flags)

@@ -1,6 +1,6 @@
 /*
- * The whole surface of the driver: each name exists with its signature and answers "not supported".
- * A module that models a call defines it again; its strong definition replaces the weak one here.
+ * All names of the driver: each exists with its signature and answers "not supported". A file that
+ * models a call defines it again: the strong definition there replaces the weak one here.
  */
 #include "cuda_abi.h"
 

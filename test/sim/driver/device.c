@@ -69,7 +69,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-/* It does not know instances, or it does, by the age of the driver. */
+/* Whether this call knows instances depends on the driver's version. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
 	TRY(cuDeviceGetUuid_v2(uuid, dev));

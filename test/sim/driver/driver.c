@@ -1,4 +1,4 @@
-/* cuInit, what a fork and an exit do, and what calls cost. */
+/* cuInit, what happens at a fork and an exit, and what calls cost. */
 #include "test/sim/driver/driver.h"
 
 #include <errno.h>
@@ -25,11 +25,11 @@ static const struct {
 	[COST_QUERY] = {"GPUSIM_COST_QUERY_NS", 0},
 };
 
-/* The first launch of a function or a graph: 1 to 50 ms on real drivers. */
+/* How long the first launch of a function or a graph takes to load it: 1 to 50 ms on real drivers. */
 #define LAZY_NS 1e6
 
-/* Short costs are spun, because a sleep would take longer than the cost. Weak, so that no compiler puts it
- * into its callers: the world (test/world) has its own. */
+/* Lets the time of a call pass. Spins if it is short, because a sleep would take longer. Weak, so that no compiler
+ * inlines it: the world (test/world) replaces it. */
 __attribute__((weak)) void drv_cost_slow(uint64_t ns)
 {
 	uint64_t end = sim_clock_ns() + ns;
@@ -45,7 +45,7 @@ __attribute__((weak)) void drv_cost_slow(uint64_t ns)
 		;
 }
 
-/* Loads one thing at a time; a thread that needs it too waits for it. */
+/* Loads one thing at a time; a thread that needs the same thing waits until it is loaded. */
 void drv_load(bool *loaded)
 {
 	pthread_mutex_lock(&drv.loading);
@@ -69,8 +69,8 @@ double drv_random(void)
 	return ((double)(drv.random >> 12) + 0.5) / 4503599627370496.0;
 }
 
-/* A delay, or the shortest and the longest: US or US:US. False if the variable says nothing that makes sense.
- */
+/* Reads a delay (US), or the shortest and the longest (US:US), from a variable. Returns false if it is unset or
+ * invalid. */
 static bool delay_ns(const char *name, uint64_t *low_ns, uint64_t *high_ns)
 {
 	const char *text = getenv(name);
@@ -91,7 +91,7 @@ static bool delay_ns(const char *name, uint64_t *low_ns, uint64_t *high_ns)
 	return true;
 }
 
-/* A part of the device, in percent; in 1/1000 of it. */
+/* Reads a part of the device in percent from a variable. Returns it in 1/1000. */
 static unsigned part(const char *name)
 {
 	const char *text = getenv(name);
@@ -108,7 +108,7 @@ static unsigned part(const char *name)
 	return (unsigned)(percent * 10 + 0.5);
 }
 
-/* As many as the variable says, within what real drivers take. */
+/* Returns how many hardware queues the variable asks for, within the limits of real drivers. */
 static unsigned connections(void)
 {
 	const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -139,7 +139,7 @@ static void read_costs(void)
 	}
 	drv.lazy_ns = drv.lazy_most_ns = (uint64_t)(LAZY_NS * factor);
 	delay_ns("GPUSIM_LAZY_US", &drv.lazy_ns, &drv.lazy_most_ns);
-	/* The longest counts: what is submitted later arrives later. */
+	/* Of a range only the longest counts: work that is submitted later must arrive later. */
 	drv.start_ns = 0;
 	delay_ns("GPUSIM_START_US", &least, &drv.start_ns);
 	drv.callback_ns = drv.callback_most_ns = 0;
@@ -173,7 +173,7 @@ static int find_visible(const char *item)
 	return -1;
 }
 
-/* As the real driver: the list ends at the first entry that names no device. */
+/* As in the real driver the list ends at the first entry that names no device. */
 static void read_visible(void)
 {
 	const char *env = getenv("CUDA_VISIBLE_DEVICES"), *mig = getenv("GPUSIM_MIG");

@@ -1,9 +1,8 @@
 /*
- * The driver library's own objects. A handle that a program holds is a pointer to one of these; each
- * begins with a mark so that a stale or wrong handle is answered with an error.
+ * The driver library's own objects. A program's handle is a pointer to one of them. Each begins with a
+ * mark, so that a stale or wrong handle is answered with an error.
  *
- * drv.lock protects all of it. It is never held while the file's lock is waited for by a sleeper, and is
- * released while a call waits for the device.
+ * drv.lock protects all of them. It is released while a call waits for the device.
  */
 #ifndef SIM_DRIVER_H
 #define SIM_DRIVER_H
@@ -33,7 +32,7 @@ enum mark {
 	MARK_PHYS,
 };
 
-/* What a call costs the calling thread. */
+/* Kinds of calls, by what they cost the calling thread. */
 enum cost {
 	COST_LAUNCH,
 	COST_EVENT,
@@ -49,7 +48,7 @@ enum cost {
 
 #define DRV_ARGS 6 /* parameters of a built-in kernel at most */
 
-/* A kernel that computes, or one whose time comes from its first parameter. */
+/* A built-in kernel: one that computes, or whose time is a parameter. */
 struct builtin {
 	const char *name;
 	unsigned nparams;
@@ -73,9 +72,9 @@ struct CUfunc_st {
 	char *name;
 	const struct builtin *builtin;
 	struct duration duration;
-	bool loaded; /* its first launch, or cuFuncLoad, is over; counts only with drv.lazy_ns */
+	bool loaded; /* its first launch, or cuFuncLoad, is over; only used with drv.lazy_ns */
 	int attribute[32];
-	unsigned block[3], shared_bytes, param_bytes; /* of the calls before CUDA 4 */
+	unsigned block[3], shared_bytes, param_bytes; /* set by the calls from before CUDA 4 */
 	unsigned char param[256];
 };
 
@@ -86,7 +85,7 @@ struct CUmod_st {
 	struct CUfunc_st *functions;
 	char **entries; /* names in a PTX image; NULL when the image does not tell */
 	unsigned nentries;
-	int ptx; /* architecture its PTX was written for, 10 * major + minor */
+	int ptx; /* architecture of its PTX, 10 * major + minor */
 	struct global {
 		struct global *next;
 		char *name;
@@ -108,10 +107,10 @@ enum task_kind {
 	TASK_FREE,
 	TASK_MIGRATE,
 	TASK_MEMOP,
-	TASK_PUT, /* an address of a graph is not used any more */
+	TASK_PUT, /* releases a reference of a graph's address */
 };
 
-/* One thing a stream or a graph node does. */
+/* A thing that a stream or a graph node does. */
 struct task {
 	enum task_kind kind;
 	union {
@@ -124,7 +123,7 @@ struct task {
 		} kernel;
 		struct {
 			CUDA_MEMCPY3D desc;
-			void *staged; /* copy of pageable memory, taken when the call was made */
+			void *staged; /* copy of pageable memory that was made during the call */
 		} copy;
 		CUDA_MEMSET_NODE_PARAMS set;
 		struct {
@@ -150,7 +149,7 @@ struct task {
 	};
 };
 
-/* What the owner must do once an op has completed. */
+/* What this process must do once an op has completed. */
 struct effect {
 	enum { FX_NONE, FX_EVENT, FX_TASK } kind;
 	void *what;
@@ -167,14 +166,14 @@ struct CUstream_st {
 	unsigned long long id;
 	bool legacy, per_thread, internal;
 	bool blocking;        /* ordered with the legacy stream */
-	bool touched;         /* has work the legacy stream has not been told to wait for */
-	uint64_t legacy_tail; /* how far of the legacy stream it already waits for */
+	bool touched;         /* has work for which the legacy stream does not wait yet */
+	uint64_t legacy_tail; /* up to which op of the legacy stream it waits already */
 	uint64_t tail, launches, work;
 	uint64_t fx_head;
 	unsigned fx_pending;
 	struct effect *fx;
 	struct capture *capture;
-	CUgraphNode *cap_deps; /* where the next captured node hangs */
+	CUgraphNode *cap_deps; /* the nodes after which the next captured node comes */
 	size_t ncap_deps;
 };
 
@@ -185,9 +184,9 @@ struct CUevent_st {
 	unsigned refs;
 	bool recorded, done;
 	uint32_t ring, gen;
-	uint64_t count; /* complete when the ring has completed this many */
+	uint64_t count; /* complete when the ring has completed this many ops */
 	uint64_t end_ns;
-	struct capture *capture; /* recorded in a capture: no time, only a place in the graph */
+	struct capture *capture; /* if recorded in a capture: it has no time, only a place in the graph */
 	CUgraphNode *cap_deps;
 	size_t ncap_deps;
 };
@@ -198,7 +197,7 @@ struct CUctx_st {
 	unsigned flags;
 	unsigned refs; /* of the primary context */
 	bool primary, active;
-	bool touched; /* some blocking stream has work the legacy stream does not wait for yet */
+	bool touched; /* a blocking stream has work for which the legacy stream does not wait yet */
 	unsigned long long id;
 	unsigned api_version;
 	CUresult sticky;
@@ -215,18 +214,18 @@ struct driver {
 	CUresult why; /* when not ready */
 	pthread_mutex_t loading;
 	uint64_t cost_ns[COST_COUNT];
-	uint64_t lazy_ns, lazy_most_ns; /* of the first launch of a function or a graph */
-	uint64_t start_ns; /* from the call to the device: what is submitted arrives this much later */
-	uint64_t callback_ns, callback_most_ns; /* from the end of the work to the call */
-	unsigned connections; /* hardware queues that its streams share; 0: each has its own */
+	uint64_t lazy_ns, lazy_most_ns; /* cost of the first launch of a function or a graph */
+	uint64_t start_ns;              /* from the call to the device: work arrives this much later */
+	uint64_t callback_ns, callback_most_ns; /* from the end of the work to the call of a host function */
+	unsigned connections; /* hardware queues that its streams share; 0: each stream has its own */
 	unsigned streams_made;
-	unsigned width; /* of a kernel that does not say how wide it is, in 1/1000 of the device */
+	unsigned width; /* width of kernels that do not say theirs, in 1/1000 of the device */
 	unsigned visible[SIM_MAX_DEVICES];
 	unsigned nvisible;
 	bool blocking;        /* a launch returns when its kernel has ended */
-	bool strict;          /* asked about an event, it wants a context */
+	bool strict;          /* calls that ask about an event need a current context */
 	bool instances;       /* each device is a part of one GPU, with a UUID of its own */
-	bool knows_instances; /* cuDeviceGetUuid gives theirs, as CUDA 13 says */
+	bool knows_instances; /* cuDeviceGetUuid gives an instance's UUID, as since CUDA 13 */
 	CUcontext contexts;
 	struct CUctx_st *primary; /* of each device */
 	CUstream streams;
@@ -246,7 +245,7 @@ extern struct driver drv;
 			return try_rc_;                                                                      \
 	} while (0)
 
-/* A call and its twin that means the per-thread default stream by NULL. */
+/* Defines a call, and its variant in which a NULL stream means the thread's own default stream. */
 #define TWIN(name, suffix, params, call)                                                                     \
 	CUresult name params                                                                                 \
 	{                                                                                                    \
@@ -267,20 +266,20 @@ static inline void drv_cost(enum cost c)
 	if (drv.cost_ns[c])
 		drv_cost_slow(drv.cost_ns[c]);
 }
-/* What is loaded at its first use: whether it still has to be, and doing it (without drv.lock). */
+/* Returns whether a thing that is loaded at its first use must still be loaded, by drv_load() and without drv.lock. */
 static inline bool drv_unloaded(const bool *loaded)
 {
 	return drv.lazy_most_ns && !__atomic_load_n(loaded, __ATOMIC_ACQUIRE);
 }
 void drv_load(bool *loaded);
-/* Why nothing can be done; never success. */
+/* Returns why the driver cannot be used; never success. */
 static inline CUresult drv_why(void)
 {
 	return drv.why != CUDA_SUCCESS ? drv.why : CUDA_ERROR_NOT_INITIALIZED;
 }
 /* checkpoint.c */
 void drv_frozen(void);
-/* Of a thread of the driver's own, which goes on while the program's calls are stopped. */
+/* Takes drv.lock in a thread of the driver, which goes on while the program's calls are frozen. */
 static inline void drv_lock_always(void)
 {
 	pthread_mutex_lock(&drv.lock);
@@ -378,8 +377,8 @@ struct alloc {
 	unsigned flags;
 	unsigned long long id;
 	CUmemoryPool pool;
-	bool exported; /* its pages are in a file that others may open */
-	unsigned refs; /* of a graph's address */
+	bool exported; /* its pages are in a file that other processes may open */
+	unsigned refs; /* references, if it is a graph's address */
 };
 struct alloc *drv_alloc_find(CUdeviceptr p);
 struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t bytes, uint64_t align);
@@ -400,7 +399,7 @@ void drv_pool_freed(CUdeviceptr p);
 void drv_pool_trim(void);
 void drv_pool_release(struct alloc *a, unsigned long long stream, unsigned pending);
 
-/* graphmem.c: an allocation that a graph has left behind; without a stream at once */
+/* graphmem.c: frees an allocation that a graph has left behind, in the order of stream `s`, or at once if it is NULL */
 CUresult drv_graphmem_free(CUdeviceptr p, CUstream s);
 void drv_graphmem_put(CUdeviceptr p);
 

@@ -1,4 +1,4 @@
-/* Events. The time of a record is the model's time of its completion, whenever it is noticed. */
+/* Events. An event's time is the model's time of its completion, however late that is noticed. */
 #include "test/sim/driver/driver.h"
 
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
@@ -100,7 +100,7 @@ static CUresult record_flags(CUevent e, CUstream handle, unsigned flags)
 	captured = rc == CUDA_SUCCESS && s->capture;
 	drv_unlock();
 	TRY(rc);
-	/* External: the record itself becomes a node of the captured graph. */
+	/* An external record becomes a node of the captured graph. */
 	if (captured && (flags & CU_EVENT_RECORD_EXTERNAL)) {
 		struct task t = {.kind = TASK_RECORD, .event = e};
 
@@ -174,7 +174,7 @@ CUresult cuEventSynchronize(CUevent hEvent)
 	return rc;
 }
 
-/* When an event was, by the clock of its device and with the resolution of events. */
+/* Returns when an event was, by the clock of its device and with the resolution of events. */
 static int64_t device_time(CUevent e)
 {
 	__int128 ns = (__int128)e->end_ns * (1000000000 + drv.set->drift_ppb[e->ctx->device]) / 1000000000;

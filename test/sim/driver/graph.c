@@ -1,4 +1,4 @@
-/* The structure of graphs: making, cloning, listing and connecting nodes. */
+/* The structure of graphs: how nodes are made, cloned, listed and connected. */
 #include "test/sim/driver/graph.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void node_end(CUgraphNode n)
 		drv_graphmem_put(n->task.alloc.dptr);
 	free(n->deps);
 	n->deps = NULL;
-	n->mark = 0; /* the record stays so that a stale handle is recognised */
+	n->mark = 0; /* the object stays, so that a stale handle is recognised */
 }
 
 void drv_graph_end(CUgraph g)
@@ -192,7 +192,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode)
 	return CUDA_SUCCESS;
 }
 
-/* The driver's convention: without an array the count is told; with one, it is filled and padded. */
+/* Gives a list as the driver does: without an array only the count; an array is filled, and padded if it is longer. */
 static CUresult give(CUgraphNode *out, size_t *count, CUgraphNode *list, size_t n)
 {
 	if (!count)

@@ -10,7 +10,7 @@ struct CUgraphNode_st {
 	struct task task;
 	CUgraphNode *deps; /* it comes after these */
 	size_t ndeps;
-	CUgraphNode original;       /* of a clone */
+	CUgraphNode original;       /* the node that this one was cloned from */
 	unsigned long long capture; /* id of the capture that made it */
 };
 
@@ -18,7 +18,7 @@ struct CUgraph_st {
 	uint32_t mark;
 	CUgraphNode *nodes; /* in the order they were added */
 	size_t n, room;
-	bool child; /* belongs to a node */
+	bool child; /* belongs to a child graph node */
 };
 
 struct capture {
@@ -29,10 +29,10 @@ struct capture {
 	unsigned long long id;
 	pthread_t thread;
 	bool ended, own_graph;
-	CUgraph again; /* the graph that is captured once more, into one of its own meanwhile */
+	CUgraph again; /* the graph that is captured once more; meanwhile the nodes go into another graph */
 };
 
-/* All with drv.lock held. */
+/* These are called with drv.lock held. */
 CUgraph drv_graph_new(void);
 void drv_graph_end(CUgraph g);
 CUgraph drv_graph_clone(CUgraph g);
@@ -41,12 +41,12 @@ bool drv_node_depend(CUgraphNode node, CUgraphNode on);
 bool drv_graph_valid(CUgraph g);
 bool drv_node_valid(CUgraphNode n);
 
-/* graphmem.c; with drv.lock held. What an executable graph needs, by address. */
+/* graphmem.c, with drv.lock held. The memory that an executable graph needs at an address. */
 struct graph_part {
 	CUdeviceptr addr;
 	uint32_t device;
 	uint64_t bytes;
-	unsigned allocs, frees; /* nodes */
+	unsigned allocs, frees; /* how many nodes allocate and free it */
 };
 struct graph_memory {
 	struct graph_part *part;
@@ -56,10 +56,11 @@ CUdeviceptr drv_graphmem_address(
 	CUgraph g, const CUgraphNode *deps, size_t n, uint32_t device, uint64_t bytes);
 bool drv_graphmem_step(struct graph_memory *m, const struct task *task);
 void drv_graphmem_end(struct graph_memory *m, bool running);
-/* Puts memory behind it, before its work is queued; and until when that has it. */
+/* Puts memory behind the addresses, before the graph's work is queued; and notes until when that work uses it. */
 CUresult drv_graphmem_bind(struct graph_memory *m, CUstream s, bool auto_free, bool launch);
 void drv_graphmem_queued(struct graph_memory *m, CUstream s, uint64_t count);
-/* References of an address (and drv_graphmem_put): nodes, executable graphs, what is left behind. */
+/* Takes a reference of an address (drv_graphmem_put releases it). Nodes, executable graphs and allocations that are
+ * left behind have one. */
 void drv_graphmem_get(CUdeviceptr p);
 
 /* userobject.c; without drv.lock */
