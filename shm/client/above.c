@@ -30,7 +30,7 @@ static bool in_request(struct gpuarb_client *c)
 		arb_account_read(&c->seg, c->account, &acct) < 0)
 		return false;
 	arb_running_advance(&snap, arb_os_now_ns() * ARB_TICKS_PER_NS, c->rules.win_ms);
-	/* It has not rolled yet: the window that has begun is still before it. */
+	/* The account has not rolled yet, so it has used nothing of the window that has begun. */
 	if (acct.window < snap.win_number)
 		return true;
 	used = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false) - acct.start;
@@ -77,7 +77,7 @@ bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, ui
 
 	if (!level || level & ARB_LEVEL_IN_REQUEST)
 		return false;
-	/* Classes decide about leases. Of one without the preload they are all that is known. */
+	/* Classes decide about leases. Without the preload a client has nothing but its leases. */
 	if (c->admission.leasing || (!c->admission.tracked && arb_load32(&c->guard->says_holds)))
 		return false;
 	if (snap->top > level)
@@ -89,7 +89,8 @@ bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, ui
 	return lease_above(c, now_ns);
 }
 
-/* A lower priority than that of this client never comes before it. */
+/* Does an account with a request use this GPU beside this client? A member of lower priority than this client's never
+ * comes before it, and does not count. */
 static bool has_request(const struct gpuarb_client *c, const struct arb_slot *s, uint32_t level)
 {
 	uint32_t account = arb_load32(&s->account);
@@ -141,8 +142,8 @@ void arb_above_entered(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
 
-	/* GATE: the word first, then the look. A client that has come since, and does not find the gate open or finds
-	 * it closed again by us, is seen here. */
+	/* GATE: the word first, then the look. A client that came meanwhile, and did not find the gate open, or whose
+	 * closing we have just undone, is seen by this look. */
 	arb_cas32_full(&arb_client_slot(c)->gate, 0, 1);
 	if (arb_running_read(&c->seg, &snap) < 0)
 		return;

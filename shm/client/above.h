@@ -1,7 +1,7 @@
 /*
- * Precedence: a client of a lower level stops while one of a higher level has work (shm/README.md). All of these
- * with the client's lock; none of them is called on a GPU where nobody has a priority, a request or a weight of
- * its own.
+ * Precedence: a client of a lower level stops while a client of a higher level has work (shm/README.md). All of these
+ * functions are called with the client's lock, and not on a GPU where no client has a priority, a request or a weight
+ * of its own.
  */
 #ifndef ARB_ABOVE_H
 #define ARB_ABOVE_H
@@ -38,19 +38,20 @@ struct arb_above_seen {
 };
 struct arb_above_seen arb_above_present(const struct gpuarb_client *c, uint64_t now_ns);
 
-/* Called after the client has entered: closes the gates of those below, and its own if a client above has come. */
+/* Called after the client has entered: closes the gates of clients of lower levels, and its own if a client of a
+ * higher level has come. */
 void arb_above_entered(struct gpuarb_client *c);
 
 /* Closes the gates of all members that must stop while a client of this level has work. */
 void arb_above_close(struct arb_segment *seg, const struct arb_snap *snap, uint32_t me, uint32_t level);
 
-/* After it got a lease: those below stop launching before its work comes. */
+/* Called after the client got a lease: clients of lower levels stop launching before its work comes. */
 void arb_above_leased(struct gpuarb_client *c);
 
-/* Wakes the waiters that may go on, by the record that is there now. */
+/* Wakes the waiters that may go on, as of the present record. */
 void arb_above_release(struct arb_segment *seg);
 
-/* While it runs: has its level changed? Says so to the others. */
+/* Called while the client runs: if its level has changed, it tells the others. */
 int arb_above_tick(struct gpuarb_client *c);
 
 #endif

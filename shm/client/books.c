@@ -1,4 +1,5 @@
-/* What a watchdog sees from look to look of accounts that nobody uses, and what it puts right there: segment/audit.h. */
+/* What a watchdog remembers, from look to look, of accounts that have no members, and what it corrects there:
+ * segment/audit.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ struct gpuarb_books {
 	struct arb_audit_seen *seen;
 };
 
-/* Who says what was found, and counts it. */
+/* Says what was found, and counts it. */
 struct report {
 	void (*say)(void *argument, const char *sentence);
 	void *argument;
@@ -42,7 +43,7 @@ void gpuarb_control_books_free(struct gpuarb_books *books)
 	free(books);
 }
 
-/* Another segment: what was seen is of no use. */
+/* Were these books kept about this segment? What was seen of another one is of no use. */
 static bool is_of(struct gpuarb_books *books, const struct arb_segment *seg)
 {
 	if (books->seen && books->dev == seg->file.dev && books->ino == seg->file.ino &&
@@ -97,9 +98,10 @@ static int audit_accounts(struct arb_segment *seg, struct gpuarb_books *books, s
 }
 
 /*
- * What was written over the bill of one that died before it could put that right stays in its slot for good. No order of
- * honest steps makes a difference; what clients are about to put right themselves is gone by the next look. A slot that
- * nobody has takes the rest: its next owner begins with whatever stands there.
+ * Corrects a difference between the bills and the busy clock. If a process writes over a client's bill, and the
+ * client dies before it can restore it, the wrong bill stays in the slot for good. No order of honest steps makes a
+ * difference, and clients restore their own words before the next look. So a difference that two looks find is taken
+ * off the bill of a free slot: its next owner begins with whatever stands there.
  */
 static int mend_law(struct arb_segment *seg, struct gpuarb_books *books, struct report *to)
 {

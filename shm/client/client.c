@@ -44,7 +44,8 @@ bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience)
 	return more;
 }
 
-/* Whether there are other members. For a client that is just joining, a limit is a change only if there are some. */
+/* Returns whether the account has other members. For a client that is just joining, a limit is a change only if there
+ * are some. */
 static bool has_members(const struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;
@@ -89,7 +90,7 @@ static void read_limits(struct gpuarb_client *c)
 	arb_store32(&acct->limit_ppm, c->quota.terms.limit_ppm);
 	arb_store64(&acct->mem_limit, c->mem.limit);
 	show_share(c, &force);
-	/* The first member that finds a change says so, for all of them. */
+	/* The first member that finds a change writes the event for all of them. */
 	if (shown && shown != c->quota.terms.limit_ppm && (old || has_members(c)))
 		arb_events_write(&c->seg, ARB_EVENT_LIMIT_CHANGED, c->me.slot, c->account, shown,
 			c->quota.terms.limit_ppm);
@@ -177,7 +178,8 @@ int arb_client_roll(
 		c->move.choose = c->turn.taken ? arb_turn_choose : NULL;
 		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
 		c->move.lends = c->quota.shares && !c->turn.taken;
-		/* Nobody to ask where there is no limit, there are no turns, and nobody is above another. */
+		/* There is nothing to ask where there is no limit, no turns are taken, and no client is above
+		 * another. */
 		c->move.admit = c->turn.taken || c->quota.terms.limit_ppm < ARB_PPM || c->standing.guest ||
 						arb_above_matters(c)
 					? arb_turn_admit
@@ -211,10 +213,10 @@ int arb_client_roll(
 	return -EBADMSG;
 }
 
-/* -EDQUOT: its quota cannot be promised; the rest is asked for. */
+/* Asks for the client's limits. -EDQUOT: its quota cannot be promised; the other limits are asked for. */
 static int ask_limits(struct gpuarb_client *c)
 {
-	/* What a guest asks for binds itself alone: the segment does not know of it. */
+	/* What a guest asks for binds only the guest, so it is not stored in the segment. */
 	if (c->standing.guest)
 		return arb_client_promise(c, 0, 0);
 	c->ledger.asked_ppm = c->asked.core_pct * (ARB_PPM / 100);
@@ -240,7 +242,8 @@ int arb_client_join(struct gpuarb_client *c)
 	c->mem.held = 0;
 	c->mem.passing = c->mem.settled = 0;
 	c->standing.denied.code = 0;
-	/* Looked at first: where another process holds the directory, the caller comes again soon, without the rest. */
+	/* This is done first: if another process holds the directory, the caller comes again soon, and nothing else
+	 * need be repeated. */
 	if (!c->seg.stranded) {
 		r = arb_slot_directory(&c->seg, &directory);
 		if (r < 0)
@@ -292,7 +295,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
 	c->turn.kept = false;
-	c->move.heard = 0; /* of another segment */
+	c->move.heard = 0; /* it was the head of another segment */
 	c->patrol.scrubbed = ARB_NONE;
 	c->wait.throttled_since = c->wait.since = 0;
 	c->turn.from = 0;
@@ -406,7 +409,7 @@ int gpuarb_client_counters(struct gpuarb_client *c, const uint64_t *counters, un
 	int r = -EAGAIN;
 
 	arb_lock_take(&c->guard->lock);
-	/* Not worth joining for: a child that has not used the GPU is no client. */
+	/* This is not worth joining for: a forked child that has not used the GPU is no client. */
 	if (arb_load32(&c->guard->joined)) {
 		for (unsigned i = 0; i < n && i < ARB_COUNTERS; i++)
 			arb_store64(&arb_client_slot(c)->counter[i], counters[i]);
@@ -446,7 +449,7 @@ bool gpuarb_client_may_launch(struct gpuarb_client *c)
 {
 	bool may;
 
-	/* The lock, because the mapping is touched. */
+	/* The lock is needed because the mapping is touched. */
 	arb_lock_take(&c->guard->lock);
 	may = arb_load32(&c->guard->joined) && arb_load32(&arb_client_slot(c)->gate);
 	arb_lock_give(&c->guard->lock);
@@ -563,7 +566,8 @@ void gpuarb_client_stalls(struct gpuarb_client *c, bool stalls)
 {
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined)) {
-		/* The window in which it ended: earlier ones were seen to when they were rolled. */
+		/* What was used in the window in which the wait ended is forgiven here; earlier windows were dealt
+		 * with when they were rolled. */
 		if (!stalls)
 			arb_quota_forgive(c);
 		set_flag(c, ARB_SLOT_STALLS, stalls);

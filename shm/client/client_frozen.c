@@ -1,15 +1,16 @@
-/* A client that is asked whether its process is frozen by a checkpoint, and one that asks others (segment/frozen.h). */
+/* How a client answers whether its process is frozen by a checkpoint, and how it asks other clients
+ * (segment/frozen.h). */
 #include "gpuarb/client.h"
 
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
 #include "shm/segment/frozen.h"
 
-/* An answer takes a driver some 0.1 ms. One that has not come by then is not waited for: its driver may be in the midst
- * of moving memory, or the process stopped. */
+/* An answer takes a driver some 0.1 ms. After this time it is not waited for any longer: the driver may be in the
+ * midst of moving memory, or the process may be stopped. */
 #define ANSWER_NS 10000000ull
 #define LOOK_NS   100000ull
-/* Who did not answer will not, for a while. */
+/* A process that did not answer is not waited for again within this time. */
 #define IN_VAIN_NS 100000000ull
 
 void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
@@ -18,7 +19,7 @@ void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
 	if (arb_load32(&c->guard->joined)) {
 		struct arb_slot *s = arb_client_slot(c);
 
-		/* What is not on the GPU need not be kept there for it. */
+		/* What is not on the GPU need not keep its turn there. */
 		if (state == ARB_FROZEN_CHECKPOINTED && !c->running && arb_hint64(&s->turn_hold_ns))
 			arb_store64(&s->turn_hold_ns, 0);
 		arb_frozen_say(s, state, arb_os_now_ns());
@@ -75,10 +76,11 @@ void gpuarb_client_await_frozen(
 
 struct sum {
 	uint64_t gone;    /* bytes that are off the GPU */
-	bool asked, owed; /* some were asked; some of them have not answered yet */
+	bool asked, owed; /* members were asked; some of those have not answered yet */
 };
 
-/* The lock is held. `asked_ns` 0: asks those whose answer is old. Else looks who has answered since. */
+/* Adds up the members that are checkpointed. The lock is held. `asked_ns` 0: asks those whose answer is old.
+ * Otherwise finds out which members have answered since then. */
 static void add_up(struct gpuarb_client *c, uint64_t asked_ns, struct sum *sum)
 {
 	struct arb_account_snap acct;
@@ -97,7 +99,7 @@ static void add_up(struct gpuarb_client *c, uint64_t asked_ns, struct sum *sum)
 			continue;
 		if (!asked_ns)
 			sum->asked |= arb_frozen_ask(s, ARB_FROZEN_FRESH_NS, now);
-		/* These words belong to other clients: together they are no more than the account's. */
+		/* These words are written by other clients, so their sum is bounded by what the account holds. */
 		bytes = bytes < left ? bytes : left;
 		if (arb_frozen_read(s, now, &said) == ARB_FROZEN_CHECKPOINTED) {
 			sum->gone += bytes;

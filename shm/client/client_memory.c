@@ -11,9 +11,10 @@
 #include "shm/client/reclaim.h"
 #include "shm/segment/residency.h"
 
-/* How long it is tried to clean up behind the dead before memory is refused. */
+/* For how long a client tries to clean up behind dead clients before memory is refused. */
 #define CLEAN_PATIENCE_NS 200000000u
-/* Asking the driver takes microseconds; programs allocate a thousand times a second. */
+/* The driver is asked no more often than this: asking takes microseconds, and programs may allocate a thousand times
+ * a second. */
 #define USED_EVERY_NS 100000000u
 
 int gpuarb_client_set_physical(struct gpuarb_client *c, uint64_t bytes)
@@ -126,7 +127,8 @@ static bool reclaim_members(struct gpuarb_client *c)
 	return all;
 }
 
-/* The lock is held. Absolute: whatever garbage was there is gone. */
+/* Stores how many calls are under way. The lock is held. The value is absolute, so any garbage in the word is
+ * gone. */
 static void say_passing(struct gpuarb_client *c, int calls)
 {
 	c->mem.passing += (uint32_t)calls;
@@ -134,7 +136,7 @@ static void say_passing(struct gpuarb_client *c, int calls)
 		&arb_client_slot(c)->mem_passing, (uint64_t)c->mem.settled << 32 | c->mem.passing);
 }
 
-/* Calls of other members: whether any is under way, and how many have settled so far. */
+/* The calls of other members: whether any is under way, and how many have settled so far. */
 struct others {
 	bool passing;
 	uint64_t settled;
@@ -157,7 +159,7 @@ static struct others look_at_others(const struct gpuarb_client *c)
 	return o;
 }
 
-/* A call that fails says no longer than it must that it is under way: others are held up by that. */
+/* A call that fails is shown as under way no longer than it must be, because others wait for it. */
 static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t limit)
 {
 	int r;
@@ -180,7 +182,7 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t li
 static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone, bool *dead)
 {
 	bool own = c->mem.passing > 0;
-	/* 0 is no quota. */
+	/* Without a quota (0) there is none to raise. */
 	uint64_t limit = c->mem.limit ? c->mem.limit + gone : 0;
 	struct others before, after;
 	int r;
@@ -196,7 +198,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 		before = look_at_others(c);
 		r = count(c, bytes, most, limit);
 		after = look_at_others(c);
-		/* What is more than the quota does not fit, whatever is given back. */
+		/* A request for more than the whole quota never fits, whatever others give back. */
 		if (r == -ENOMEM && (!limit || bytes <= limit) &&
 			(own || before.passing || after.passing || before.settled != after.settled))
 			r = -EAGAIN;
@@ -246,7 +248,7 @@ int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 void gpuarb_client_mem_settled(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
-	/* It may have begun before this process joined again. */
+	/* The call may have begun before this process joined again. */
 	if (arb_load32(&c->guard->joined) && c->mem.passing) {
 		c->mem.settled++;
 		say_passing(c, -1);
@@ -314,7 +316,7 @@ void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most)
 	uint64_t quota = memory->quota;
 
 	memory->limit = quota && (!most || quota < most) ? quota : most;
-	/* What the driver has free just now says nothing where memory moves. */
+	/* Where memory moves, what the driver has free just now says nothing. */
 	if (!memory->limit && memory->oversubscribe) {
 		memory->limit = memory->physical;
 		memory->left = memory->physical > memory->mine ? memory->physical - memory->mine : 0;

@@ -28,7 +28,7 @@
 
 /* In a page of its own that a forked child finds full of zeros. */
 struct arb_guard {
-	struct arb_process_lock lock; /* one thread at a time acts as the slot; nobody sleeps with it */
+	struct arb_process_lock lock; /* one thread at a time acts as the slot; no thread sleeps with it */
 	arb_u32 joined;               /* 0 in a child: it must join for itself */
 	arb_u32 parted;               /* 1: the process is about to end; it does not join again */
 	arb_u32 following;            /* 1: a thread looks at the limits file */
@@ -36,12 +36,12 @@ struct arb_guard {
 	uint64_t promised; /* the quota that this process was promised, bytes; under lock */
 	uint32_t promised_request; /* the request that was promised, percent */
 
-	/* Admission. Taken before `lock` where both are; nobody sleeps with it. */
+	/* Admission. Where both are needed, this lock is taken before `lock`; no thread sleeps while it holds it. */
 	struct arb_process_lock adm;
-	arb_u32 says_waits, says_holds; /* what our bits in the segment should be */
+	arb_u32 says_waits, says_holds; /* the values that our bits in the segment should have */
 	arb_u64 birth;    /* tells a lease of this process from a lease that it inherited by fork() */
 	uint64_t counted; /* the birth that `leases` belongs to; from here on under adm */
-	uint32_t leases;  /* that its threads hold */
+	uint32_t leases;  /* leases that its threads hold */
 	struct arb_waiter *waiters; /* threads of this process that wait for a lease */
 };
 
@@ -49,27 +49,27 @@ struct arb_follow;
 
 /* What its account may use, as far as this client knows. */
 struct arb_client_quota {
-	uint64_t window;        /* that the account has been rolled to */
-	uint64_t active_window; /* in which the account was marked active last */
+	uint64_t window;        /* the window that the account has been rolled to */
+	uint64_t active_window; /* the window in which the account was last marked active */
 	struct arb_terms terms;
-	uint64_t sum;         /* of the limits of all active accounts, ppm */
-	uint64_t lost_window; /* in which `lost_ns` was read */
+	uint64_t sum;         /* the sum of the limits of all active accounts, ppm */
+	uint64_t lost_window; /* the window in which `lost_ns` was read */
 	uint64_t lost_busy;   /* the busy clock at the beginning of that window */
-	uint32_t lost_ns;     /* the header's word then */
+	uint32_t lost_ns;     /* the header's word at that time */
 	uint32_t lost_ppm;    /* what is lost when the GPU is handed over */
 	uint64_t outstanding;
 	uint32_t request_ppm, weight; /* of the account, in force */
 	bool shares;                  /* the quota is one by requests and weights */
 };
 
-/* Its turn at the GPU, where the policy gives turns, and at the GPU's memory. */
+/* Its turn at the GPU, where the policy gives turns, and its turn at the GPU's memory. */
 struct arb_client_turn {
 	bool taken;         /* clients take turns: the policy in force says so */
 	bool outlasts;      /* its work outlasts its turn: ARB_SLOT_OUTLASTS */
-	bool fresh;         /* a turn at the GPU's memory has begun, and nobody has asked yet */
-	bool noted;         /* there is an event of that turn, and none of its end yet */
+	bool fresh;         /* a turn at the GPU's memory has begun, and the caller has not asked yet */
+	bool noted;         /* the event of that turn's begin is written, and that of its end is not */
 	bool kept;          /* the client has left, and its place was kept */
-	uint64_t kept_busy; /* the busy clock then */
+	uint64_t kept_busy; /* the busy clock when it left so */
 	uint64_t began;     /* ticks; when the set was entered */
 	uint64_t from;      /* ns; when its turn at the GPU's memory began; 0: it has none */
 };
@@ -85,31 +85,31 @@ struct arb_client_wait {
 
 struct arb_client_memory {
 	uint64_t limit;
-	uint64_t held;                        /* counted for this process, by its own books */
+	uint64_t held;                        /* bytes counted for this process, by its own books */
 	uint32_t passing, settled;            /* its calls that may need less than they reserved */
 	enum arb_refusal refusal;             /* of the last reservation that was refused */
 	struct arb_repeat refused, by_driver; /* events that a program can repeat at will; under lock */
-	uint64_t most;     /* that it may have of the GPU, whatever its account's quota; 0: no such bound */
-	uint64_t physical; /* bytes of the GPU, as the driver told us; 0: it did not */
+	uint64_t most; /* bytes of the GPU that it may have at most, whatever the quota; 0: no such bound */
+	uint64_t physical;      /* bytes of the GPU, as the driver told us; 0: it did not */
 	arb_u32 oversubscribes; /* the setting, for callers that ask without the lock */
 	arb_u32 turns;          /* the policy is memory, for callers that ask without the lock */
-	uint64_t unanswered_ns; /* when a member of its account last did not say whether it is checkpointed */
+	uint64_t unanswered_ns; /* when a member last failed to say whether it is checkpointed */
 	arb_u64 used_ns;        /* when it last said how much of the GPU is in use */
 };
 
 /* Leases; what is not under guard->lock is under guard->adm or read without a lock. */
 struct arb_client_admission {
 	struct gpuarb_class_rules classes[ARB_CLASSES];
-	unsigned highest; /* priority that no class is above */
+	unsigned highest; /* the highest priority of a class */
 	struct arb_sampler sampler;
-	bool leasing;           /* a thread asks whether there is a place for a lease: that is no launch */
+	bool leasing;           /* a thread asks whether there is a place for a lease, without a launch */
 	bool tracked;           /* the preload enters and leaves the running set for it */
 	arb_u32 class_priority; /* the highest priority of its waits and leases; 0: none */
 	arb_u32 base_priority;  /* the account's */
 	struct arb_repeat skipped, timeouts; /* under guard->lock */
 };
 
-/* Looking after the segment and its other clients. */
+/* How it looks after the segment and its other clients. */
 struct arb_client_patrol {
 	uint64_t checked_ns;
 	uint32_t scrubbed; /* the slot that was scrubbed last; ARB_NONE: begin again */
@@ -119,11 +119,11 @@ struct arb_client_patrol {
 		set_slot; /* looked at last, of all slots and of the set's; ARB_NONE: from the first on */
 };
 
-/* An account that belongs to others, and what was refused. */
+/* Its standing in an account that belongs to another owner, and what was refused. */
 struct arb_client_standing {
-	bool guest;                      /* it is one there: its limits are its own */
+	bool guest;                      /* it is a guest in its account: its limits bind only itself */
 	uint64_t window, cap;            /* of a guest: the window, and how far its usage may go in it */
-	struct gpuarb_error turned_away; /* code 0: it was not */
+	struct gpuarb_error turned_away; /* code 0: it was not turned away */
 	/* Why its quota could not be promised, after -EDQUOT; or how many slots its owner has, after -EUSERS. */
 	struct gpuarb_error denied;
 };
@@ -134,17 +134,17 @@ struct arb_client_asked {
 	uint64_t mem_bytes;
 };
 
-/* As it was opened, should it have to open again. */
+/* How it was opened, in case it has to open again. */
 struct arb_client_opened {
 	bool closed;               /* on_error */
 	struct arb_follow *follow; /* NULL: there is no limits file */
 	bool own_account;
-	bool by_container; /* its name is that of the container */
+	bool by_container; /* the account's name is that of the container */
 	bool unbiased;
 	bool ignore_env;
-	uint64_t return_ns; /* while it is alone: when to look next whether the segment can be used again */
-	/* What it asked for before it went on alone with what was in force, and what that was; 0: the two are equal.
-	 */
+	uint64_t return_ns; /* while it is alone: when it looks again whether the segment can be used */
+	/* The limit that it asked for before it went on alone, and the limit that was in force then and that it
+	 * keeps; 0: the two are equal. */
 	unsigned core_before, core_kept;
 	uint64_t mem_before, mem_kept;
 	char *conf;
@@ -153,11 +153,11 @@ struct arb_client_opened {
 	char dir[PATH_MAX];
 };
 
-/* What it knows of itself, whatever the segment says, and what it has put right there: restore.c. */
+/* How it compares the segment with what it knows of itself, and what it has restored there: restore.c. */
 struct arb_client_restoring {
 	uint64_t looked_ns;     /* when it last compared */
 	uint32_t times;         /* how often it found a difference */
-	uint32_t told_times;    /* of these: how often when it was last asked for the words */
+	uint32_t told_times;    /* the value of `times` when it was last asked for the words */
 	uint32_t what;          /* ARB_RESTORED_*: what differed since then */
 	struct arb_repeat told; /* the event of that */
 };
@@ -168,7 +168,7 @@ struct gpuarb_client {
 	struct arb_actor me;
 	uint32_t account;
 	uint32_t epoch;
-	uint32_t joins; /* how often it has joined: tells one slot from the next, also in another segment */
+	uint32_t joins; /* how often it has joined: tells its slots apart, also in another segment */
 	uint64_t control_epoch;
 	struct arb_move move; /* for the next transition; mostly as for the last one */
 	bool have_control;
@@ -189,7 +189,7 @@ struct gpuarb_client {
 	struct arb_client_opened opened;
 
 	void *lock_page; /* as long as it is mapped, the slot is ours */
-	int *lock_fd;    /* where the descriptor is wanted too; NULL: it is not */
+	int *lock_fd;    /* where to put the descriptor as well; NULL: it is not wanted */
 	struct arb_segment seg;
 	struct arb_control_map control;
 };
@@ -204,23 +204,23 @@ struct gpuarb_client {
  */
 int arb_client_join(struct gpuarb_client *c);
 /*
- * Asks for a quota of `bytes` and a request of `request_pct` percent (0: none), in the client's slot, if both can be
- * promised. -EDQUOT: there is no room, c->denied says why, and nothing has changed; -EBUSY: another process makes
+ * If both can be promised, asks in the client's slot for a quota of `bytes` and a request of `request_pct` percent
+ * (0: none). -EDQUOT: there is no room, c->denied says why, and nothing has changed; -EBUSY: another process makes
  * promises now.
  */
 int arb_client_promise(struct gpuarb_client *c, uint64_t bytes, unsigned request_pct);
 /* Promises what the client has asked for already, if the GPU's memory was not known when it asked. */
 int arb_client_promise_again(struct gpuarb_client *c);
-/* The control segment may come, or be replaced, while clients run. */
+/* Maps the control segment, which may be made or replaced while clients run. */
 void arb_client_find_control(struct gpuarb_client *c);
 /* Reads what the account may have; called when it may have changed. */
 void arb_client_follow_account(struct gpuarb_client *c);
 /* Reads settings and limits again, and applies them. */
 int arb_client_refresh(struct gpuarb_client *c);
 /*
- * Takes the client itself out of the set as of its last heartbeat and grace_ms, if it was stopped in the set and no
- * other client was there to evict it. A bill must not depend on neighbours: after a night it would owe hours. Called
- * before its next heartbeat.
+ * If the client was stopped while in the set, and no other client was there to evict it, takes it out as of its last
+ * heartbeat and grace_ms. A bill must not depend on neighbours: a client that was stopped for a night would owe
+ * hours. Called before its next heartbeat.
  */
 void arb_client_leave_as_hung(struct gpuarb_client *c);
 /*
@@ -231,20 +231,21 @@ void arb_client_leave_as_hung(struct gpuarb_client *c);
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
 
-/* Restores words of its own that another process has written over; looks every 100 ms at most. The client has joined.
- */
+/* Restores the client's own words if another process has written over them; looks every 100 ms at most. The client
+ * has joined. */
 void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns);
 
-/* Another client should have handed over by now: probes whether those it waits for still live. */
+/* Called when another client should have handed over by now: probes whether the clients that it waits for still
+ * live. */
 int arb_client_patrol(struct gpuarb_client *c);
-/* A few slots, each time from where the last look ended. */
+/* Probes a few slots, each time from where the last look ended. */
 void arb_client_scrub(struct gpuarb_client *c);
-/* Cleans up behind dead members of its own account: what a dead one asked for must not bind the living. */
+/* Cleans up behind dead members of its own account: what a dead member asked for must not bind the living. */
 void arb_client_members(struct gpuarb_client *c);
-/* And the next one in the set. */
+/* Probes the next member of the set. */
 int arb_client_neighbour(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 
-/* Lets go of the lock for a moment. False: the time is over, or it would be in vain. */
+/* Releases the lock for a moment. False: the time is over, or trying again would be in vain. */
 bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);
 
 /* Work as gpuarb_client_enter and gpuarb_client_leave, but return -EBUSY instead of sleeping, for callers that hold
@@ -252,17 +253,18 @@ bool arb_client_breathe(struct gpuarb_client *c, struct arb_patience *patience);
 int arb_client_enter_now(struct gpuarb_client *c);
 int arb_client_leave_now(struct gpuarb_client *c);
 
-/* What the account @container is called. */
+/* Writes the name of the account that @container stands for. */
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES]);
-/* What that of a client with own_account is called: c->name. */
+/* Writes the name of the account of a client with own_account into c->name. */
 void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *id);
 
-/* What the options and the settings say, before anything is opened; and where it is. */
+/* Finds out what the options and the settings say, and where the segments are, before anything is opened. */
 int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	const struct gpuarb_config *config, struct gpuarb_error *err);
 const char *arb_client_dir(const struct gpuarb_options *o);
 
-/* Before joining: the first look at the limits file. Afterwards without the lock, whenever time goes by. */
+/* Before joining: takes the first look at the limits file. Afterwards it is looked at from time to time, without the
+ * lock. */
 int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpuarb_error *err);
 void arb_client_follow_look(struct gpuarb_client *c, uint64_t now_ns);
 
@@ -283,17 +285,17 @@ int arb_client_tick(struct gpuarb_client *c, uint64_t at_ns);
 /* Writes events that were held back because they repeat: those that are due, or all `now`. */
 void arb_client_note_rest(struct gpuarb_client *c, bool now);
 
-/* Memory was freed: there may be room for a waiter. */
+/* Called after memory was freed: there may be room for a waiter. */
 void arb_client_memory_freed(struct gpuarb_client *c);
 /* Completes the rules by what is known of the GPU. */
 void arb_client_know_memory(struct gpuarb_client *c);
-/* More than any GPU has: garbage. */
+/* No GPU has more bytes than this: a larger value is garbage. */
 #define ARB_PHYSICAL_MOST (1ull << 50)
-/* Fills in limit and left by all the rest; `most`: c->mem_most. */
+/* Fills in limit and left from the other fields; `most`: c->mem_most. */
 void arb_client_tell_memory(struct gpuarb_client_memory *memory, uint64_t most);
 
-/* Where memory decides: what it decides by, and the turns at it, which begin when the set was entered and end
- * before it is left. */
+/* Where memory decides: what the decision depends on, and the turns at the memory, which begin after the set was
+ * entered and end before it is left. */
 static inline struct arb_residency arb_turn_residency(
 	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
@@ -302,9 +304,9 @@ static inline struct arb_residency arb_turn_residency(
 void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap);
 void arb_turn_end(struct gpuarb_client *c);
 
-/* How long its turn lasts while others wait for theirs; UINT64_MAX: nobody does. */
+/* Returns how long its turn lasts while others wait for theirs; UINT64_MAX: no other client waits. */
 uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
-/* Is its turn over, because others wait or one is above it? */
+/* Is its turn over, because others wait or a client is above it? */
 bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 /* Marks its account active in this window. */
 void arb_turn_active(struct gpuarb_client *c);
@@ -355,7 +357,7 @@ static inline struct arb_move *arb_client_move(struct gpuarb_client *c, uint64_t
 	return &c->move;
 }
 
-/* Joined, and up to date with what an administrator or other accounts changed? */
+/* Joins if need be, and follows what an administrator or other accounts have changed. */
 static inline int arb_client_ensure(struct gpuarb_client *c)
 {
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))

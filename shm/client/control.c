@@ -1,4 +1,4 @@
-/* What administrators do: change settings, clean up behind the dead, check. */
+/* What administrators do: change settings, clean up behind dead clients, check. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ const char *gpuarb_control_dir(const char *dir)
 	return from_env && *from_env ? from_env : ARB_DIR_DEFAULT;
 }
 
-/* Makes every client look again: the epoch reaches those that run, the futex those that sleep. */
+/* Makes every client look again: clients that run see the epoch, clients that sleep are woken by the futex. */
 static void wake_all(struct arb_segment *seg)
 {
 	arb_add32_full(&seg->header->epoch, 1);
@@ -60,7 +60,7 @@ static int check_scope(enum arb_key key, const char *account, struct gpuarb_erro
 		gpuarb_keys[key].name);
 }
 
-/* The class as it is in the draft; false: it would be a new one. */
+/* Reads the class as it is in the draft; false: it would be a new class. */
 static bool class_in(const struct arb_control_copy *draft, const char *name, struct gpuarb_class_rules *rules)
 {
 	for (uint32_t i = 0; i < ARB_CLASSES; i++) {
@@ -164,7 +164,7 @@ static int open_for_writing(
 	return r;
 }
 
-/* The writer holds the byte. A user who may only look can hold it too, by a read lock, and must not keep
+/* Locks the byte, which the writer holds. A user who may only look can hold it too, by a read lock, but must not keep
  * administrators from writing: then a word that only administrators can write is used instead. */
 static int lock_writer(const struct arb_control_map *map, struct arb_lock *lock, uint64_t *marked)
 {
@@ -331,7 +331,7 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 		i++;
 	if (i == ARB_CLASSES || !*task_class)
 		return arb_fail(err, -ENOENT, "there is no class '%.60s'", task_class);
-	/* A key that classes do not have: the parser has the sentence for it. */
+	/* Classes do not have this key: the parser has the sentence for that. */
 	if (gpuarb_class_format(&classes[i], key, text, size) < 0)
 		return gpuarb_class_parse(&classes[i], key, "", task_class, err);
 	return 0;
@@ -359,7 +359,7 @@ int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t mo
 			continue;
 		if ((size_t)count < most)
 			memcpy(names[count], entry->d_name,
-				strlen(entry->d_name) + 1); /* fits: its name is ok */
+				strlen(entry->d_name) + 1); /* it fits, because the name was checked */
 		count++;
 	}
 	closedir(d);

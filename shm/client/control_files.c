@@ -1,4 +1,4 @@
-/* The files of a GPU as administrators see them: may they be used, what do they hold, make them. */
+/* The files of a GPU as administrators see them: whether they may be used, what they hold, how they are made. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A client follows its limits file. No lock is held over it but a mark that a thread is at it. */
+/* How a client follows its limits file. No lock is held meanwhile: a mark says that a thread is doing it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,20 +20,20 @@
 
 struct arb_follow {
 	arb_u64 next_ns;
-	/* What is asked for where the file says nothing. */
+	/* The limits that the client asks for where the file says nothing. */
 	unsigned core_pct;
 	uint64_t mem_bytes;
-	bool most; /* and the most that the file may give */
+	bool most; /* these limits are also the most that the file may give */
 	unsigned request_pct, weight;
-	/* Only by the thread that has the mark. */
+	/* Used only by the thread that has the mark. */
 	struct arb_limits_file file;
-	struct gpuarb_error unsaid; /* trouble that nobody has been told of; code 0: none */
-	uint64_t ask_again_ns;      /* 0: what the file says is in force */
+	struct gpuarb_error unsaid; /* an error that no caller has been told of; code 0: none */
+	uint64_t ask_again_ns;      /* when to ask again; 0: what the file says is in force */
 	uint64_t denied;            /* bytes that could not be promised and were reported; 0: none */
 	unsigned denied_request;    /* percent of a request that could not be promised and was reported */
 };
 
-/* Only the last trouble is worth telling, and only while it lasts. */
+/* Looks at the file. Only the last error is worth telling, and only while it lasts. */
 static int look(struct arb_follow *f)
 {
 	struct gpuarb_error err = {0};
@@ -57,7 +57,7 @@ static uint64_t mem_of(const struct arb_follow *f)
 {
 	uint64_t mem = f->file.limits.has_mem ? f->file.limits.mem_bytes : f->mem_bytes;
 
-	/* 0 is no quota. */
+	/* Returns the quota to ask for; 0 is no quota. */
 	return f->most && f->mem_bytes && (!mem || mem > f->mem_bytes) ? f->mem_bytes : mem;
 }
 
@@ -103,7 +103,8 @@ int arb_client_follow_open(struct gpuarb_client *c, const char *path, struct gpu
 	return 0;
 }
 
-/* What is no longer asked for is taken back; where nothing ever was, other members of the account decide. */
+/* Applies what the file says. A limit that the file no longer names is taken back; where it never named one, other
+ * members of the account decide. */
 static int apply(struct gpuarb_client *c)
 {
 	unsigned core = core_of(c->opened.follow);
@@ -128,7 +129,7 @@ static int apply(struct gpuarb_client *c)
 	return r < 0 ? r : shared;
 }
 
-/* Said once for each quota that is asked for. */
+/* Reports a quota that cannot be promised: once for each quota that is asked for. */
 static void say_denied(struct gpuarb_client *c)
 {
 	struct arb_follow *f = c->opened.follow;
@@ -141,7 +142,7 @@ static void say_denied(struct gpuarb_client *c)
 	arb_lock_give(&c->guard->lock);
 }
 
-/* Marks are wiped on fork, with the thread that set them. */
+/* Sets the mark. A fork wipes it in the child, which lacks the thread that set it. */
 static bool begin(struct gpuarb_client *c)
 {
 	return arb_cas32_full(&c->guard->following, 0, 1);
@@ -166,7 +167,8 @@ static int look_and_apply(struct gpuarb_client *c, uint64_t now_ns)
 	if (r == -EDQUOT)
 		say_denied(c);
 	else if (r < 0)
-		/* Not joined now, or the segment is in trouble: once more when it is not. */
+		/* The client has not joined now, or the segment cannot be used: the file is read again when that has
+		 * changed. */
 		f->file.read = false;
 	else
 		f->denied = f->denied_request = 0;

@@ -1,4 +1,4 @@
-/* How a client goes. */
+/* How a client leaves. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,9 +14,9 @@
 #define PATIENCE_NS 200000000u
 
 /*
- * Cleans up as after a death, so that there is one way out. Other threads find the client not joined from the
- * beginning: what they do while another process holds the directory does not concern this slot, whose byte is held by
- * a page that only this thread knows now. If they move on to another segment, clients in the old one see this client
+ * Cleans up as after a death, so that there is only one way to leave. Other threads find the client not joined from
+ * the beginning. What they do while another process holds the directory does not touch this slot, whose byte is held
+ * by a page that only this thread knows now. If they move to another segment, clients in the old one see this client
  * die.
  */
 static void leave_for_good(struct gpuarb_client *c)

@@ -17,7 +17,7 @@
 #include "shm/segment/settings.h"
 #include "shm/base/text.h"
 
-/* What is there already. Where a client would have to do without, so do we. */
+/* Opens what is there already. What a client would have to do without is left out here, too. */
 static void open_readable(struct gpuarb_client *c, const char *dir, const char *gpu)
 {
 	int r = arb_segment_open(&c->seg, dir, gpu, false, NULL, NULL);
@@ -26,8 +26,8 @@ static void open_readable(struct gpuarb_client *c, const char *dir, const char *
 		c->have_control = arb_control_map_open(&c->control, dir, gpu, false, NULL, NULL, NULL) == 0;
 }
 
-/* What is set for the GPU and for the account. Where there is no control segment: what a new one would hold,
- * and the rules are arbiter.conf's already. */
+/* Reads what is set for the GPU and for the account. Where there is no control segment, reads what a new one would
+ * hold; then the rules are those of arbiter.conf already. */
 static struct gpuarb_config_limit read_settings(struct gpuarb_client *c, const struct gpuarb_config *config)
 {
 	struct gpuarb_config_limit set = {.set = 0};
@@ -59,8 +59,8 @@ static uint32_t find_account(const struct gpuarb_client *c)
 }
 
 /*
- * What the account's living members have counted, and asked for. Nobody cleans up behind the dead here, so
- * what they held is left out. A client that joins an account without members finds nothing asked for.
+ * Reads what the account's living members have counted, and asked for. Dead members are not cleaned up here, so what
+ * they held is left out. A client that joins an account without members finds nothing asked for.
  */
 static void read_account(const struct gpuarb_client *c, uint64_t *used, struct arb_asked *asked)
 {
@@ -105,7 +105,7 @@ static void read_memory(struct gpuarb_client *c, const struct gpuarb_config *con
 
 	know_memory(c, physical);
 	read_account(c, &used, &asked);
-	/* The strictest limits of those that ask, of which this program would be one. */
+	/* The strictest limits count among those that members ask for; this program would be a member. */
 	if (c->asked.mem_bytes && (!asked.mem || c->asked.mem_bytes < asked.mem))
 		asked.mem = c->asked.mem_bytes;
 	*memory = (struct gpuarb_client_memory){.used = used,

@@ -1,4 +1,4 @@
-/* How a client comes to its segments: the GPU's, or if that cannot be had, one of its own memory. */
+/* How a client gets its segments: the GPU's or, if these cannot be had, one in its own memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,7 +27,7 @@
  * join. */
 #define RETURN_NS        1000000000ull
 #define RETURN_FAILED_NS 10000000000ull
-/* A program that runs is not held up for longer because it could come back. */
+/* A running program is held up for no longer than this to return to the segment. */
 #define RETURN_PATIENCE_NS 20000000ull
 
 void arb_client_find_control(struct gpuarb_client *c)
@@ -44,10 +44,11 @@ void arb_client_find_control(struct gpuarb_client *c)
 		if (fd != -ESTALE)
 			return;
 	}
-	/* Removed and not made anew: what was set last goes on. */
+	/* The file was removed and not made anew: what was set last still counts. */
 	if (arb_control_map_open(&found, c->opened.dir, c->opened.gpu, false, NULL, NULL, NULL) < 0)
 		return;
-	/* A forked child finds the one or the other. If it is being made just now: at the next look. */
+	/* A forked child must find the old mapping or the new one. If a fork() is under way, the next look does
+	 * it. */
 	if (!arb_slot_try_hold_forks()) {
 		arb_control_map_close(&found);
 		return;
@@ -77,7 +78,8 @@ static int open_control(struct gpuarb_client *c, const struct arb_create *create
 	return r;
 }
 
-/* Where there is none and none can be made, our own settings do; garbage there is an error. */
+/* Finds the control segment. Where there is none, and none can be made, our own settings count; garbage in it is an
+ * error. */
 static int find_control(struct gpuarb_client *c, const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	struct arb_create create = {
@@ -91,7 +93,7 @@ static int find_control(struct gpuarb_client *c, const struct gpuarb_config *con
 													  : r;
 }
 
-/* Both segments. */
+/* Opens both segments. */
 static int open_segments(struct gpuarb_client *c, const char *dir, const char *gpu,
 	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
@@ -167,7 +169,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	bool granted = !o->ignore_env && arb_granted();
-	/* What was granted stands above what the program itself says, too. */
+	/* What was granted stands also above what the program itself says. */
 	const char *account = granted ? NULL : o->account, *limits = o->limits_file;
 
 	if (!account && !o->ignore_env)
@@ -213,7 +215,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	return limits && *limits ? arb_client_follow_open(c, limits, err) : 0;
 }
 
-/* Has it a limit, by its own asking or by arbiter.conf, or may it get one? */
+/* Has the client a limit, because it asks for one or by arbiter.conf, or may it get one? */
 static bool limited(const struct gpuarb_client *c, const struct gpuarb_config *config)
 {
 	if ((c->asked.core_pct && c->asked.core_pct < 100) || c->asked.mem_bytes || c->opened.follow)
@@ -276,7 +278,7 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	r = gpuarb_config_load(&config, o.conf, o.ignore_env, err);
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
-	/* What is bad or cannot be read counts as not set: the limits that there are hold. */
+	/* What is bad or cannot be read counts as not set: the limits that could be read are kept. */
 	if (r < 0 && !alone)
 		return r;
 	if (alone && !account_ok(&o))
@@ -321,7 +323,7 @@ static void move_to(struct gpuarb_client *c, struct gpuarb_client *fresh)
 
 	old.seg = c->seg;
 	old.control = c->control;
-	/* What memory we hold is counted in the new one, as soon as we have joined; our leases end with the
+	/* The memory that we hold is counted in the new segment as soon as we have joined; our leases end with the
 	 * old one. */
 	if (arb_load32(&c->guard->joined))
 		c->guard->carried = c->mem.held;
@@ -357,7 +359,7 @@ static bool differ(const struct arb_file *a, const struct arb_file *b)
 	return a->ino != b->ino || a->dev != b->dev;
 }
 
-/* Among others again it asks for what it asked for itself. Both locks are held. */
+/* When the client is no longer alone, it asks again for its own limits. Both locks are held. */
 static void ask_as_before(struct gpuarb_client *c)
 {
 	if (c->asked.core_pct == c->opened.core_kept)
@@ -366,7 +368,7 @@ static void ask_as_before(struct gpuarb_client *c)
 		c->asked.mem_bytes = c->opened.mem_before;
 }
 
-/* Another thread may have been faster with all of it, or with joining. */
+/* Moves and joins. Another thread may have done both already, or have joined. */
 static int move_and_join(struct gpuarb_client *c, struct gpuarb_client *fresh, struct gpuarb_error *err)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
@@ -406,7 +408,7 @@ static void keep_limits(struct gpuarb_client *c)
 		if (c->quota.terms.limit_ppm && c->quota.terms.limit_ppm < ARB_PPM)
 			c->asked.core_pct = c->quota.terms.limit_ppm / (ARB_PPM / 100);
 		else if (!c->quota.terms.limit_ppm && c->opened.core_kept)
-			c->asked.core_pct = c->opened.core_kept; /* it could not come back just now */
+			c->asked.core_pct = c->opened.core_kept; /* returning failed just now */
 		if (c->mem.limit)
 			c->asked.mem_bytes = c->mem.limit;
 		c->opened.core_kept = c->asked.core_pct;
@@ -470,7 +472,7 @@ bool gpuarb_client_may_return(struct gpuarb_client *c)
 	arb_segment_close(&there);
 	if (!open)
 		return false;
-	/* Should it not be able to join it. */
+	/* This time counts if joining fails. */
 	c->opened.return_ns = now + RETURN_FAILED_NS;
 	return true;
 }
@@ -485,7 +487,7 @@ int gpuarb_client_remain(struct gpuarb_client *c, struct gpuarb_error *err)
 		return -ECONNREFUSED;
 	gpuarb_config_free(&config);
 	arb_lock_take(&c->guard->lock);
-	/* A move that failed half-way has left nothing to stay in. */
+	/* If a move has failed half-way, there is no segment left to stay in. */
 	r = arb_load32(&c->guard->joined) && !arb_fault_lost(c->seg.file.guard)
 		    ? 0
 		    : arb_fail(err, -ENOTCONN, "it is a client of no segment");

@@ -67,7 +67,7 @@ void arb_owner_describe(const struct arb_os_identity *id, char *text, size_t siz
 		snprintf(text, size, "user %u has", id->user);
 }
 
-/* Slots of this owner; with a descriptor of the locks, of those alone that live. */
+/* Counts the slots of this owner. With a descriptor of the locks it counts only those whose clients live. */
 static uint32_t count_slots(const struct gpuarb_client *c, uint64_t owner, int fd)
 {
 	uint32_t n = 0;
@@ -82,8 +82,8 @@ static uint32_t count_slots(const struct gpuarb_client *c, uint64_t owner, int f
 	return n;
 }
 
-/* Takes a slot while the directory is held, so that of two that come at once the second sees the first. A client that
- * has passed is marked, and counts from then on. */
+/* Takes a slot while the directory is held, so that of two clients that come at once the second sees the first. A
+ * client that may have its slot is marked with its owner, and counts from then on. */
 static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
 	uint64_t owner = arb_owner_of(id);
@@ -113,7 +113,8 @@ static int take_slot(struct gpuarb_client *c, const struct arb_os_identity *id)
 		n, c->seg.nslots, c->seg.file.path, bound);
 }
 
-/* An engine's short id; without one, all processes of a PID namespace are together. */
+/* Names the account after the container's short id, as engines do; without an id, all processes of a PID namespace
+ * share one. */
 void arb_client_container_name(const struct arb_os_identity *id, char name[ARB_NAME_BYTES])
 {
 	if (id->container[0])
@@ -135,7 +136,8 @@ void arb_client_own_name(struct gpuarb_client *c, const struct arb_os_identity *
 			*p = '_';
 }
 
-/* No more than in the account that it asked for: to be turned away must not be an advantage. */
+/* Gives the client no more than the limits of the account that it asked for: being turned away must not be an
+ * advantage. */
 static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpuarb_config_limit *set)
 {
 	struct arb_asked force = arb_account_asked(&c->seg, account);
@@ -161,14 +163,15 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 	c->standing.window = 0;
 	c->seg.own_account = ARB_NONE;
 	c->account = arb_account_find(&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
-	/* Entries that somebody filled with members that there are not. */
+	/* All entries are in use. Some may seem so only because another process wrote members into them that do not
+	 * exist. */
 	for (uint32_t a = 0; c->account == ARB_NONE && a < c->seg.naccounts; a++)
 		if (arb_audit_account(&c->seg, a, NULL) > 0)
 			c->account = arb_account_find(
 				&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)
 		return -ENOSPC;
-	/* Where nobody was in it, nobody knows it but the ring. Garbage is for attaching. */
+	/* If the account has no members, only the ring knows what it was. Attaching deals with garbage. */
 	arb_audit_account(&c->seg, c->account, NULL);
 	c->ledger.owner = owner_of_client(c, id);
 	if (arb_account_claim(&c->seg, c->account, c->ledger.owner, snap.win_number, c->rules.carryover_pct))
@@ -230,8 +233,8 @@ int arb_client_attach(struct gpuarb_client *c, const struct arb_os_identity *id)
 		wanted, owner, wanted);
 	if (c->opened.closed)
 		return r;
-	/* The name says which owner it is for; if even that account belongs to another owner, the process is added.
-	 */
+	/* The name contains the owner that the account is for. If even that account belongs to another owner, the
+	 * process is added to the name. */
 	if (id->container[0])
 		snprintf(c->opened.name, sizeof(c->opened.name), "%.40s.%.12s", wanted, id->container);
 	else

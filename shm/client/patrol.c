@@ -8,7 +8,8 @@
 #include "shm/segment/running.h"
 #include "shm/segment/wait.h"
 
-/* A dead client whose slot cannot be cleaned yet has lost its place all the same: the next is probed. */
+/* Probes one slot. A dead client whose slot cannot be cleaned yet has lost its place all the same, so the next client
+ * can be probed. */
 static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
 {
 	int r = arb_reclaim_look(&c->seg, c->me.slot, slot, runs, &c->rules);
@@ -26,7 +27,7 @@ int arb_client_patrol(struct gpuarb_client *c)
 		return r;
 	if (snap.reserved)
 		worst = look(c, (uint32_t)snap.reserved - 1, false);
-	/* From our own place on, a few at a time: others look as well. */
+	/* A few members are probed at a time, from our own place on, because other clients probe as well. */
 	for (uint32_t i = arb_bits_next(snap.running, snap.words, c->me.slot + 1); looked < 4 && worst >= 0;
 		looked++) {
 		if (i == ARB_NONE)
@@ -58,16 +59,17 @@ void arb_client_scrub(struct gpuarb_client *c)
 	for (int n = 0; n < 16; n++) {
 		c->patrol.scrubbed = arb_bits_next(taken, c->seg.nwords, c->patrol.scrubbed + 1);
 		if (c->patrol.scrubbed == ARB_NONE)
-			return; /* round: from the first on at the next time */
+			return; /* the end is reached: the next call begins with the first slot */
 		if (arb_reclaim_look(&c->seg, c->me.slot, c->patrol.scrubbed, false, &c->rules) == -EBUSY) {
 			c->patrol
-				.scrubbed--; /* the directory is held: this slot is looked at again next time */
+				.scrubbed--; /* the directory is held: the next call looks at this slot again */
 			return;
 		}
 	}
 }
 
-/* A client that runs is heard of every few milliseconds: to look at its lock costs system calls. */
+/* Was the slot heard of a moment ago? A client that runs gives a sign of life every few milliseconds, and probing its
+ * lock costs system calls. */
 static bool was_heard(const struct gpuarb_client *c, uint32_t slot, uint64_t now_ns)
 {
 	uint64_t beat = slot < c->seg.nslots ? arb_load64(&c->seg.slots[slot].heartbeat_ns) : 0;
@@ -90,7 +92,8 @@ static uint32_t who_asks(const struct gpuarb_client *c, uint32_t ppm, uint64_t m
 	return ARB_NONE;
 }
 
-/* The strictest one is alive, or is cleaned up behind, and so on: no more looks than there are dead ones. */
+/* Probes the member whose limit binds. If it is dead it is cleaned up behind, and the next strictest is probed: there
+ * are no more looks than dead members, and one. */
 static void look_at_strictest(struct gpuarb_client *c, bool mem)
 {
 	for (uint32_t n = 0; n < c->seg.nslots; n++) {

@@ -9,7 +9,7 @@
 #include "shm/policy/share.h"
 #include "units.h"
 
-/* How far an account may go beyond its quota at a time, while nobody else is short. */
+/* How far an account may go beyond its quota at a time, while no other account is short. */
 #define EXTEND_TICKS (2 * MS * ARB_TICKS_PER_NS)
 /* The number of active accounts that are told apart; the rest count as one. 2 KiB of stack. */
 #define ACCOUNTS_MOST 128
@@ -28,7 +28,8 @@ static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
 	return all[0].quota_ppm;
 }
 
-/* How much is lost where clients take turns: each of them sees the same word, and scales by it alike. */
+/* Finds how much is lost where clients take turns. Each client sees the same word, and scales its limit by it
+ * alike. */
 static void find_lost(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	uint32_t now = arb_load32(&c->seg.header->lost_ns), lost = now - c->quota.lost_ns;
@@ -67,8 +68,8 @@ bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64
 	struct arb_wanting who = {
 		c->account, c->quota.shares, c->move.level, c->move.now / ARB_TICKS_PER_NS, 0};
 	bool unlimited = c->quota.terms.limit_ppm >= ARB_PPM, alone = true;
-	/* Accounts that share by weight are short only for moments, at the end of a window: debt is not
-	 * forgiven then. */
+	/* Accounts that share by weight are short only for moments, at the end of a window, so their debt is not
+	 * forgiven. */
 	struct arb_extension more = {0, outstanding + EXTEND_TICKS, unlimited, c->quota.shares};
 	struct arb_account_snap acct;
 	uint64_t usage;
@@ -78,7 +79,7 @@ bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64
 	if (unlimited && c->quota.terms.quota_ppm >= ARB_PPM)
 		return true;
 	if (arb_account_read(&c->seg, c->account, &acct) < 0)
-		return true; /* repaired at the next roll; until then nobody is punished for it */
+		return true; /* the next roll repairs it; until then no account is stopped because of it */
 	usage = arb_account_usage(&c->seg, snap, &acct, acct.wall, false);
 	if (arb_policy_below(usage, outstanding, acct.cap))
 		return true;

@@ -18,12 +18,12 @@
 #include "shm/base/text.h"
 #include "shm/segment/wait.h"
 
-/* The directory is held for microseconds; only a stopped holder makes this long. */
+/* How long a caller waits for the directory. It is held for microseconds, unless its holder is stopped. */
 #define PATIENCE_NS 200000000u
-/* One that does not answer its driver is asked no more often whether it is frozen. */
+/* A silent member is asked no more often than this whether it is frozen. */
 #define ASK_AGAIN_NS 5000000u
 
-/* What becomes of a member that lives and has not been heard of for its whole grace. */
+/* What is done with a member that lives and has not been heard of for its whole grace. */
 enum hang {
 	HANG_LEFT_ALONE,
 	HANG_EVICTED,
@@ -44,7 +44,7 @@ static uint32_t choose(void *argument, const struct arb_snap *snap, uint64_t now
 		c->seg, snap, &(struct arb_order){now_ns, c->rules->max_wait_ns, c->rules->grace_ns});
 }
 
-/* As of `at_ns`, or of now if that is earlier. */
+/* Returns a move as of `at_ns`, or of now if that is earlier. */
 static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 {
 	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
@@ -62,8 +62,8 @@ static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 static int look(
 	struct arb_segment *seg, uint32_t me, uint32_t slot, enum hang hang, const struct arb_rules *rules);
 
-/* Probes, as slot `me`, members whose last sign of life is before that time. If the kernel cannot be asked about one,
- * it is left in peace: a program may have no descriptor left, or no right to the file any more. */
+/* Probes, as slot `me`, the members whose last sign of life is before that time. A member that the kernel cannot be
+ * asked about is left alone: this program may have no descriptor left, or no right to the file any more. */
 static int look_at_silent(struct arb_segment *seg, uint32_t me, uint64_t before_ns, enum hang hang,
 	const struct arb_rules *rules, uint64_t *asked)
 {
@@ -94,14 +94,15 @@ int arb_reclaim_silent(struct arb_segment *seg, uint32_t me, const struct arb_ru
 	uint64_t now = arb_os_now_ns();
 	int r = look_at_silent(seg, me, UINT64_MAX, HANG_LEFT_ALONE, rules, asked);
 
-	/* Members that hang come last: they are taken out as of the end of their grace, and the record's time never
-	 * goes back to a death before that. */
+	/* Members that hang are dealt with last: they are taken out as of the end of their grace, and after that the
+	 * record's time could not go back to a death before it. */
 	if (r == 0 && now > rules->grace_ns)
 		r = look_at_silent(seg, me, now - rules->grace_ns, HANG_EVICTED, rules, &(uint64_t){0});
 	return r;
 }
 
-/* Out of the set, as the slot itself would leave it: the account rolls first, so that nothing is misdated. */
+/* Takes the slot out of the set as its owner would leave it: the account rolls first, so that no usage falls into the
+ * wrong window. */
 static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, const struct arb_rules *rules,
 	bool *was_running)
 {
@@ -122,7 +123,7 @@ static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, 
 		move.asked = asked;
 		move.in_order = gone == ARB_GONE_DIED;
 		r = arb_running_roll(&me, &move, &snap);
-		/* Of several that are dead each is billed to its own end: those that died before come first. */
+		/* Of several dead members each is billed to its own end, so those that died earlier come first. */
 		if (r == -EOWNERDEAD) {
 			r = gone == ARB_GONE_DIED
 				    ? look_at_silent(seg, slot, arb_running_heard(seg, slot, now),
@@ -142,7 +143,7 @@ static int take_out(struct arb_segment *seg, uint32_t slot, enum arb_gone gone, 
 		if (r < 0)
 			return r;
 		*was_running |= slot / 64 < snap.words && arb_bit_test(snap.running, slot);
-		/* On the terms it has: a dead member knows of no others. */
+		/* The account rolls on the terms that it has, because no others are known here. */
 		if (arb_account_read(seg, a, &acct) == 0 && arb_bit_test(acct.attached, slot)) {
 			struct arb_terms terms = {.limit_ppm = acct.limit_ppm,
 				.quota_ppm = acct.quota_ppm,
@@ -203,7 +204,7 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 		arb_text_load(acct->name, ARB_NAME_WORDS, what->account);
 	arb_store32(&s->state, ARB_SLOT_JOINING);
 	arb_store32(&s->gate, 0);
-	/* This comes before its place is given away: its turn ends with it. */
+	/* This comes before its place is given away, because its turn ends with it. */
 	arb_store64(&s->turn_hold_ns, 0);
 	arb_store64(&s->turn_since_ns, 0);
 	r = take_out(seg, slot, gone, rules, &what->was_running);
@@ -229,13 +230,13 @@ int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone
 	arb_store32(&s->life, 0);
 	arb_store32(&s->life2, 0);
 	arb_store32_release(&s->state, ARB_SLOT_FREE);
-	/* The client that watched over it has another neighbour now. */
+	/* The client that watched over it has to find another neighbour now. */
 	if (watched)
 		arb_os_wake(&seg->header->ring);
 	return 0;
 }
 
-/* Nothing left to do? The state word alone is not believed while the set still knows the slot. */
+/* Is there nothing left to clean? The state word alone is not believed while the set still has the slot. */
 static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 {
 	struct arb_snap snap;
@@ -249,7 +250,7 @@ static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 		       !arb_bit_test(snap.evicted, slot));
 }
 
-/* As arb_reclaim_slot, without a sleep. */
+/* Does what arb_reclaim_slot does, without a sleep. */
 static int reclaim_now(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
@@ -258,8 +259,8 @@ static int reclaim_now(
 	uint32_t account;
 	int r;
 
-	/* A slot that is clean and looks taken is either about to be filled in, or its cleaner died at the last step.
-	 */
+	/* A slot that is clean but marked as taken is about to be filled in, or the process that cleaned it died at
+	 * the last step. */
 	if (is_clean(seg, slot) && !(arb_load64(&seg->header->taken[slot / 64]) & bit))
 		return 0;
 	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
@@ -298,7 +299,7 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 	struct arb_actor actor = {seg, me};
 	struct arb_slot *s = &seg->slots[victim];
 	uint64_t beat = arb_running_heard(seg, victim, arb_os_now_ns());
-	/* It is billed for the time that it was waited for, and no longer, however late it is found. */
+	/* However late it is found, it is billed only for the time for which the others waited for it. */
 	bool live = arb_load32(&s->state) == ARB_SLOT_LIVE;
 	struct arb_move move = move_at(&c, beat + (live ? rules->grace_ns : ARB_DEATH_NS));
 	uint64_t now_ns = move.now / ARB_TICKS_PER_NS;
@@ -309,7 +310,7 @@ int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, con
 
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
-	/* Members that were silent before it have been probed, or are no concern of it. */
+	/* Members that have been silent for longer are probed already, or do not matter here. */
 	move.asked = move.now;
 	r = arb_running_evict(
 		&actor, &move, victim, generation, now_ns - (live ? rules->grace_ns : ARB_HEARD_NS), &snap);
@@ -338,11 +339,11 @@ static int look(
 	alive = arb_slot_alive(seg, slot);
 	if (alive == 0)
 		return reclaim_now(seg, slot, rules, &what);
-	/* A slot that is not live is dead, and another client is cleaning it up at this moment. */
+	/* A slot that is not live belongs to a dead client, and another client is cleaning it at this moment. */
 	live = arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE;
 	if (!live)
 		patience = ARB_HEARD_NS;
-	/* It may be frozen, and can take itself out as of the right time if it is told that somebody cares. */
+	/* The member may be frozen. It can take itself out as of the right time if it is asked. */
 	if (alive > 0 && live && arb_running_heard(seg, slot, now) + ARB_HEARD_NS < now)
 		arb_frozen_ask(&seg->slots[slot], ASK_AGAIN_NS, now);
 	if (alive > 0 && (!live || hang == HANG_EVICTED) &&

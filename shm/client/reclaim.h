@@ -1,4 +1,5 @@
-/* Cleans up after a client that left or died. The holder of its byte does this, alone, any number of times. */
+/* Cleans up after a client that left or died. Only the holder of the slot's byte does this; it may be repeated any
+ * number of times. */
 #ifndef ARB_RECLAIM_H
 #define ARB_RECLAIM_H
 
@@ -15,14 +16,14 @@ struct arb_reclaimed {
 	char command[ARB_COMMAND_BYTES];
 	char account[ARB_NAME_BYTES];
 	uint64_t used_ticks;  /* billed to it while it lived */
-	uint64_t freed_bytes; /* memory it still had */
+	uint64_t freed_bytes; /* memory that it still held */
 	bool was_running;
 };
 
-/* How its owner went. */
+/* How the slot's owner went. */
 enum arb_gone {
-	ARB_GONE_LEFT, /* it is billed to now */
-	ARB_GONE_DIED, /* to its last sign of life, or little later; more than a window's debt is not left behind */
+	ARB_GONE_LEFT, /* it is billed up to now */
+	ARB_GONE_DIED, /* it is billed to shortly after its last sign of life; it leaves a window's debt at most */
 };
 
 /*
@@ -42,12 +43,12 @@ int arb_reclaim_slot(
 int arb_reclaim_evict(struct arb_segment *seg, uint32_t me, uint32_t victim, const struct arb_rules *rules);
 
 /*
- * After -EOWNERDEAD from a transition of slot `me`: looks at every member of the running set that is silent,
- * the longest silent first, so that each is billed to its own end. *asked (ticks) is for the next attempt.
+ * After -EOWNERDEAD from a transition of slot `me`: probes every silent member of the running set, the one that has
+ * been silent for longest first, so that each is billed to its own end. *asked (ticks) is for the next attempt.
  */
 int arb_reclaim_silent(struct arb_segment *seg, uint32_t me, const struct arb_rules *rules, uint64_t *asked);
 
-/* Looks at one slot: reclaims it if dead, evicts it if it runs and is silent. As slot `me`. Never
+/* Looks at one slot, as slot `me`: reclaims it if its owner is dead, evicts it if it runs and is silent. Never
  * sleeps: -EBUSY as above. */
 int arb_reclaim_look(
 	struct arb_segment *seg, uint32_t me, uint32_t slot, bool runs, const struct arb_rules *rules);

@@ -1,4 +1,4 @@
-/* What a program is refused: the event, and for people the holders of the memory. */
+/* What follows when a program is refused memory: the event and, for people, the holders of the memory. */
 #include <string.h>
 
 #include "gpuarb/client.h"
@@ -25,7 +25,7 @@ static void add_holder(struct gpuarb_refusal *what, const struct gpuarb_holder *
 	what->holder[at] = *holder;
 }
 
-/* Any value is possible here: the slots are words of other processes. */
+/* Finds the holders. Any value is possible here, because other processes write these slots. */
 static void find_holders(
 	const struct gpuarb_client *c, const struct arb_account_snap *acct, struct gpuarb_refusal *what)
 {
@@ -39,7 +39,7 @@ static void find_holders(
 			.elsewhere = arb_load64(&s->pid_ns) != here,
 			.bytes = arb_load64(&s->mem_now)};
 
-		/* Of this process alone, where the bound is for one. */
+		/* Where the bound is for a single client, only this process counts. */
 		if (!holder.bytes || (what->why == ARB_REFUSAL_SINGLE && !holder.self))
 			continue;
 		arb_text_load(s->command, 2, holder.command);

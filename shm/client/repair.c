@@ -1,4 +1,4 @@
-/* What a client does to records that break their own invariants, done by a tool where no client comes by. */
+/* Repairs records that break their own invariants, as a client would: for a tool, where no client does it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 #define DIRECTORY_PATIENCE_NS 500000000ull
 
-/* Only the holder of a slot's byte may publish from its buffers: any slot that nobody has will do. */
+/* Only the holder of a slot's byte may publish from its buffers. Any free slot will do. */
 static int repair_set(struct arb_segment *seg, const struct arb_rules *rules)
 {
 	uint64_t now = arb_os_now_ns() * ARB_TICKS_PER_NS;
@@ -42,7 +42,7 @@ static int repair_set(struct arb_segment *seg, const struct arb_rules *rules)
 		arb_slot_unlock(&lock);
 		return r;
 	}
-	return 0; /* every slot has its client: one of them will */
+	return 0; /* every slot has its client: one of these repairs it */
 }
 
 static int repair_accounts(

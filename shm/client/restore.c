@@ -1,7 +1,7 @@
 /*
- * The owner knows best. A client that finds one of its own words, or its account's record, written over restores it
- * and reports this. Each of these words has one writer (shm/README.md, "Who knows what"), so a difference is proof,
- * and nothing is found unless a process has written what is not its own.
+ * A client that finds one of its own words, or its account's record, written over restores it and reports this. Each
+ * of these words has one writer (shm/README.md, "Who knows what"). So a difference proves that another process has
+ * written a word that is not its own.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "shm/client/client_state.h"
 #include "shm/segment/ledger.h"
 
-/* Between two looks; its own reads do not depend on them. */
+/* The time between two looks. The client's own reads do not depend on them. */
 #define LOOK_NS 100000000u
 
 static bool put64(arb_u64 *word, uint64_t known)
@@ -49,7 +49,7 @@ static uint32_t restore_asked(struct gpuarb_client *c, struct arb_slot *s, const
 
 	found |= put64(&s->asked_mem, own->asked_mem);
 	found |= put32(&s->asked_share, own->asked_share);
-	/* The other members have gone by it. */
+	/* The other members have followed the wrong words. */
 	if (found)
 		arb_add32_full(&c->seg.header->epoch, 1);
 	return found ? ARB_RESTORED_ASKED : 0;
@@ -78,7 +78,7 @@ static uint32_t restore_slot(struct gpuarb_client *c, struct arb_slot *s, const 
 	return found ? ARB_RESTORED_SLOT : 0;
 }
 
-/* An entry that has members is given no other name and no other owner. */
+/* Restores the account's entry: while it has members it gets no other name and no other owner. */
 static uint32_t restore_entry(struct gpuarb_client *c, const struct arb_ledger *own)
 {
 	struct arb_account *entry = &c->seg.accounts[c->account];
@@ -92,7 +92,7 @@ static uint32_t restore_entry(struct gpuarb_client *c, const struct arb_ledger *
 		found |= put64(&entry->name[i], name[i]);
 	if (own->owner)
 		found |= put64(&entry->owner, own->owner);
-	/* It never goes back: an entry that has a name is one of those in use. */
+	/* The number of entries in use never gets smaller, and an entry that has a name is in use. */
 	if (__builtin_expect(there <= c->account || there > c->seg.naccounts, 0)) {
 		uint32_t used = c->seg.naccounts;
 
@@ -121,7 +121,7 @@ void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns)
 	struct arb_ledger *own = &c->ledger;
 	uint32_t found;
 
-	/* Found by a transition, or it is time to look. */
+	/* Go on if a transition has found something, or if it is time to look. */
 	if (__builtin_expect(!own->found && now_ns - c->restoring.looked_ns < LOOK_NS, 1) ||
 		!arb_hint32(&c->guard->joined) || arb_fault_lost(c->seg.file.guard))
 		return;

@@ -1,4 +1,4 @@
-/* What holds for a client, in words. */
+/* The limits that hold for a client, in words. */
 #include <stdio.h>
 
 #include "gpuarb/client.h"

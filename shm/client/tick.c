@@ -1,4 +1,4 @@
-/* The look of a client that runs: a heartbeat, the window, its limits, its neighbour, and whether it may go on. */
+/* The tick of a client that runs: a heartbeat, the window, its limits, its neighbour, and whether it may go on. */
 #include <errno.h>
 
 #include "gpuarb/client.h"
@@ -17,9 +17,9 @@
 #define STALE_CHECK_NS 1000000000ull
 
 /*
- * The window is rolled as of at_ns (0: now), when the caller last saw that it has work. A client that is stopped in here for
- * longer than a window would roll it when it goes on, and could not date the end of its work before that any more.
- * Slots that cannot be cleaned now are left to the next client that looks.
+ * The window is rolled as of at_ns (0: now), the time at which the caller last saw that it has work. Rolled as of
+ * now, a client that was stopped in here for longer than a window could no longer date the end of its work before
+ * that roll. Slots that cannot be cleaned now are left to the next client that looks.
  */
 static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 {
@@ -66,8 +66,8 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 			    : arb_turn_over(c, &snap, now) || above ? -EAGAIN
 								    : 0;
 	}
-	/* The process that evicted us may have died before it closed the gate, or have been held up until we were
-	 * back. */
+	/* The process that evicted us may have died before it closed the gate, or may have closed it only after we
+	 * were back. */
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != (c->running && !above), 0)) {
 		arb_store32(&arb_client_slot(c)->gate, c->running && !above);
 		if (c->running && !above && arb_above_matters(c))

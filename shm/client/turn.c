@@ -1,4 +1,4 @@
-/* Taking turns: enter, leave, wait, and the look after the others while doing so. */
+/* Taking turns: enter, leave, wait, and probe other clients meanwhile. */
 #include <errno.h>
 
 #include "gpuarb/client.h"
@@ -49,13 +49,13 @@ static inline void wake_next(struct gpuarb_client *c, const struct arb_move *mov
 		arb_os_wake(&c->seg.slots[move->next].wake);
 }
 
-/* What a roll puts right: another window, a member that is silent, garbage. */
+/* Does this error need a roll? Another window, a silent member and garbage do. */
 static bool must_roll(int r)
 {
 	return r == -EXDEV || r == -EOWNERDEAD || r == -EBADMSG;
 }
 
-/* Others must add up anew when a limited account comes to life. */
+/* Marks the account active. Others must add up the limits anew when a limited account becomes active. */
 static inline void mark_active(struct gpuarb_client *c)
 {
 	if (__builtin_expect(c->quota.active_window == c->quota.window, 1))
@@ -71,7 +71,7 @@ void arb_turn_active(struct gpuarb_client *c)
 	mark_active(c);
 }
 
-/* Whether a place is kept for another client; it is not kept from a higher priority. */
+/* Returns whether a place is kept for another client. It is not kept from a client of higher priority. */
 static bool kept_from(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct arb_order order = order_at(c, now_ns);
@@ -103,7 +103,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	return arb_policy_admit(&facts) ? ARB_REASON_NONE : ARB_REASON_QUEUE;
 }
 
-/* What the account has used in this window. */
+/* Returns what the account has used in this window. */
 static uint64_t used_in_window(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	struct arb_account_snap acct;
@@ -113,7 +113,7 @@ static uint64_t used_in_window(struct gpuarb_client *c, const struct arb_snap *s
 	return arb_account_usage(&c->seg, snap, &acct, acct.wall, false) - acct.start;
 }
 
-/* The time spent refused, by reason, whenever the reason changes. */
+/* Counts the time spent refused, by reason, whenever the reason changes. */
 static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct arb_snap *snap)
 {
 	struct arb_slot *s = arb_client_slot(c);
@@ -138,7 +138,7 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 	arb_store32(&s->reason, reason);
 }
 
-/* Before it stands in the queue, a client says by what it is to be ordered. */
+/* Stores the words by which the client is ordered, before it stands in the queue. */
 static void prepare_to_wait(struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;
@@ -154,7 +154,7 @@ static void prepare_to_wait(struct gpuarb_client *c)
 		share = share ? used / (share / ARB_PPM + 1) : 0;
 	}
 	arb_store64(&arb_client_slot(c)->rank_ppm, share);
-	/* A client that gave up only to ask again goes on waiting. */
+	/* A client that gave up and soon asks again has not stopped waiting. */
 	if (!c->wait.from || c->wait.since - c->wait.left >= AGAIN_NS)
 		c->wait.from = c->wait.since;
 	arb_store64(&arb_client_slot(c)->wait_since_ns, c->wait.from);
@@ -168,8 +168,8 @@ static void note_return(struct gpuarb_client *c)
 }
 
 /*
- * A lease is in no record. One that ended after this client had seen it, and before it was registered, has woken nobody:
- * who is registered looks once more.
+ * A lease is in no record. If a lease ended after this client had seen it, and before the client was registered, its
+ * end has not woken the client. So a client that is registered looks once more.
  */
 static bool still_below(const struct gpuarb_client *c)
 {
@@ -178,7 +178,7 @@ static bool still_below(const struct gpuarb_client *c)
 	return arb_running_read(&c->seg, &snap) < 0 || arb_above_me(c, &snap, arb_os_now_ns());
 }
 
-/* `runs`: it is on the GPU already, whatever quota and policy say. */
+/* Enters the running set. `runs`: it has work on the GPU already, so it enters whatever quota and policy say. */
 static int enter(
 	struct gpuarb_client *c, const struct gpuarb_work *work, bool queue, bool runs, struct arb_snap *snap)
 {
@@ -217,7 +217,7 @@ static int enter(
 			struct arb_slot *s = arb_client_slot(c);
 
 			c->running = true;
-			/* The turn goes on if the place was kept, and nobody has had it. */
+			/* The turn goes on if the place was kept, and no other client has had it. */
 			if (__builtin_expect(!c->turn.kept || move->busy != c->turn.kept_busy, 1)) {
 				c->turn.began = move->now;
 				arb_store64(&s->enters, arb_load64(&s->enters) + 1);
@@ -336,7 +336,8 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 	}
 	if (!c->turn.taken || c->turn.outlasts)
 		return false;
-	/* Two clients ran together before turns were taken, or one was let in while another outlasted its turn. */
+	/* Two clients may run together because they did so before turns were taken, or because one was let in while
+	 * the work of the other outlasted its turn. */
 	if (arb_alternates_in_the_way(&c->seg, snap) > 1)
 		return true;
 	if (!snap->any_waiting)
@@ -348,7 +349,7 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn.began - turn_length(c, snap, next)) >= 0;
 }
 
-/* Not beyond its quota or its turn: what is kept is only what it has. */
+/* Returns for how long the place may be kept: no longer than the client's quota and turn last. */
 static uint64_t may_keep(struct gpuarb_client *c, uint64_t keep_ns)
 {
 	uint64_t now = arb_os_now_ns(), left;
@@ -376,7 +377,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 
 	if (__builtin_expect(!arb_load32(&c->guard->joined), 0))
 		return 0;
-	/* It has left before, and does not come back: the place is the next one's. */
+	/* The client has left before, and does not come back: the place goes to the next client. */
 	if (__builtin_expect(c->turn.kept, 0)) {
 		struct arb_move *move = arb_client_move(c, 0);
 
@@ -384,7 +385,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 		if (arb_running_unqueue(&c->me, move, &snap) == 0)
 			wake_next(c, move);
 	}
-	/* First: nobody here may launch when the place is no longer ours. */
+	/* This comes first, because no thread may launch when the place is no longer ours. */
 	arb_store32(&arb_client_slot(c)->gate, 0);
 	/* A client that knows when its work ended is billed up to that time. */
 	if (!end_ns)
@@ -463,8 +464,8 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 
 		order = arb_residency_order(&r);
 	}
-	/* A client that is above others wakes those it kept waiting. But a window brings a new request, and that
-	 * client may die. */
+	/* A client that is above others wakes those that it kept waiting. But it may die, and a new window brings a
+	 * new request. */
 	reason = arb_load32(&arb_client_slot(c)->reason);
 	if (reason == ARB_REASON_ABOVE) {
 		end = end > now_ns ? end - now_ns : 1;
@@ -473,7 +474,7 @@ static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap,
 	}
 	if (reason != ARB_REASON_QUOTA) {
 		ns = arb_wait_sleep_ns(arb_wait_rank(&c->seg, snap, c->me.slot, &order));
-		/* Nobody tells the first ones that a place is no longer kept. */
+		/* The first waiters are not told when a place is no longer kept. */
 		if (ns == arb_wait_sleep_ns(0) && !snap->weight && arb_snap_reserved(snap, now_ns) &&
 			snap->reserved_until - now_ns < ns)
 			ns = snap->reserved_until - now_ns;
@@ -499,7 +500,7 @@ static int give_up(struct gpuarb_client *c, int result, uint64_t waited_ns, bool
 	note_reason(c, ARB_REASON_NONE, &snap);
 	arb_store32(&arb_client_slot(c)->reason, reason);
 	c->wait.left = result == -ETIMEDOUT ? move->now / ARB_TICKS_PER_NS : 0;
-	/* A short wait is one of many, one right behind the other; a lease has an event of its own. */
+	/* A short wait is one of many in a row, and not worth an event; a lease has an event of its own. */
 	if (!for_lease && (result != -ETIMEDOUT || waited_ns >= EVENT_NS))
 		arb_events_write(&c->seg, ARB_EVENT_WAIT_TIMEOUT, c->me.slot, c->account, waited_ns, reason);
 	return result;
@@ -568,7 +569,7 @@ int arb_client_wait_until(
 			arb_lock_give(&c->guard->lock);
 		}
 	}
-	/* Whatever went wrong, no place may be kept for a client that has stopped waiting. */
+	/* Whatever failed, no place may be kept for a client that has stopped waiting. */
 	if (r < 0 && (c->wait.since || (c->move.level && !gave_up)) && arb_load32(&c->guard->joined))
 		give_up(c, r, c->wait.since ? arb_os_now_ns() - c->wait.since : 0, for_lease);
 	arb_lock_give(&c->guard->lock);
@@ -586,7 +587,7 @@ int gpuarb_client_wait(struct gpuarb_client *c, const struct gpuarb_work *work, 
 void gpuarb_client_cancel(struct gpuarb_client *c)
 {
 	arb_add32_full(&c->wait.cancels, 1);
-	/* The slot may be another one from one moment to the next: gpuarb_client_rejoin. */
+	/* The lock is needed because gpuarb_client_rejoin may give the client another slot at any moment. */
 	arb_lock_take(&c->guard->lock);
 	arb_os_wake(&arb_client_slot(c)->wake);
 	arb_lock_give(&c->guard->lock);

@@ -1,4 +1,4 @@
-/* Turns at the GPU's memory, as the client that has them begins and ends them. */
+/* Turns at the GPU's memory: how a client begins and ends its own. */
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
 #include "shm/segment/events.h"
@@ -6,7 +6,7 @@
 #include "shm/segment/residency.h"
 #include "shm/segment/running.h"
 
-/* A turn at the GPU's memory, which lasted `ns` and ended at `at_ns`. */
+/* Writes the event of a turn at the GPU's memory that lasted `ns` and ended at `at_ns`. */
 static void note_turn_end(struct gpuarb_client *c, uint64_t ns, uint64_t at_ns, enum arb_turn_end why)
 {
 	const struct arb_event_copy event = {.kind = ARB_EVENT_TURN_ENDED,
@@ -22,7 +22,7 @@ static void note_turn_end(struct gpuarb_client *c, uint64_t ns, uint64_t at_ns, 
 	c->turn.noted = false;
 }
 
-/* A turn that nobody had to wait for, before it or behind it, is not worth an event. */
+/* A turn that did not wait, and that no client waited for, is not worth an event. */
 void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	const struct arb_slot *s = arb_client_slot(c);
@@ -43,7 +43,7 @@ void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap)
 	c->turn.noted = true;
 }
 
-/* Without work, but with its turn not over, it may come back at once: what is on the GPU stays there. */
+/* A client without work whose turn is not over may come back at once: what it has on the GPU stays there. */
 void arb_turn_end(struct gpuarb_client *c)
 {
 	struct arb_snap snap;

@@ -37,7 +37,7 @@ struct gpuarb_view {
 	char gpu[ARB_UUID_BYTES];
 	struct arb_promises *promises;
 	uint64_t asked_ns;                 /* when the kernel was last asked which clients live */
-	bool only_looks;                   /* and may not open the file of the locks */
+	bool only_looks;                   /* the viewer may not open the file of the locks */
 	uint32_t dead[ARB_SLOTS_MAX];      /* the generation that was dead then; 0: alive */
 	uint16_t place[2 * ARB_SLOTS_MAX]; /* in the picture's accounts[], by an account's index */
 };
@@ -82,7 +82,7 @@ void gpuarb_view_close(struct gpuarb_view *v)
 	free(v);
 }
 
-/* What is published, what it becomes when it is counted on to now, and what is in force. */
+/* What is published, what that becomes when it is counted on to now, and what is in force. */
 struct moment {
 	struct arb_snap run, ahead;
 	int64_t value[ARB_KEY_COUNT];
@@ -102,8 +102,8 @@ static uint64_t cap_now(const struct moment *m, const struct arb_account_snap *s
 }
 
 /*
- * Members put limits into force, at their next step. An account whose members idle may have been given other
- * limits since the last one: what is shown is what that step will find.
+ * Returns the limits to show. Members put new limits into force at their next step, so those of an account whose
+ * members idle may be out of date: the limits shown are those that the next step will find.
  */
 static struct arb_asked limits_now(
 	const struct gpuarb_view *v, const char *name, struct arb_account_snap *s, uint64_t start)
@@ -245,7 +245,8 @@ static void look_at_clients(struct gpuarb_view *v, const struct moment *m, struc
 	}
 }
 
-/* Once for a picture, not at every attempt at one: each waiter is compared with all others. */
+/* Finds the waiters' places in the queue. Done once for a picture, and not at each attempt to read one, because each
+ * waiter is compared with all others. */
 static void find_places(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
 {
 	const struct arb_order order = {m->now_ns, m->rules.max_wait_ns, m->rules.grace_ns};
@@ -257,7 +258,7 @@ static void find_places(const struct gpuarb_view *v, const struct moment *m, str
 	}
 }
 
-/* The names of the classes with which clients wait to be admitted. */
+/* Finds the names of the classes with which clients wait to be admitted. */
 static void find_classes(const struct gpuarb_view *v, struct gpuarb_picture *p)
 {
 	struct gpuarb_class_rules classes[ARB_CLASSES] = {0};
@@ -298,7 +299,8 @@ static void read_settings(struct gpuarb_view *v, struct moment *m)
 	arb_settings_rules(m->value, &m->rules);
 }
 
-/* Whether the segment was deleted or replaced: then clients of the old one would be shown for ever. */
+/* Is the segment still the one that the path leads to? If it was removed or replaced, clients of the old one would be
+ * shown for ever. */
 static int still_there(const struct gpuarb_view *v)
 {
 	int fd = arb_file_open(&v->seg.file, O_RDONLY);

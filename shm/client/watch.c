@@ -23,7 +23,7 @@
 /* The second watcher of a dead client looks this much later: by then the first has cleaned up, unless it is stopped.
  */
 #define SECOND_NS (1 * MS)
-/* Clients between two neighbours that are looked at if a client has come or gone. */
+/* The most clients between two neighbours that are looked at when a client has come or gone. */
 #define BETWEEN_MOST 64
 
 _Static_assert(offsetof(struct arb_slot, life) - offsetof(struct arb_slot, life_next) ==
@@ -36,14 +36,14 @@ static arb_u32 *life_of(const struct arb_segment *seg, uint32_t i, unsigned watc
 	return watcher ? &seg->slots[i].life2 : &seg->slots[i].life;
 }
 
-/* Under the client's lock. 0: it is not joined. */
+/* Returns how often the client has joined; 0: it has not joined now. Under the client's lock. */
 static uint32_t joins_of(const struct gpuarb_client *c)
 {
 	return arb_load32(&c->guard->joined) ? c->joins : 0;
 }
 
-/* Enters the words of all clients into the list. `locked` is the client whose lock the caller has. The others may be
- * moved to another segment by their own threads; then they are entered at their next turn. */
+/* Enters the words of all clients into the list. `locked` is the client whose lock the caller has. Other clients may
+ * be moved to another segment by their own threads; then they are entered when their own words are looked at. */
 static void list_lives(struct arb_watch *w, const struct arb_watch_gpu *locked)
 {
 	uint64_t *last = (uint64_t *)(void *)&w->list;
@@ -69,7 +69,7 @@ static void list_lives(struct arb_watch *w, const struct arb_watch_gpu *locked)
 	}
 }
 
-/* Are both words of slot i this thread's? */
+/* Do both words of slot i name this thread? */
 static bool shows(const struct arb_watch *w, const struct arb_segment *seg, uint32_t i)
 {
 	for (unsigned k = 0; k < ARB_WATCHERS; k++)
@@ -78,7 +78,7 @@ static bool shows(const struct arb_watch *w, const struct arb_segment *seg, uint
 	return true;
 }
 
-/* The client is watched from now on, whatever was written into its word since the last time. Under its lock. */
+/* Makes the client watched from now on, whatever was written into its words before. Under its lock. */
 static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 {
 	struct gpuarb_client *c = g->client;
@@ -90,21 +90,23 @@ static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 			g->next[k].slot = ARB_NONE;
 		g->ignored = 0;
 		list_lives(w, g);
-		/* Of this segment's ring: its neighbour is found with the next look. */
+		/* A value that the ring of this segment does not have now, so that the next look finds the
+		 * neighbours. */
 		g->ring = arb_load32(&c->seg.header->ring) - 1;
 	}
 	if (!joins || __builtin_expect(shows(w, &c->seg, c->me.slot), 1))
 		return;
-	/* Another thread may have had them in its own list. */
+	/* Another thread may have these words in its own list. */
 	list_lives(w, g);
 	arb_store32(&arb_client_slot(c)->life2, w->thread);
 	arb_store32_release(&arb_client_slot(c)->life, w->thread);
-	/* WAKE: a client that computes its neighbour from now on finds us, and one that has done so already looks
-	 * again. */
+	/* WAKE: a client that looks for its neighbours from now on finds us, and a client that has found them already
+	 * looks again. */
 	arb_os_wake(&c->seg.header->ring);
 }
 
-/* A slot that was announced dead and is not live any more has been cleaned up, but not to the end. */
+/* Is slot i to be watched? A slot that was announced dead and is not live any more has been cleaned in part, so it
+ * still is. */
 static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 {
 	const struct arb_slot *s = &g->client->seg.slots[i];
@@ -117,7 +119,7 @@ static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 		       arb_load32(&s->generation) == g->ignored_generation);
 }
 
-/* A neighbour is dead. Only one of the threads that sleep on its word is woken: that thread cleans up, whichever
+/* Has a neighbour died? Only one of the threads that sleep on its word is woken: that thread cleans up, whichever
  * neighbour it has by now. */
 static bool next_died(const struct arb_watch_gpu *g)
 {
@@ -131,7 +133,8 @@ static bool next_died(const struct arb_watch_gpu *g)
 	return false;
 }
 
-/* Also looks at those in between of whose death the kernel tells nobody: they have no thread yet, or none at all. */
+/* Finds the neighbours. Also looks at the clients in between, whose deaths the kernel does not announce, because they
+ * have no thread for it, or not yet. */
 static void find_next(struct arb_watch_gpu *g, uint32_t ring)
 {
 	struct arb_segment *seg = &g->client->seg;
@@ -152,7 +155,7 @@ static void find_next(struct arb_watch_gpu *g, uint32_t ring)
 	}
 }
 
-/* It is not there any more: those behind it move up, and the neighbours are found again once none of them is dead. */
+/* A neighbour is gone: those behind it move up. The neighbours are found anew once none of them is dead. */
 static void forget(struct arb_watch_gpu *g, unsigned watcher)
 {
 	for (unsigned k = watcher; k + 1 < ARB_WATCHERS; k++)
@@ -161,7 +164,8 @@ static void forget(struct arb_watch_gpu *g, unsigned watcher)
 	g->ring = arb_load32(&g->client->seg.header->ring) - 1;
 }
 
-/* The kernel has announced its death. When to come again, in ns; 0: it is dealt with. */
+/* Cleans up behind a neighbour whose death the kernel has announced. Returns when to come again, in ns; 0: it is
+ * done. */
 static uint64_t bury(struct arb_watch_gpu *g, unsigned watcher)
 {
 	struct gpuarb_client *c = g->client;
@@ -183,18 +187,18 @@ static uint64_t bury(struct arb_watch_gpu *g, unsigned watcher)
 	if (gone > DYING_NS) {
 		g->ignored = dead->slot + 1;
 		g->ignored_generation = arb_load32(&c->seg.slots[dead->slot].generation);
-		/* If its thread lives all the same, another process has written into its word, which the thread then
-		 * restores. */
+		/* If its thread lives all the same, another process has written into its word. The thread then
+		 * restores that word. */
 		arb_os_wake(&c->seg.header->ring);
 		return 0;
 	}
 	return gone < DYING_FIRST_NS ? DYING_FIRST_NS : gone > DYING_MOST_NS ? DYING_MOST_NS : gone;
 }
 
-/* What came of a look at a neighbour. */
+/* The result of a look at a neighbour. */
 enum watched {
-	WATCHED_SLEEP, /* on the word that was filled in, if any */
-	WATCHED_AGAIN, /* something has changed: from the beginning */
+	WATCHED_SLEEP, /* sleep, on the word that was filled in, if any */
+	WATCHED_AGAIN, /* something has changed: begin anew */
 };
 
 static enum watched watch_over_one(
@@ -217,13 +221,14 @@ static enum watched watch_over_one(
 		return WATCHED_SLEEP;
 	}
 	if (!(value & FUTEX_TID_MASK)) {
-		/* It is not watched any more; or it is just beginning to be, and the ring will say so. */
+		/* The neighbour is not watched any more; or it is just beginning to be, and then the ring will
+		 * change. */
 		if (watcher && arb_load32(life_of(seg, g->next[watcher].slot, 0)) & FUTEX_TID_MASK)
 			return WATCHED_SLEEP;
 		forget(g, watcher);
 		return WATCHED_AGAIN;
 	}
-	/* Without that bit the kernel wakes nobody. */
+	/* Without that bit the kernel wakes no thread. */
 	if (!(value & FUTEX_WAITERS)) {
 		if (!arb_cas32_full(life, value, value | FUTEX_WAITERS))
 			return WATCHED_AGAIN;
@@ -233,7 +238,7 @@ static enum watched watch_over_one(
 	return WATCHED_SLEEP;
 }
 
-/* Finds the neighbours, and what to sleep on for them: up to three words. Under the client's lock. */
+/* Finds the neighbours, and the words to sleep on for them: up to three. Under the client's lock. */
 static unsigned watch_over(struct arb_watch_gpu *g, struct arb_os_word *words, uint64_t *ns)
 {
 	struct arb_segment *seg = &g->client->seg;
@@ -252,7 +257,7 @@ static unsigned watch_over(struct arb_watch_gpu *g, struct arb_os_word *words, u
 		if (k == ARB_WATCHERS)
 			return n;
 	}
-	/* There is more to see to. */
+	/* There is more to do. */
 	*ns = *ns && *ns < DYING_MOST_NS ? *ns : DYING_MOST_NS;
 	return n;
 }
@@ -319,11 +324,11 @@ static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsi
 
 		if (r == 0)
 			return;
-		/* A segment that another thread has moved away from meanwhile: the next call knows. */
+		/* Another thread has moved a client to another segment meanwhile: the next call finds the new one. */
 		if (r == -EFAULT) {
 			ns = ns && ns < DYING_MOST_NS ? ns : DYING_MOST_NS;
 		} else {
-			/* A client that cannot watch must not stand between two that can. */
+			/* A client that cannot watch must not stand between two clients that can. */
 			arb_watch_end(w);
 			w->unable = true;
 		}

@@ -18,7 +18,7 @@ struct gpuarb_client;
 
 /* GPUs of one process that are watched: each takes three of the words that a thread can sleep on. */
 #define ARB_WATCH_GPUS 42
-/* How many watch over each client. */
+/* The number of clients that watch over each client. */
 #define ARB_WATCHERS 2
 
 /* A neighbour: the first behind us, whose word is `life`, or the second, whose word is `life2`. */
@@ -29,18 +29,18 @@ struct arb_watched {
 
 struct arb_watch_gpu {
 	struct gpuarb_client *client;
-	uint32_t joins; /* the client's, when its own word was entered into the list; 0: it is not in there */
+	uint32_t joins; /* the client's, when its words were entered into the list; 0: they are not there */
 	uint32_t ring;  /* the ring's word when `next` was found */
 	struct arb_watched next[ARB_WATCHERS];
 	uint32_t ignored, ignored_generation; /* a client that was announced dead and lives: slot + 1 */
 };
 
-/* A thread's, all zeros at first. */
+/* What a thread keeps for watching; all zeros at first. */
 struct arb_watch {
 	struct arb_os_robust list;
 	void *before;    /* the list that the C library had registered */
-	uint32_t thread; /* its id, as its own kernel knows it */
-	bool unable;     /* the kernel cannot; the thread just sleeps */
+	uint32_t thread; /* the thread's id in its own PID namespace */
+	bool unable;     /* the kernel does not offer it; the thread just sleeps */
 	unsigned ngpus;
 	struct arb_watch_gpu gpus[ARB_WATCH_GPUS];
 };
@@ -60,7 +60,8 @@ void arb_watch_park_shared(struct arb_watch *watch, struct gpuarb_client *const 
 /* Is the client watched over by way of this thread, or has another one taken its place? */
 bool arb_watch_stands(const struct arb_watch *watch, struct gpuarb_client *client);
 
-/* Before the thread ends while the process goes on. Words that another thread has taken over stay that one's. */
+/* Called before the thread ends while the process goes on. Words that another thread has taken over stay with that
+ * thread. */
 void arb_watch_end(struct arb_watch *watch);
 
 #endif
