@@ -1,20 +1,20 @@
 /*
- * Executable graphs. At instantiation child graphs are flattened and the nodes are put in an order and
- * on lanes: a lane is a chain of nodes that come one after the other anyway. Lane 0 is the stream the
- * graph is launched into, the others are hidden streams, joined before and after.
+ * Executable graphs. At instantiation child graphs are flattened, and the nodes are put in an order and
+ * on lanes: a lane is a chain of nodes that depend on each other. Lane 0 is the stream into which the
+ * graph is launched. The others are hidden streams that are joined to it before and after.
  */
 #include "test/sim/driver/graph.h"
 
 #define MAX_LANES 16
 
 struct step {
-	CUgraphNode node; /* of the program's graph; NULL for the seams of a child graph */
+	CUgraphNode node; /* of the program's graph; NULL for the beginning and the end of a child graph */
 	struct task task;
 	unsigned *deps;
 	unsigned ndeps;
 	unsigned lane;
 	bool enabled;
-	uint64_t count; /* where its lane stood after it, in the current launch */
+	uint64_t count; /* its lane's count of ops after it, in the current launch */
 };
 
 struct CUgraphExec_st {
@@ -26,7 +26,7 @@ struct CUgraphExec_st {
 	CUcontext ctx;
 	unsigned long long flags;
 	bool launched;
-	bool loaded; /* its first launch or upload is over; counts only with drv.lazy_ns */
+	bool loaded; /* its first launch or upload is over; only used with drv.lazy_ns */
 	struct graph_memory memory;
 	uint32_t last_ring, last_gen;
 	uint64_t last_count;
@@ -55,7 +55,8 @@ static int add_step(
 	return (int)x->n++;
 }
 
-/* Puts the nodes of g behind the steps in after; writes the steps that end it. Returns how many, or -1. */
+/* Adds the nodes of `g` as steps behind those in `after`. Writes its last steps to `ends` and returns how many they
+ * are, or -1. */
 static int flatten(CUgraphExec x, CUgraph g, const unsigned *after, unsigned nafter, unsigned *ends)
 {
 	int *place = malloc((g->n + 1) * sizeof(*place));
@@ -279,7 +280,7 @@ static bool exec_valid(CUgraphExec x)
 	return x && x->mark == MARK_EXEC;
 }
 
-/* drv.lock held, released meanwhile: with the graph its functions are loaded. */
+/* Loads the graph and its functions. drv.lock is held, but released meanwhile. */
 static CUresult load(CUgraphExec x, CUstream handle, CUstream *s)
 {
 	if (!drv_unloaded(&x->loaded))
@@ -328,7 +329,7 @@ static CUresult upload(CUgraphExec x, CUstream handle)
 		rc = drv_capture_invalidate(s, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	if (rc == CUDA_SUCCESS)
 		rc = load(x, handle, &s);
-	/* What it has put behind itself already is not in the way. */
+	/* Unlike a launch, an upload may find allocations that an earlier launch has left behind. */
 	if (rc == CUDA_SUCCESS)
 		rc = drv_graphmem_bind(&x->memory, s, false, false);
 	if (rc == CUDA_SUCCESS && x->memory.n)
@@ -511,7 +512,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUg
 	return set(hGraphExec, hNode, &t, drv_task_from_params(nodeParams, &t));
 }
 
-/* The new graph must have the same nodes in the same places; then only what they do is exchanged. */
+/* The new graph must have nodes of the same kinds in the same places; then only what they do is replaced. */
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
 	CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};

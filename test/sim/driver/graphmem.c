@@ -1,8 +1,8 @@
 /*
- * The memory of graphs. An allocation node has an address from the time it is made; a launch or an upload puts
- * physical memory behind it, from a stock for each device that gives nothing back by itself. What a graph had is used
- * again by the next graph in its stream, and by others when its work is done. An allocation that its graph does not
- * free keeps its memory until the program frees it.
+ * The memory of graphs. An allocation node has an address from the time when it is made. A launch or an upload puts
+ * physical memory behind that address, from a stock of each device that gives nothing back by itself. The memory of a
+ * graph is used again by the next graph in its stream, and by graphs in other streams when its work is done. An
+ * allocation that its graph does not free keeps its memory until the program frees it.
  */
 #include "test/sim/driver/graph.h"
 
@@ -13,10 +13,10 @@ struct chunk {
 	struct chunk *next;
 	uint32_t device;
 	uint64_t bytes;
-	const struct graph_memory *user; /* mapped by this one, at last */
-	bool launching;                  /* and its work is being queued */
-	CUdeviceptr pin;                 /* belongs to an allocation that nobody has freed */
-	unsigned long long stream;       /* where it was used last, and when that is done */
+	const struct graph_memory *user; /* the graph that mapped it last */
+	bool launching;                  /* the work of that graph is being queued */
+	CUdeviceptr pin;                 /* the allocation, not freed yet, to which it belongs; 0: none */
+	unsigned long long stream;       /* where it was used last; ring, gen: when that is done */
 	uint32_t ring, gen;
 	uint64_t count;
 };
@@ -85,7 +85,7 @@ static struct chunk *fresh(uint32_t device, uint64_t bytes)
 	return c;
 }
 
-/* The rest of a piece that is larger than what is wanted goes its own way. */
+/* Splits a piece that is larger than `bytes`: the rest becomes a piece of its own. */
 static bool split(struct chunk *c, uint64_t bytes)
 {
 	struct chunk *rest;
@@ -200,7 +200,7 @@ static bool behind(CUgraphNode node, CUgraphNode what)
 	return false;
 }
 
-/* Whether what the nodes do with the address is over before those in deps are. */
+/* Returns whether all uses of the address by nodes have ended when the nodes in `deps` end. */
 static bool over(CUgraph g, const CUgraphNode *deps, size_t n, CUdeviceptr p)
 {
 	size_t made = 0, freed = 0;
@@ -222,7 +222,7 @@ static bool over(CUgraph g, const CUgraphNode *deps, size_t n, CUdeviceptr p)
 	return made == freed;
 }
 
-/* Allocations of one graph that never exist at the same time may have the same address. */
+/* Returns an address for an allocation node. Allocations of a graph that never exist at the same time may share one. */
 CUdeviceptr drv_graphmem_address(
 	CUgraph g, const CUgraphNode *deps, size_t n, uint32_t device, uint64_t bytes)
 {
@@ -280,7 +280,7 @@ bool drv_graphmem_step(struct graph_memory *m, const struct task *t)
 	return true;
 }
 
-/* If the graph is still running, its addresses stay for good. */
+/* Releases the memory of a graph. If the graph is still running, its addresses stay for ever. */
 void drv_graphmem_end(struct graph_memory *m, bool running)
 {
 	for (struct chunk *c = stock; c; c = c->next)
@@ -293,7 +293,7 @@ void drv_graphmem_end(struct graph_memory *m, bool running)
 	*m = (struct graph_memory){0};
 }
 
-/* What it left behind the last time must be freed, by itself if it was made so. */
+/* Checks that what the last launch left behind was freed. With `auto_free` the graph frees it itself. */
 static CUresult clear(struct graph_memory *m, CUstream s, bool auto_free)
 {
 	for (unsigned i = 0; i < m->n; i++) {
@@ -350,7 +350,7 @@ void drv_graphmem_queued(struct graph_memory *m, CUstream s, uint64_t count)
 		c->gen = s->gen;
 		c->count = count;
 	}
-	/* What other graphs have left behind and this one frees. */
+	/* Allocations that other graphs have left behind and this graph frees. */
 	for (unsigned i = 0; i < m->n; i++)
 		if (m->part[i].frees && !m->part[i].allocs)
 			drv_graphmem_free(m->part[i].addr, s);

@@ -1,4 +1,4 @@
-/* Graph nodes: adding each kind, reading and changing what it does. */
+/* Graph nodes: how each kind is added, and how what it does is read and changed. */
 #include "test/sim/driver/graph.h"
 #include "test/sim/driver/copy.h"
 
@@ -107,7 +107,7 @@ CUresult drv_task_from_params(const CUgraphNodeParams *p, struct task *t)
 	}
 }
 
-/* An allocation gets its address with its place in the graph. */
+/* Gives an allocation its address, which depends on its place in the graph. */
 static CUresult address(CUgraph g, const CUgraphNode *deps, size_t n, struct task *t)
 {
 	uint32_t device;

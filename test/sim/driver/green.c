@@ -1,6 +1,6 @@
 /*
- * Green contexts, as far as programs need them to run: multiprocessors can be split and given to a green
- * context whose streams are streams of the primary context. The split does not limit its kernels.
+ * Green contexts, as far as programs need them to run. Multiprocessors can be split and given to a green
+ * context, whose streams are streams of the primary context. The split does not limit its kernels.
  */
 #include "test/sim/driver/driver.h"
 
@@ -180,7 +180,7 @@ CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigne
 	return rc;
 }
 
-/* drv.lock held: a point behind everything the context has submitted */
+/* drv.lock held: records the event behind all work that the context has submitted */
 static CUresult record_all(CUcontext ctx, CUevent e)
 {
 	CUstream gather = drv_stream_new(ctx, CU_STREAM_NON_BLOCKING);
@@ -191,7 +191,7 @@ static CUresult record_all(CUcontext ctx, CUevent e)
 		if (s->ctx == ctx && s != gather && s->mark == MARK_STREAM)
 			drv_push_wait(gather, s->ring, s->gen, s->tail);
 	drv_event_record(e, gather);
-	gather->mark = 0; /* goes when it is empty */
+	gather->mark = 0; /* freed when it is empty */
 	return CUDA_SUCCESS;
 }
 

@@ -1,19 +1,19 @@
 /*
- * Host functions: a helper thread of the owner calls them when their turn has come; the stream stands
- * still until they have returned. Waiting for and writing a value in memory is done by the same thread.
+ * Host functions: a helper thread of the process calls them when their turn has come, and the stream
+ * stands still until they have returned. The same thread waits for values in memory and writes them.
  */
 #include "test/sim/driver/driver.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
 
-#define POLL_NS      20000  /* how often a value that a stream waits for is looked at */
-#define HELD_POLL_NS 200000 /* how often it is asked whether a kernel that will wait for one has started */
+#define POLL_NS      20000  /* time between two looks at a value that a stream waits for */
+#define HELD_POLL_NS 200000 /* time between two looks whether a kernel that waits for a value has started */
 
 struct pending {
 	struct pending *next;
 	uint32_t ring, gen;
-	uint64_t index; /* of the op */
+	uint64_t index; /* count of the op in its ring */
 	struct task task;
 	uint64_t late_ns; /* how long after its turn it is called */
 };
@@ -22,8 +22,8 @@ static struct pending *list;
 static bool running;
 
 /*
- * Whether the oldest op of its stream may begin; otherwise when to look again. It may have to wait for the
- * slice of its process, and a call comes later than what it follows.
+ * Returns whether an op is the oldest of its stream and may begin; otherwise sets when to look again. It may have to
+ * wait for the slice of its process, and a call comes some time after the work before it has ended.
  */
 static bool due(const struct pending *p, const struct sim_ring *r, uint64_t *at_ns)
 {
@@ -41,7 +41,7 @@ static bool due(const struct pending *p, const struct sim_ring *r, uint64_t *at_
 	return *at_ns <= sim_clock_ns();
 }
 
-/* drv.lock held: takes the first op whose turn it is, or says when to look again. */
+/* drv.lock held. Takes the first op that may begin, or sets when to look again. */
 static struct pending *ready(uint64_t *look_ns)
 {
 	struct sim_file *f = sim_shm.file;
@@ -113,9 +113,9 @@ static void *helper(void *arg)
 	uint32_t *word = &sim_shm.file->proc[sim_shm.slot].host_wake;
 
 	(void)arg;
-	prctl(PR_SET_NAME, "cuda-EvtHandlr"); /* as the real one is called */
+	prctl(PR_SET_NAME, "cuda-EvtHandlr"); /* the name of the real driver's thread */
 	if (drv.callback_most_ns)
-		prctl(PR_SET_TIMERSLACK, 1000); /* the delay must be the one that was asked for */
+		prctl(PR_SET_TIMERSLACK, 1000); /* the default slack would lengthen the delay */
 	for (;;) {
 		uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		struct pending *p;

@@ -1,9 +1,10 @@
 /*
- * Device memory that another process opens. Exporting moves the allocation's pages into a file beside the
- * simulation's, at the same address; opening maps that file. The books know only the exporter, as with a real device.
+ * Device memory that another process opens. An export moves the allocation's pages into a file beside the
+ * simulation's, at the same address; another process maps that file. As with a real device the memory is counted for
+ * the exporter alone.
  *
- * Bytes move when their process notices that the work is done. So the exporter must have synchronised before the
- * other process looks. Events that cross processes would promise more than that and are not supported.
+ * Bytes are moved when the process that queued the work notices its end. So the exporter must have synchronised before
+ * the other process reads. Events between processes would promise more than that, and are not supported.
  */
 #include "test/sim/driver/driver.h"
 
@@ -70,7 +71,7 @@ static bool lives(uint64_t serial)
 	return false;
 }
 
-/* Files of processes that died with something exported, or this one's at its end. */
+/* Removes the files of processes that died with exported memory; or, with `own`, this process's files at its end. */
 static void sweep(bool own)
 {
 	char dir[PATH_MAX];
@@ -91,7 +92,7 @@ static void sweep(bool own)
 		closedir(d);
 }
 
-/* Only pages that were ever touched are copied, so that a large allocation stays as small as it is. */
+/* Copies only the pages that were ever touched, so that the file of a large allocation takes no more memory. */
 static bool copy_pages(int fd, const struct alloc *a, size_t pages)
 {
 	int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -105,7 +106,7 @@ static bool copy_pages(int fd, const struct alloc *a, size_t pages)
 			ok = pread(map, entry, n * sizeof(*entry),
 				     (off_t)((a->addr / PAGE + i) * sizeof(*entry))) ==
 			     (ssize_t)(n * sizeof(*entry));
-		/* Present or swapped out. */
+		/* The page is present or swapped out. */
 		if (ok && entry[at] >> 62)
 			ok = pwrite(fd, (char *)(uintptr_t)a->addr + i * PAGE, PAGE, (off_t)(i * PAGE)) ==
 			     PAGE;
@@ -143,7 +144,7 @@ static CUresult share(struct alloc *a)
 	return rc;
 }
 
-/* drv.lock held; others that have it open keep their mapping. */
+/* drv.lock held. Other processes that have opened the memory keep their mapping. */
 void drv_ipc_unshare(const struct alloc *a)
 {
 	char path[PATH_MAX + 64];

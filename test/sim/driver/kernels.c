@@ -1,10 +1,10 @@
 /*
- * How long kernels take, and the few that compute.
+ * How long kernels take, and the few kernels that compute.
  *
  * Built-in: spin_us(uint32 us), spin_ns(uint64 ns), spin_part_ns(uint64 ns, uint32 permille of the device),
  * fill(float *p, float v, uint32 n), saxpy(float a, const float *x, float *y, uint32 n),
  * reduce(const float *x, float *sum, uint32 n), add_u32(uint32 *p, uint32 v), gpusim_fault();
- * and those that wait on the device first: collective_ns(uint64 ns, uint64 group, uint32 rank, uint32 ranks),
+ * and kernels that wait on the device first: collective_ns(uint64 ns, uint64 group, uint32 rank, uint32 ranks),
  * spin_until_ns(uint64 ns, const uint32 *p, uint32 v).
  *
  * Any other name: GPUSIM_KERNELS="name=us,prefix*=uniform:10:20,other=exp:50@0.5", else GPUSIM_KERNEL_US.
@@ -73,7 +73,7 @@ static void time_part(const uint64_t *a, double *ns, unsigned *occupancy)
 	*occupancy = a[1] < 1 ? 1 : a[1] > 1000 ? 1000 : (unsigned)a[1];
 }
 
-/* Bytes touched over the device's memory bandwidth, plus a start. */
+/* Returns the time for a start, and to move this many bytes at the device's memory bandwidth. */
 static double streaming(uint64_t bytes)
 {
 	return 2000 + (double)bytes / drv.set->mem_gbps;

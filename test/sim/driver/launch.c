@@ -1,7 +1,7 @@
 /* Kernel launches in all their forms. */
 #include "test/sim/driver/driver.h"
 
-/* The parameters of a built-in kernel; those of any other are unknown and stay unread. */
+/* Reads the parameters of a built-in kernel. Those of other kernels are unknown and not read. */
 static CUresult read_args(const struct builtin *b, void **params, void **extra, uint64_t *args)
 {
 	const unsigned char *buffer = NULL;
@@ -15,7 +15,7 @@ static CUresult read_args(const struct builtin *b, void **params, void **extra, 
 		for (unsigned i = 0; i < b->nparams; i++) {
 			uint32_t small;
 
-			/* Of sizes that are known, so that nothing is called. */
+			/* With a constant size, so that memcpy is inlined. */
 			if (b->size[i] == sizeof(args[i])) {
 				memcpy(&args[i], params[i], sizeof(args[i]));
 			} else {
@@ -60,7 +60,7 @@ static CUresult read_launch(CUfunction f, const unsigned *grid, const unsigned *
 	return read_args(f->builtin, params, extra, args);
 }
 
-/* A task from the parameters of a launch; also used for graph nodes. */
+/* Makes a task from the parameters of a launch or a graph node. */
 CUresult drv_kernel_task(struct task *t, CUfunction f, const unsigned *grid, const unsigned *block,
 	unsigned shared_bytes, void **params, void **extra)
 {
@@ -94,7 +94,7 @@ static CUresult launch(CUfunction f, const unsigned *grid, const unsigned *block
 		drv_lock();
 		rc = drv_stream(handle, &s);
 	}
-	/* A module's function lives in the context it was loaded into. */
+	/* A module's function belongs to the context into which the module was loaded. */
 	if (rc == CUDA_SUCCESS && f->module->ctx && f->module->ctx != s->ctx)
 		rc = CUDA_ERROR_INVALID_HANDLE;
 	if (rc == CUDA_SUCCESS) {
@@ -140,7 +140,7 @@ static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, 
 	for (unsigned i = 0; rc == CUDA_SUCCESS && i < c->numAttrs; i++) {
 		const CUlaunchAttribute *a = &c->attrs[i];
 
-		/* Both kinds of event complete no later than the kernel; the model has no earlier point. */
+		/* Both kinds of event may complete before the kernel ends, but the model has no earlier moment. */
 		if (a->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
 			rc = cuEventRecord(a->value.launchCompletionEvent.event, PICK(c->hStream));
 		else if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
@@ -172,7 +172,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(
 	return CUDA_SUCCESS;
 }
 
-/* The calls from before CUDA 4: parameters are put into the function first. */
+/* For the calls from before CUDA 4, which first put parameters into the function. */
 static CUresult put(CUfunction f, int offset, const void *value, unsigned bytes)
 {
 	if (!f || f->mark != MARK_FUNC)

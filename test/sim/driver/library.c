@@ -93,7 +93,7 @@ CUresult cuLibraryUnload(CUlibrary library)
 	return CUDA_SUCCESS;
 }
 
-/* A kernel handle is valid where a function is asked for, so it is the same object. */
+/* A kernel handle may be passed where a function is expected, so both are the same object. */
 CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
 {
 	CUfunction f;
@@ -281,7 +281,7 @@ CUresult cuFuncGetName(const char **name, CUfunction hfunc)
 	return CUDA_SUCCESS;
 }
 
-/* Known for the built-in kernels; an image's own parameters are not read. */
+/* Knows the parameters of built-in kernels alone; an image is not read for them. */
 CUresult cuFuncGetParamInfo(CUfunction f, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
 	size_t at = 0;
@@ -340,7 +340,7 @@ CUresult cuLinkCreate(
 	return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
 }
 
-/* The result is the inputs one behind the other, which is all that loading it again needs. */
+/* The linked image is the inputs one after the other: loading it needs no more. */
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
 	unsigned int numOptions, CUjit_option *options, void **optionValues)
 {

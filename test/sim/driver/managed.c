@@ -1,7 +1,7 @@
-/* Managed memory's motion, and what is known about a pointer. */
+/* The migration of managed memory, and what is known about a pointer. */
 #include "test/sim/driver/driver.h"
 
-/* Where a range shall go: the device's number, or -1 for the host. */
+/* Migrates a range of managed memory to its device (`in`) or to the host. */
 static CUresult migrate(CUdeviceptr p, size_t bytes, bool in, CUstream handle)
 {
 	struct task t = {.kind = TASK_MIGRATE, .migrate = {.bytes = bytes, .in = in}};
@@ -73,7 +73,7 @@ TWIN(cuMemPrefetchBatchAsync, _ptsz,
 	prefetch_batch(
 		dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, PICK(hStream)))
 
-/* Advice is checked and then has no effect on the model. */
+/* Checks the advice, which has no effect on the model. */
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
 	struct alloc *a;
@@ -208,7 +208,7 @@ static size_t attribute_bytes(CUpointer_attribute what)
 	}
 }
 
-/* Unlike the single form, an unknown pointer is no error here: every answer is zero. */
+/* Unlike in the form for a single attribute, an unknown pointer is no error here: every answer is zero. */
 CUresult cuPointerGetAttributes(
 	unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {

@@ -1,4 +1,4 @@
-/* Streams that wait for, or write, a value in memory. */
+/* Streams that wait for a value in memory or write one. */
 #include "test/sim/driver/driver.h"
 
 static uint64_t value_at(const struct task *t)
@@ -8,7 +8,7 @@ static uint64_t value_at(const struct task *t)
 	return __atomic_load_n((uint32_t *)(uintptr_t)t->memop.addr, __ATOMIC_ACQUIRE);
 }
 
-/* True for anything that has nothing to wait for. */
+/* Returns whether a task's wait is over; true for a task that waits for nothing. */
 bool drv_memop_met(const struct task *t)
 {
 	uint64_t have, want, all = t->memop.wide ? UINT64_MAX : UINT32_MAX;
@@ -19,7 +19,7 @@ bool drv_memop_met(const struct task *t)
 	want = t->memop.value & all;
 	switch (t->memop.how & 3) {
 	case CU_STREAM_WAIT_VALUE_GEQ:
-		/* Cyclic, as the manual says: the difference is signed. */
+		/* A cyclic comparison, as the manual says: the difference is signed. */
 		return t->memop.wide ? (int64_t)(have - want) >= 0 : (int32_t)(uint32_t)(have - want) >= 0;
 	case CU_STREAM_WAIT_VALUE_EQ:
 		return have == want;

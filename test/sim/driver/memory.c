@@ -1,14 +1,14 @@
 /*
- * Allocations. A device pointer is an address in this process, backed by pages that come into being when
- * they are touched, so that copies and memsets really move bytes.
+ * Allocations. A device pointer is an address in this process, so that copies and memsets really move
+ * bytes. Its pages are allocated when they are first touched.
  */
 #include "test/sim/driver/driver.h"
 
 #include <sys/mman.h>
 
-#define GRAIN (2u << 20) /* what an allocation is rounded to in the device's books */
+#define GRAIN (2u << 20) /* to this an allocation is rounded up in the device's books */
 
-static struct alloc **table; /* by address */
+static struct alloc **table; /* sorted by address */
 static size_t count, room;
 
 static size_t position(CUdeviceptr p)
@@ -26,7 +26,7 @@ static size_t position(CUdeviceptr p)
 	return lo;
 }
 
-/* drv.lock held; the allocation that p points into, or NULL */
+/* drv.lock held. Returns the allocation into which `p` points, or NULL. */
 struct alloc *drv_alloc_find(CUdeviceptr p)
 {
 	size_t i = position(p);
@@ -65,7 +65,7 @@ struct alloc *drv_alloc_add(CUdeviceptr addr, uint64_t bytes, enum alloc_kind ki
 	return a;
 }
 
-/* Small requests share a chunk: the books round to the device's granularity only for large ones. */
+/* Rounds large requests up to the device's granularity. Small requests share a chunk. */
 static uint64_t rounded(uint64_t bytes)
 {
 	return bytes >= GRAIN / 2 ? (bytes + GRAIN - 1) / GRAIN * GRAIN : (bytes + 511) / 512 * 512;
@@ -75,7 +75,7 @@ CUresult drv_take(uint32_t device, uint64_t bytes)
 {
 	int rc;
 
-	/* What happened before happened without this memory. */
+	/* The model is advanced first: what happened before this call happened without this memory. */
 	sim_lock();
 	sim_engine_advance_fully(sim_clock_ns());
 	rc = sim_memory_take(device, bytes);
@@ -110,7 +110,7 @@ static void *map(uint64_t bytes, uint64_t align)
 	return at;
 }
 
-/* drv.lock held. Accounts and backs; NULL when the device is full. */
+/* drv.lock held. Counts an allocation and maps its pages; NULL: the device is full. */
 struct alloc *drv_alloc_new(enum alloc_kind kind, uint32_t device, uint64_t bytes, uint64_t align)
 {
 	uint64_t size = rounded(bytes), pages = (bytes + 4095) / 4096 * 4096;
@@ -184,7 +184,7 @@ void drv_alloc_drop(struct alloc *a)
 	drv_alloc_unlist(a);
 }
 
-/* Plain, managed and array memory dies with its context; pools belong to the device. */
+/* Frees plain, managed and array memory with its context. Pools belong to the device and stay. */
 void drv_alloc_drop_ctx(CUcontext ctx)
 {
 	for (size_t i = 0; i < count;) {
@@ -281,7 +281,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	} else if (rc == CUDA_SUCCESS) {
 		bool pool = a->kind == ALLOC_POOL;
 
-		/* Work that uses the memory ends first. */
+		/* Work that may use the memory must end first. */
 		rc = drv_ctx_drain(a->ctx ? a->ctx : ctx);
 		a = drv_alloc_find(dptr);
 		if (a && pool)

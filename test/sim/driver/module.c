@@ -1,6 +1,6 @@
 /*
- * Modules. Any image is accepted. A PTX text says which kernels it has, so a missing name is an error
- * there; in other images every name is found.
+ * Modules. Any image is accepted. A PTX text says which kernels it has, so a name that it lacks is an
+ * error. In other images every name is found.
  */
 #include "test/sim/driver/driver.h"
 #include "test/sim/driver/module.h"
@@ -51,7 +51,7 @@ static void read_ptx(CUmodule m, const char *text)
 	}
 }
 
-/* Byte by byte, because an image may be shorter than the mark. */
+/* Compares byte by byte, because an image may be shorter than the mark. */
 static bool begins(const char *image, uint32_t magic)
 {
 	for (unsigned i = 0; i < 4; i++)
@@ -61,8 +61,8 @@ static bool begins(const char *image, uint32_t magic)
 }
 
 /*
- * For which architecture the image's PTX is: programs choose their kernels by it. A fat binary is a
- * header and entries, each of which says its kind, its sizes and its architecture.
+ * Returns for which architecture the image's PTX is: programs choose their kernels by it. A fat binary is
+ * a header and entries, each with its kind, its sizes and its architecture.
  */
 static int ptx_arch(const char *image)
 {
@@ -115,7 +115,7 @@ void drv_module_end(CUmodule m)
 	while (m->functions) {
 		CUfunction f = m->functions;
 
-		/* The record stays: work may be queued, and a stale handle must be recognised. */
+		/* The object stays: work may be queued, and a stale handle must be recognised. */
 		m->functions = f->next;
 		f->mark = 0;
 	}
@@ -204,7 +204,7 @@ CUresult drv_module_global(CUmodule m, const char *name, CUcontext ctx, CUdevice
 	return CUDA_SUCCESS;
 }
 
-/* The whole file with a NUL behind it, or NULL. */
+/* Returns the content of a file, ended with a NUL, or NULL. */
 char *drv_read_file(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -10,7 +10,7 @@ CUfunction drv_module_function(CUmodule m, const char *name);
 CUresult drv_module_global(CUmodule m, const char *name, CUcontext ctx, CUdeviceptr *ptr, size_t *bytes);
 char *drv_read_file(const char *path);
 
-/* Logs that a program asked for are filled with the empty string. */
+/* Fills the logs that a program asked for with empty strings. */
 void drv_jit_options(unsigned n, const CUjit_option *options, void **values);
 
 #endif

@@ -1,4 +1,4 @@
-/* Calls that CUDA 13.2 to 13.4 added and that give a stream work or a graph nodes: each does what its elder does. */
+/* Calls of CUDA 13.2 to 13.4 that give a stream work or a graph nodes: each does what its older form does. */
 #include "test/sim/driver/graph.h"
 
 TWIN(cuMemcpyWithAttributesAsync, _ptsz,
@@ -12,7 +12,7 @@ TWIN(cuMemcpy3DWithAttributesAsync, _ptsz,
 	pt ? cuMemcpy3DBatchAsync_v2_ptsz(1, op, flags, hStream)
 	   : cuMemcpy3DBatchAsync_v2(1, op, flags, hStream))
 
-/* How the host's thread waits for the next host function makes no difference here. */
+/* `syncMode`, how the helper thread waits for the next host function, makes no difference here. */
 TWIN(cuLaunchHostFunc_v2, _ptsz, (CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode),
 	syncMode > 1 ? CUDA_ERROR_INVALID_VALUE
 	: pt         ? cuLaunchHostFunc_ptsz(hStream, fn, userData)

@@ -1,8 +1,8 @@
 /*
- * Stream-ordered allocation. A pool holds blocks: those in use, and free ones it keeps for the next
- * request. A freed block can be used again at once by its own stream, by others when the free is done.
- * What is held, rounded up, is what the device's books know; at each synchronisation a pool gives back
- * what it holds beyond its threshold.
+ * Stream-ordered allocation. A pool holds blocks in use, and free blocks for later requests. A freed
+ * block can be used again by the stream that freed it at once, by others when the free is done. The
+ * device's books count what a pool holds, rounded up. At each synchronisation a pool gives back what it
+ * holds beyond its threshold.
  */
 #include "test/sim/driver/graph.h"
 
@@ -15,8 +15,8 @@ struct block {
 	CUdeviceptr addr;
 	uint64_t bytes;
 	bool used;
-	unsigned pending;          /* frees that the device has not come to yet */
-	unsigned long long stream; /* that freed it last */
+	unsigned pending;          /* queued frees that the device has not reached yet */
+	unsigned long long stream; /* the stream that freed it last */
 };
 
 struct CUmemPoolHandle_st {
@@ -60,7 +60,7 @@ static CUmemoryPool current_of(uint32_t device)
 	return current[device];
 }
 
-/* Brings the device's books to what the pool holds. */
+/* Makes the device's books count what the pool holds. */
 static bool settle(CUmemoryPool p)
 {
 	uint64_t want = (p->held + GRAIN - 1) / GRAIN * GRAIN;
@@ -79,7 +79,7 @@ static bool settle(CUmemoryPool p)
 	return true;
 }
 
-/* Unmaps free blocks until at most keep bytes are held. */
+/* Unmaps free blocks until the pool holds at most `keep` bytes. */
 static void trim(CUmemoryPool p, uint64_t keep)
 {
 	struct block **at = &p->blocks;
@@ -107,14 +107,14 @@ void drv_pool_trim(void)
 			trim(p, p->threshold);
 }
 
-/* A pool that the program has destroyed gives back what is freed as soon as it is. */
+/* A pool that the program has destroyed gives back freed blocks at once, and ends with its last block. */
 static void end_if_destroyed(CUmemoryPool p)
 {
 	if (p->mark != MARK_POOL)
 		trim(p, 0);
 }
 
-/* drv.lock held: a free has come to its place in the stream */
+/* drv.lock held: the device has reached a queued free */
 void drv_pool_freed(CUdeviceptr ptr)
 {
 	for (CUmemoryPool p = pools; p; p = p->next) {
@@ -169,7 +169,7 @@ static CUresult take(CUmemoryPool p, uint64_t bytes, CUstream s, CUdeviceptr *ou
 	if (!b)
 		b = fresh(p, size);
 	if (!b) {
-		/* Room may come from free blocks of any pool, if need be once queued frees are done. */
+		/* Free blocks of any pool can give room; if they are not enough, once queued frees are done. */
 		for (CUmemoryPool q = pools; q; q = q->next)
 			trim(q, 0);
 		b = fresh(p, size);
@@ -239,7 +239,7 @@ static struct block *block_of(CUmemoryPool p, CUdeviceptr addr)
 	return b;
 }
 
-/* drv.lock held: the program gives the block back; pending frees still have to be reached */
+/* drv.lock held: the program frees the block; `pending` frees are queued that the device must still reach */
 void drv_pool_release(struct alloc *a, unsigned long long stream, unsigned pending)
 {
 	struct block *b = block_of(a->pool, a->addr);
@@ -380,7 +380,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	drv_lock();
 	if (current[pool->device] == pool)
 		current[pool->device] = NULL;
-	/* Blocks in use live on; the pool gives everything back as soon as they are freed. */
+	/* Blocks in use stay valid; the pool gives them back as soon as they are freed. */
 	pool->mark = 0;
 	pool->threshold = 0;
 	trim(pool, 0);
@@ -452,7 +452,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 		break;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		/* Only a reset is possible. */
+		/* The value can only be reset to zero. */
 		if (*(cuuint64_t *)value)
 			rc = CUDA_ERROR_INVALID_VALUE;
 		else if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)

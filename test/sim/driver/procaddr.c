@@ -1,6 +1,6 @@
 /*
- * cuGetProcAddress: which exported function a program means by a base name, the CUDA version it was
- * built for and the default stream it wants. Names with a suffix are not base names.
+ * cuGetProcAddress: finds the exported function for a base name, the CUDA version for which the program
+ * was built, and the default stream that it wants. Names with a suffix are not base names.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static const struct entry *first_of(const struct entry *t, size_t n, const char 
 	return lo < n && !strcmp(t[lo].base, base) ? &t[lo] : NULL;
 }
 
-/* A per-thread variant belongs to the one generation whose name it extends. */
+/* Returns whether `pt` is the per-thread variant of `legacy`: its name extends the name of that version. */
 static int is_variant_of(const struct entry *pt, const struct entry *legacy)
 {
 	size_t len = strlen(legacy->symbol);
@@ -91,7 +91,7 @@ static CUresult resolve(
 	return CUDA_SUCCESS;
 }
 
-/* The first form has no place for a status, so that a missing name is an error. */
+/* This first form cannot return a status, so a missing name is an error. */
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
 	CUdriverProcAddressQueryResult status;

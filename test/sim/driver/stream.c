@@ -1,10 +1,10 @@
-/* Streams: their making and ending, the two default streams, waiting for them. */
+/* Streams: how they are made, destroyed and waited for; the two default streams. */
 #include "test/sim/driver/driver.h"
 
 static pthread_key_t thread_streams_key;
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 
-/* The per-thread default streams of one thread, one per context. */
+/* The per-thread default streams of a thread: one for each context. */
 struct thread_streams {
 	unsigned n;
 	struct {
@@ -68,7 +68,7 @@ CUstream drv_stream_new(CUcontext ctx, unsigned flags)
 	return s;
 }
 
-/* Closed streams go when what they did to memory is done; until then their rings must not be used again. */
+/* Frees closed streams once their effects on memory are done. Until then their rings must not be used again. */
 static void reap(void)
 {
 	CUstream *p = &drv.streams;
@@ -91,7 +91,7 @@ static void reap(void)
 	}
 }
 
-/* The handle dies now; queued work goes on. */
+/* Makes the handle invalid now; queued work goes on. */
 static void close_stream(CUstream s)
 {
 	if (s->capture)
@@ -226,7 +226,7 @@ CUresult cuStreamDestroy(CUstream hStream)
 	return cuStreamDestroy_v2(hStream);
 }
 
-/* How far the stream must come to be idle. The legacy one stands for the blocking ones too. */
+/* Finds the count at which the stream will be idle. The legacy stream stands for the blocking streams, too. */
 static CUresult idle_at(CUstream handle, CUstream *s, uint64_t *count)
 {
 	*count = 0;
@@ -283,7 +283,7 @@ static CUresult query(CUstream handle)
 }
 TWIN(cuStreamQuery, _ptsz, (CUstream hStream), query(PICK(hStream)))
 
-/* drv.lock held; waits for everything the context has submitted. */
+/* drv.lock held. Waits for all work that the context has submitted. */
 CUresult drv_ctx_drain(CUcontext ctx)
 {
 	bool again;
@@ -321,7 +321,7 @@ static CUresult wait_event(CUstream handle, CUevent e)
 	if (rc == CUDA_SUCCESS && (e->capture || s->capture))
 		rc = drv_capture_wait(e, s);
 	else if (rc == CUDA_SUCCESS && e->recorded && !e->done) {
-		/* A wait is an op of the stream, and so takes part in the legacy stream's order. */
+		/* The wait is an op of the stream, so the legacy stream orders it like other ops. */
 		if (s->blocking)
 			drv_marker(s);
 		drv_push_wait(s, e->ring, e->gen, e->count);
@@ -382,7 +382,7 @@ static CUresult get_ctx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green)
 TWIN(cuStreamGetCtx_v2, _ptsz, (CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx),
 	get_ctx_v2(PICK(hStream), pCtx, pGreenCtx))
 
-/* Attributes are accepted and forgotten, except that reading gives plausible values. */
+/* Attributes can be set without effect; reading them gives plausible values. */
 static CUresult get_attribute(CUstream handle, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
 	CUstream s;

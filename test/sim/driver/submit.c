@@ -1,7 +1,7 @@
 /*
- * From a call to the model: an op is written into the stream's ring without any shared lock, with the
- * time of its submission. What it does to memory is done by this process when it notices completion, in
- * the order in which the model completed things.
+ * From a call to the model. An op is written into the stream's ring without any shared lock, with the
+ * time of its submission. This process carries out its effect on memory when it notices that the op is
+ * complete, in the order in which the model completed ops.
  */
 #include "test/sim/driver/driver.h"
 
@@ -23,7 +23,7 @@ static void announce(CUstream s)
 	__atomic_store_n(&f->dirty, 1, __ATOMIC_SEQ_CST);
 }
 
-/* A place may be written again once what it stood for has been collected. */
+/* Waits for a free place in the ring: a place is used again once the effect of its op has been collected. */
 static void make_room(CUstream s)
 {
 	while (s->tail - s->fx_head > SIM_RING_OPS - ROOM) {
@@ -69,8 +69,8 @@ void drv_push_wait(CUstream s, uint32_t ring, uint32_t gen, uint64_t count)
 }
 
 /*
- * The legacy default stream waits for everything submitted before to the blocking streams of its
- * context, and what is submitted to them afterwards waits for it.
+ * The legacy default stream waits for all work that was submitted before to the blocking streams of its
+ * context, and later work in these streams waits for it.
  */
 static void order(CUstream s)
 {
@@ -124,7 +124,7 @@ void drv_launch_room(CUstream s)
 		uint64_t done = sim_op_at(s->ring, head)->cum_work, count = head + 1;
 		uint32_t ring = s->ring, gen = s->gen;
 
-		/* Sleeping once for several short kernels keeps the queue long and the machine quiet. */
+		/* One sleep for several short kernels keeps the queue long and saves wake-ups. */
 		while (count < head + 64 && count + 1 < s->tail &&
 			sim_op_at(ring, count)->cum_work - done < (uint64_t)BATCH_NS * SIM_UNIT)
 			count++;
@@ -144,7 +144,7 @@ static struct effect keep(const struct task *t)
 	return (struct effect){FX_TASK, copy};
 }
 
-/* A kernel that waits on the device before its work begins. */
+/* Submits a kernel that waits on the device before its work begins. */
 static CUresult push_waiting(
 	CUstream s, struct sim_op *op, const struct builtin *builtin, const uint64_t *args)
 {
@@ -170,7 +170,7 @@ static CUresult push_waiting(
 	return CUDA_SUCCESS;
 }
 
-/* What is left to do when a kernel has ended that computes or faults. */
+/* Returns what this process must do when a kernel that computes or faults has ended. */
 static struct effect keep_kernel(CUfunction fn, const uint64_t *args)
 {
 	struct task t = {.kind = TASK_KERNEL, .kernel = {.fn = fn}};
@@ -289,7 +289,7 @@ static void run_effect(CUstream s, uint64_t count, struct effect fx)
 	free(t);
 }
 
-/* The next completed effect of a stream; steps over ops that have none. */
+/* Finds the next effect of a stream whose op is complete; skips ops without effects. */
 static bool next_effect(CUstream s, uint64_t *order_seq)
 {
 	uint64_t head = __atomic_load_n(&s->r->head, __ATOMIC_ACQUIRE);
@@ -349,8 +349,8 @@ bool drv_reached(uint32_t ring, uint32_t gen, uint64_t count)
 }
 
 /*
- * A sleep ends late by what the machine needs to wake a thread. Where that is little, the sleep is cut
- * short by as much and the rest is spun; where it is much, the CPU is needed elsewhere.
+ * A sleep ends late by the time that the machine takes to wake a thread. If that time is short, the sleep is shortened
+ * by it and the rest is spun. If it is long, the CPU is needed for other work.
  */
 static void sleep_until(uint32_t *word, uint32_t value, uint64_t until_ns)
 {
@@ -374,7 +374,7 @@ static void sleep_until(uint32_t *word, uint32_t value, uint64_t until_ns)
 					   late_ns) /
 				   8;
 		if (now < alarm_ns)
-			return; /* woken: look again */
+			return; /* woken: the caller looks again */
 	}
 	while (sim_clock_ns() < until_ns && __atomic_load_n(word, __ATOMIC_RELAXED) == value)
 		;

@@ -1,6 +1,6 @@
 /*
- * Texture and surface objects: descriptions that kernels would read through. No simulated kernel samples
- * one, so that they are only kept and given back.
+ * Texture and surface objects: descriptions through which kernels would read. No simulated kernel reads
+ * through one, so they are only kept and given back.
  */
 #include "test/sim/driver/driver.h"
 
@@ -173,7 +173,7 @@ CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject 
 	return CUDA_SUCCESS;
 }
 
-/* Nothing listens to the profiler's marks, which is no reason to fail. */
+/* Succeeds, although no profiler is attached. */
 CUresult cuProfilerStart(void)
 {
 	CUcontext ctx;

@@ -1,4 +1,4 @@
-/* User objects that live as long as graphs need them, and the memory that graphs hold. */
+/* User objects, which live as long as graphs hold references to them. */
 #include "test/sim/driver/graph.h"
 
 struct CUuserObject_st {
@@ -85,7 +85,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
 	return CUDA_SUCCESS;
 }
 
-/* Takes what a graph holds of an object (or of all) out of the list, one entry at a time. */
+/* Takes an entry of a graph for an object (NULL: for any object) out of the list, and returns it. */
 static struct held *take(CUgraph graph, CUuserObject object)
 {
 	struct held **at = &all, *h;

@@ -1,6 +1,6 @@
 /*
- * Virtual memory management: physical memory is a file in memory, mapped into reserved address space,
- * so that two mappings of one handle show the same bytes.
+ * Virtual memory management: physical memory is a file in memory that is mapped into reserved address
+ * space, so that two mappings of a handle show the same bytes.
  */
 #include "test/sim/driver/driver.h"
 
@@ -15,7 +15,7 @@ struct phys {
 	int fd;
 	uint64_t bytes;
 	uint32_t device;
-	unsigned refs; /* the handle's and one per mapping */
+	unsigned refs; /* one of the handle, and one of each mapping */
 	bool released;
 	CUmemAllocationProp prop;
 };
@@ -215,7 +215,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	for (struct range *o = mappings; o; o = o->next)
 		if (ptr < o->addr + o->bytes && o->addr < ptr + size)
 			goto out;
-	/* Access comes with cuMemSetAccess. */
+	/* cuMemSetAccess gives access later. */
 	if (mmap((void *)(uintptr_t)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, p->fd,
 		    (off_t)offset) == MAP_FAILED) {
 		rc = CUDA_ERROR_MAP_FAILED;
@@ -272,7 +272,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 	for (struct range *m = mappings; m; m = m->next) {
 		if (m->addr < ptr || m->addr + m->bytes > ptr + size)
 			continue;
-		/* This process stands for the device, so even read-only memory must be writable by it. */
+		/* This process acts as the device, so it must be able to write even read-only memory. */
 		mprotect((void *)(uintptr_t)m->addr, m->bytes,
 			desc[0].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE : PROT_READ | PROT_WRITE);
 		rc = CUDA_SUCCESS;
