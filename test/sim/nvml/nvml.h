@@ -1,5 +1,5 @@
 /*
- * What the files of the simulated NVML share. Every call begins with one of the two checks.
+ * What the files of the simulated NVML share. Every call begins with nvml_device() or nvml_ready().
  */
 #ifndef SIM_NVML_H
 #define SIM_NVML_H
@@ -10,22 +10,23 @@
 #include "test/sim/device/model.h"
 #include "test/sim/nvml/nvml_abi.h"
 
-/* Index of the device behind a handle, or the negated error the call must return. */
+/* Returns the index of the device behind a handle, or the negated error that the call must return. */
 int nvml_device(nvmlDevice_t handle);
 
-/* The devices are instances of one GPU (GPUSIM_MIG), whose handle is the last; is this one of theirs? */
+/* Returns whether a handle is an instance's. With GPUSIM_MIG the devices are instances of one GPU, and the last handle
+ * is that GPU's. */
 bool nvml_is_instance(nvmlDevice_t handle);
-/* How many instances there are; 0: the devices are GPUs. And the handle of one; of the GPU for -1. */
+/* Return how many instances there are (0: the devices are GPUs), and the handle of an instance (-1: of the GPU). */
 int nvml_instances(void);
 nvmlDevice_t nvml_instance(int index);
 
-/* 0 after nvmlInit, an error before. */
+/* Returns 0 after nvmlInit, and the error for the call before. */
 nvmlReturn_t nvml_ready(void);
 
-/* Copies text with its terminator, or says that the caller's buffer is too short. */
+/* Copies a text with its terminator, or returns the error for a buffer that is too short. */
 nvmlReturn_t nvml_text(const char *text, char *out, unsigned int length);
 
-/* NVML stamps samples with the wall clock in microseconds; the model uses the monotonic one. */
+/* Converts a time of the model, by the monotonic clock, to NVML's: microseconds of the wall clock. */
 uint64_t nvml_wall_us(uint64_t monotonic_ns);
 uint64_t nvml_monotonic_ns(uint64_t wall_us);
 

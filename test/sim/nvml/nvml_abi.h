@@ -46,7 +46,7 @@ enum { NVML_PSTATE_0 = 0, NVML_PSTATE_8 = 8 };
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
 
-/* The first two forms of the call fill what comes before busId, which they do not have. */
+/* The first two forms of the call fill only the fields before busId. */
 typedef struct {
 	char busIdLegacy[16];
 	unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
@@ -77,7 +77,7 @@ typedef struct {
 	unsigned long long usedGpuMemory;
 } nvmlProcessInfo_v1_t;
 
-/* The second and the third form of the calls agree on this one. */
+/* The second and the third form of the calls use this structure. */
 typedef struct {
 	unsigned int pid;
 	unsigned long long usedGpuMemory;

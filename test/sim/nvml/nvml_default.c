@@ -1,6 +1,6 @@
 /*
- * NVML: the names without a model. They never look at their arguments, so that one signature does for
- * all of them on every calling convention in which the caller cleans up.
+ * NVML: the names without a model. They never read their arguments, so one signature fits all of them
+ * wherever the caller cleans up the arguments of a call.
  */
 #include "test/sim/nvml/nvml.h"
 

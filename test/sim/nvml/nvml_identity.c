@@ -61,7 +61,7 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 	return put(device, minor, nvml_device(device));
 }
 
-/* Programs built for the older forms pass a smaller structure: nothing behind its end is touched. */
+/* Programs that were built for the older forms pass a smaller structure, so nothing behind its end is written. */
 static nvmlReturn_t pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t size)
 {
 	struct sim_device_info info;
@@ -197,7 +197,7 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
 	return NVML_SUCCESS;
 }
 
-/* With GPUSIM_MIG the devices are instances of one GPU; otherwise it could be partitioned but is not. */
+/* With GPUSIM_MIG the devices are instances of one GPU. Otherwise a GPU could be partitioned, but is not. */
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
 	NVML_ENTER(device, current && pending);

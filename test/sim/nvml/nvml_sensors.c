@@ -1,7 +1,7 @@
 /*
- * NVML: clocks, power, temperature, fan and link. The model has no physics; these follow plainly from
- * whether the device is in use and how busy its last sample period was, so that a viewer's needles
- * move together and in the right direction.
+ * NVML: clocks, power, temperature, fan and link. The model has no physics. These values depend only on
+ * whether the device is in use and how busy its last sample period was, so that a viewer shows them
+ * rise and fall together.
  */
 #include <time.h>
 
@@ -25,7 +25,7 @@ static unsigned int busy_pct(int dev)
 	return sim_last_sample(dev, &s) ? 0 : s.util_pct;
 }
 
-/* A context keeps the clocks up even while nothing runs. */
+/* Returns whether a process has a context: that keeps the clocks up even while nothing runs. */
 static int in_use(int dev)
 {
 	struct sim_process_state list[SIM_MAX_PROCS];
@@ -69,7 +69,7 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int type, u
 	return NVML_SUCCESS;
 }
 
-/* Identity 0 is the clock of now; the others are targets and defaults, which are all the maximum. */
+/* `id` 0 is the current clock. The others are targets and defaults, which all are the maximum. */
 nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned int type, unsigned int id, unsigned int *mhz)
 {
 	NVML_ENTER(device, mhz && type < NVML_CLOCK_COUNT && id < 4);
@@ -160,7 +160,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(
 	return NVML_SUCCESS;
 }
 
-/* The two powers above, integrated since the simulation began. */
+/* The power of the device, idle or busy as above, integrated since the simulation began. */
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoule)
 {
 	struct sim_device_state s;
@@ -191,8 +191,8 @@ nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *count)
 }
 
 /*
- * Directions are the device's: it receives what is copied to it. The real call too watches the link for
- * 20 ms. Bytes are not counted per direction, so they are split as the copy engines' times are.
+ * The device receives what is copied to it. Like the real call this one watches the link for 20 ms. Bytes
+ * are not counted for each direction, so they are split like the times of the two copy engines.
  */
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned int counter, unsigned int *kb_per_s)
 {

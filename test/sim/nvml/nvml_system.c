@@ -1,6 +1,6 @@
 /*
- * NVML: the library itself. Initialisation is counted, as programs and the libraries they load each
- * initialise on their own. CUDA_VISIBLE_DEVICES means nothing here: NVML shows every device.
+ * NVML: the library itself. Initialisations are counted, because a program and the libraries that it loads
+ * may each initialise NVML. CUDA_VISIBLE_DEVICES has no effect: NVML shows every device.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct nvmlDevice_st {
 };
 
 static struct nvmlDevice_st
-	handles[SIM_MAX_DEVICES + 1]; /* the last is the GPU that instances are parts of */
+	handles[SIM_MAX_DEVICES + 1]; /* the last is the GPU that is divided into instances */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int users;
 static int devices;
@@ -35,7 +35,7 @@ static int64_t wall_ns(void)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
-/* The parent's descriptor carries the parent's lock: a child must not use it. */
+/* The parent's descriptor has the parent's lock, so a child must not use it. */
 static void in_child(void)
 {
 	pthread_mutex_init(&lock, NULL);
@@ -125,13 +125,13 @@ nvmlReturn_t nvmlInit_v2(void)
 	return nvmlInitWithFlags(0);
 }
 
-/* The first form failed when any device could not be initialised; here all of them always can. */
+/* The first form fails if any device cannot be initialised; here all devices can. */
 nvmlReturn_t nvmlInit(void)
 {
 	return nvmlInitWithFlags(0);
 }
 
-/* The simulation stays mapped: another thread may be inside a call, as with the real library. */
+/* The simulation stays mapped, because another thread may be inside a call. */
 nvmlReturn_t nvmlShutdown(void)
 {
 	nvmlReturn_t r = NVML_ERROR_UNINITIALIZED;

@@ -1,5 +1,5 @@
 /*
- * NVML: memory, utilisation and processes, straight from the model.
+ * NVML: memory, utilisation and processes, as the model has them.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 	return NVML_SUCCESS;
 }
 
-/* The driver of the simulation keeps nothing for itself. */
+/* The simulated driver reserves no memory for itself. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
 	nvmlMemory_t m;
@@ -50,13 +50,13 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 	return NVML_SUCCESS;
 }
 
-/* "memory" is the mean of both copy engines; what kernels touch is not modelled. */
+/* "memory" is the mean of both copy engines; the memory traffic of kernels is not modelled. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
 	struct sim_sample s;
 
 	NVML_ENTER(device, rates);
-	/* As on real hardware: nobody says how busy an instance is, nor a GPU that is cut into some. */
+	/* As on real hardware, there is no utilisation of an instance, nor of a GPU that is divided into instances. */
 	if (nvml_instances())
 		return NVML_ERROR_NOT_SUPPORTED;
 	if (sim_last_sample(dev, &s))
@@ -103,7 +103,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int type, unsign
 	for (int i = 0; i < n && i < SIM_SAMPLES && out < *count; i++) {
 		uint64_t stamp = nvml_wall_us(list[i].end_ns);
 
-		/* The stamp that was seen last is rounded down: do not give it again. */
+		/* The caller's last stamp was rounded down, so its sample must not be given again. */
 		if (stamp <= last_seen_us)
 			continue;
 		samples[out].timeStamp = stamp;
@@ -127,7 +127,7 @@ static int with_context(int dev, struct sim_process_state *list)
 	return kept;
 }
 
-/* The caller's space is checked before anything is written; too little of it tells the number. */
+/* Checks the caller's space before it writes anything. If there is too little, it returns the number that is needed. */
 static nvmlReturn_t running(nvmlDevice_t device, unsigned int *count, void *infos, int version)
 {
 	struct sim_process_state list[SIM_MAX_PROCS];
@@ -182,7 +182,7 @@ static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count)
 	return NVML_SUCCESS;
 }
 
-/* Nothing draws here, and there is no MPS server whose clients would be listed apart. */
+/* There are no graphics processes, and no MPS server whose clients would be listed separately. */
 #define NOBODY(kind)                                                                                         \
 	nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses(                                                  \
 		nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos)                       \

@@ -1,12 +1,12 @@
 /*
- * Inside the small runtime library. It knows the driver only through libcuda.so.1, like any program.
+ * What the files of the small runtime library share. It uses the driver through libcuda.so.1, like any program.
  */
 #ifndef SIM_CUDART_H
 #define SIM_CUDART_H
 
 #include "test/sim/runtime/cudart_abi.h"
 
-/* Index 0 takes the legacy default stream for stream 0, index 1 the calling thread's own. */
+/* The driver's functions. With index 0 stream 0 means the legacy default stream, with index 1 the thread's own. */
 struct rt_driver {
 #define DRV(name, function, version)                    __typeof__(&function) name;
 #define DRV_STREAM(name, function, version, pt_version) __typeof__(&function) name[2];
@@ -17,20 +17,20 @@ struct rt_driver {
 };
 extern struct rt_driver rt_drv;
 
-/* Loads and initialises the driver once; the error is remembered. */
+/* Loads and initialises the driver once; later calls return the same error. */
 cudaError_t rt_load(void);
 
-/* Loads the driver, and gives the calling thread a context: the one that it chose, or its device's primary one. */
+/* Loads the driver, and gives the calling thread a context: its own choice, or the primary context of its device. */
 cudaError_t rt_enter(void);
 
-/* Keeps the error for cudaGetLastError. Numbers of the driver mean the same here. */
+/* Keeps the error for cudaGetLastError. The driver's numbers have the same meaning in the runtime. */
 cudaError_t rt_result(int error);
 
-/* The driver's function of a kernel of the program in the current context. */
+/* Finds the driver's function for a kernel of the program, in the current context. */
 cudaError_t rt_function(const void *host, CUfunction *fn);
 cudaError_t rt_kernel_function(cudaKernel_t kernel, CUfunction *fn);
 
-/* Everything that was loaded into the context is gone. */
+/* Forgets what was loaded into a context, which is gone. */
 void rt_forget_context(CUcontext ctx);
 
 #define RT_ENTER()                                                                                           \
@@ -40,7 +40,7 @@ void rt_forget_context(CUcontext ctx);
 			return entered;                                                                      \
 	} while (0)
 
-/* Enters, calls the driver, keeps the result. */
+/* Gets a context, calls the driver and keeps the result. */
 #define RT_CALL(expression)                                                                                  \
 	do {                                                                                                 \
 		RT_ENTER();                                                                                  \

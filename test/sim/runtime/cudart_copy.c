@@ -47,7 +47,7 @@ RT_BOTH(cudaMemcpyAsync, _ptsz, copy_async,
 	(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream), dst, src,
 	count, kind, stream)
 
-/* With one address space a copy between devices is a copy. */
+/* All devices share an address space, so a copy between devices is an ordinary copy. */
 cudaError_t cudaMemcpyPeer(void *dst, int dstDevice, const void *src, int srcDevice, size_t count)
 {
 	(void)dstDevice, (void)srcDevice;
@@ -118,7 +118,7 @@ RT_BOTH(cudaMemcpy2DAsync, _ptsz, copy_2d_async,
 		enum cudaMemcpyKind kind, cudaStream_t stream),
 	dst, dpitch, src, spitch, width, height, kind, stream)
 
-/* Where in a variable of the program, once it is known that the range lies within it. */
+/* Finds the address in a variable of the program, and checks that the range lies within the variable. */
 static cudaError_t inside(const void *symbol, size_t count, size_t offset, char **at)
 {
 	size_t size = 0;

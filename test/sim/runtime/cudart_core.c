@@ -1,6 +1,6 @@
 /*
- * Runtime: finding the driver, contexts, errors. As with the real runtime everything but one name
- * comes from cuGetProcAddress_v2, and the context is made by the first call that needs one.
+ * Runtime: how the driver is found, contexts, errors. As in the real runtime, all names but one come from
+ * cuGetProcAddress_v2, and the first call that needs a context makes it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -107,7 +107,7 @@ const char *cudaGetErrorName(cudaError_t error)
 	return "unrecognized error code";
 }
 
-/* The driver's words; where there is no driver, the name says enough. */
+/* Returns the driver's text; without a driver, the error's name. */
 const char *cudaGetErrorString(cudaError_t error)
 {
 	const char *text = NULL;
@@ -233,7 +233,7 @@ RT_BOTH(cudaGetDriverEntryPoint, _ptsz, entry_point,
 		enum cudaDriverEntryPointQueryResult *driverStatus),
 	symbol, funcPtr, CUDART_VERSION, flags, driverStatus)
 
-/* Nothing listens, which is not an error. */
+/* Succeeds, although no profiler is attached. */
 cudaError_t cudaProfilerStart(void)
 {
 	return rt_enter();

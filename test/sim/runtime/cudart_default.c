@@ -1,5 +1,5 @@
 /*
- * Runtime: the names without an implementation. They never look at their arguments.
+ * Runtime: the names without an implementation. They never read their arguments.
  */
 #include "test/sim/runtime/cudart.h"
 

@@ -1,6 +1,6 @@
 /*
- * Runtime: launches. A <<<>>> becomes a push of the configuration, a call of the host function, which
- * pops it, and the launch proper.
+ * Runtime: launches. nvcc makes of a <<<>>> three steps: it pushes the configuration and calls the host
+ * function, which pops the configuration and launches the kernel.
  */
 #include "test/sim/runtime/cudart.h"
 
@@ -13,7 +13,7 @@ static __thread struct {
 } pushed[NESTED];
 static __thread unsigned int depth;
 
-/* Not 0 makes the generated code skip the launch. */
+/* If it does not return 0, the generated code skips the launch. */
 unsigned int __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
 {
 	if (depth == NESTED)

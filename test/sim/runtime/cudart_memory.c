@@ -1,5 +1,5 @@
 /*
- * Runtime: memory. Pointers are the driver's; addresses of the host and the device are one space.
+ * Runtime: memory. Pointers are the driver's; the host and the devices share an address space.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
 	return rt_result(r);
 }
 
-/* cudaFree(NULL) is how programs ask for a context early. */
+/* Programs call cudaFree(NULL) to get a context early. */
 cudaError_t cudaFree(void *devPtr)
 {
 	RT_CALL(devPtr ? rt_drv.cuMemFree(DEV(devPtr)) : CUDA_SUCCESS);
@@ -146,7 +146,7 @@ RT_BOTH(cudaMemPrefetchAsync, _ptsz, prefetch,
 		cudaStream_t stream),
 	devPtr, count, location, flags, stream)
 
-/* A pointer the driver does not know is ordinary host memory, which is an answer and not an error. */
+/* A pointer that the driver does not know is ordinary host memory: that is an answer, not an error. */
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr)
 {
 	unsigned int type = 0, managed = 0;

@@ -16,7 +16,7 @@ struct wrapper {
 	void *filename;
 };
 
-/* One per context in which the thing was used; there are seldom more than a few. */
+/* What was loaded of a binary, kernel or variable in a context; there are seldom more than a few contexts. */
 struct use {
 	struct use *next;
 	CUcontext ctx;
@@ -126,7 +126,7 @@ static CUresult module_in(struct binary *b, CUcontext ctx, CUmodule *module)
 	return CUDA_SUCCESS;
 }
 
-/* The driver may not know the variables of an image it cannot read: then they get memory of their own. */
+/* Finds a variable. If the driver does not know it, because it cannot read the image, it gets memory of its own. */
 static CUresult load_symbol(struct symbol *s, CUcontext ctx, struct use *u)
 {
 	CUmodule module;
@@ -179,7 +179,7 @@ static CUresult symbol_in(struct symbol *s, struct use *out)
 	return r;
 }
 
-/* A kernel is known by its host function, or by the handle that __cudaGetKernel gave for it. */
+/* Finds a kernel by its host function, or by the handle from __cudaGetKernel. */
 static struct symbol *kernel_of(const void *host)
 {
 	struct symbol *s;
@@ -293,7 +293,7 @@ void __cudaRegisterFatBinaryEnd(void **handle)
 	(void)handle;
 }
 
-/* The program is ending, and so may the driver: the records go, the driver is left alone. */
+/* Frees the records alone: the program ends, and the driver may have ended already. */
 void __cudaUnregisterFatBinary(void **handle)
 {
 	struct binary *b = (struct binary *)handle;
@@ -362,7 +362,7 @@ void __cudaRegisterHostVar(void **handle, const char *name, char *host, size_t s
 	(void)handle, (void)name, (void)host, (void)size;
 }
 
-/* Called before a managed variable is first used by the host: from here on its pointer is valid. */
+/* Called before the host first uses a managed variable, whose pointer is valid from then on. */
 char __cudaInitModule(void **handle)
 {
 	char ok = 1;

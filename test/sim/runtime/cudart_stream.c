@@ -23,7 +23,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 	RT_CALL(rt_drv.cuStreamDestroy(stream));
 }
 
-/* A call that passes its stream and other arguments to a driver's call with the same parameters. */
+/* Defines a call that passes its arguments to a call of the driver with the same parameters. */
 #define PASS(body, params, call, ...)                                                                        \
 	static cudaError_t body params                                                                       \
 	{                                                                                                    \

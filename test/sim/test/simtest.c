@@ -64,7 +64,7 @@ CUfunction sim_kernel(const char *name)
 	return f;
 }
 
-/* A kernel of a library, which runs in whatever context the stream has. */
+/* Returns a kernel of a library, which runs in any stream's context. */
 static CUfunction everywhere(const char *name)
 {
 	static CUlibrary library;
@@ -160,7 +160,7 @@ pid_t sim_child(void (*fn)(void *), void *arg)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(DEADLINE_S);
-	sim_close(); /* the parent's reader is not ours */
+	sim_close(); /* the child must not use its parent's reader */
 	fn(arg);
 	exit(0);
 }

@@ -1,4 +1,4 @@
-/* A process whose calls are stopped by another one, whose memory leaves the device and comes back. */
+/* Another process stops a process's calls, takes its memory off the device and brings it back. */
 #include "test/sim/test/simtest.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ struct shared {
 	volatile int hold;
 };
 
-/* Has 1 GiB, and launches and waits until it is killed. */
+/* A process with 1 GiB that launches kernels and waits for them until it is killed. */
 static void worker(void *arg)
 {
 	struct shared *with = arg;
@@ -95,7 +95,7 @@ Test(checkpoint, memory_is_gone_meanwhile)
 	sim_truth(&state, NULL, NULL);
 	cr_assert_eq(state.busy_ns, busy, "a locked process has run");
 
-	/* Another process has the memory meanwhile. */
+	/* This process can use the memory meanwhile. */
 	OK(cuMemAlloc_v2(&p, GIB));
 	GIVES(cuCheckpointProcessRestore(pid, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	cr_assert_eq(state_of(pid), CU_PROCESS_STATE_CHECKPOINTED);
@@ -113,7 +113,7 @@ Test(checkpoint, memory_is_gone_meanwhile)
 	sim_join(pid);
 }
 
-/* What was queued before ends first; if that takes too long, nothing has happened. */
+/* Work that was queued before ends first. If that takes too long, the lock fails and changes nothing. */
 Test(checkpoint, a_lock_waits_for_what_was_queued)
 {
 	CUcheckpointLockArgs args = {.timeoutMs = 50};
@@ -144,7 +144,7 @@ static void *asker(void *argument)
 	return NULL;
 }
 
-/* A thread of the process itself would have to answer. */
+/* A thread of the target would have to answer, and all of them are stopped. */
 Test(checkpoint, a_stopped_process_answers_nobody)
 {
 	struct question q = {0};
@@ -180,7 +180,7 @@ Test(checkpoint, of_nobody_is_refused)
 	cr_assert_eq(tid, getpid());
 }
 
-/* Its end frees the slot and what it had saved. */
+/* The process's death frees its slot and its saved memory. */
 Test(checkpoint, a_locked_process_can_be_killed)
 {
 	struct sim_device_state state;

@@ -1,4 +1,4 @@
-/* The clock of a device: events have its time, which runs at another speed than the host's, in steps. */
+/* The clock of a device: it gives the times of events, at a speed other than the host's clock, and in steps. */
 #include "test/sim/test/simtest.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ Test(clock, has_steps)
 	}
 }
 
-/* The ground truth is by the host's clock, whatever the device's says. */
+/* The ground truth follows the host's clock, not the device's. */
 Test(clock, does_not_change_the_ground_truth)
 {
 	sim_fresh("GPUSIM_DRIFT_PPM", "50", "GPUSIM_EVENT_NS", "500", NULL);

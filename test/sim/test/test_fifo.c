@@ -1,4 +1,4 @@
-/* A device that runs what was queued first, whichever process queued it. */
+/* A device that runs kernels in the order of submission, whichever process submitted them. */
 #include "test/sim/test/simtest.h"
 
 #include <signal.h>
@@ -7,7 +7,7 @@
 
 TestSuite(fifo, .fini = sim_remove);
 
-/* A process that does one thing after the other when it is told. */
+/* A process that takes its next step when it is told to. */
 struct hand {
 	volatile int said, done;
 	volatile double us[4];
@@ -32,7 +32,7 @@ static void say(struct hand *h, int n)
 		usleep(200);
 }
 
-/* Has the engine until it is killed, so that the others can queue their work however slow the machine is. */
+/* Keeps the engine busy until it is killed, so that others can queue their work, however slow the machine is. */
 static void hog(void *arg)
 {
 	struct hand *h = arg;
@@ -64,7 +64,7 @@ static void stop_hog(struct hand *h)
 	sim_join(h->pid);
 }
 
-/* 1: two kernels; 2: one more; 3: how long after the one before each of them ended. */
+/* Step 1: queues two kernels; 2: queues a third; 3: reports how long after the kernel before it each ended. */
 static void three_kernels(void *arg)
 {
 	struct hand *h = arg;
@@ -89,7 +89,7 @@ static void three_kernels(void *arg)
 	h->done = 3;
 }
 
-/* The other process's two kernels, seven of this one, the other's third. */
+/* Runs two kernels of the other process, seven of this process, and the third of the other process. */
 static struct sim_device_state in_turn(const char *switch_us, double third_us)
 {
 	struct hand *h = hands(), *first = h + 1;
@@ -165,7 +165,7 @@ Test(fifo, one_process_overlaps_as_in_the_other_modes)
 	cr_assert_float_eq(sim_between_us(gate, b), 2000, 0.6);
 }
 
-/* Two streams with a kernel each: one queued before, the other after the parent's. */
+/* Queues a kernel in each of two streams: one before the parent's kernel, the other after it. */
 static void around(void *arg)
 {
 	struct hand *h = arg;
@@ -203,7 +203,7 @@ Test(fifo, nothing_overtakes_another_process_within_its_own)
 	stop_hog(first);
 	say(h, 3);
 	cr_assert_eq(sim_join(h->pid), 0);
-	/* There is room for the second beside the first, but ours is between them. */
+	/* The second would fit beside the first, but this process's kernel was submitted between them. */
 	cr_assert_float_eq(h->us[0], 24000, 0.6, "%.3f", h->us[0]);
 }
 

@@ -99,7 +99,7 @@ Test(graph, branches_run_side_by_side_and_join)
 	sim_spin_part(s, 1 * MS, 100);
 	x = finish(s, 4);
 	takes(x, s, 1, 5000);
-	/* Launches of one graph come one after the other. */
+	/* Launches of the same graph run one after the other. */
 	takes(x, t, 2, 10000);
 	GIVES(cuEventQuery(fork_point), CUDA_ERROR_CAPTURED_EVENT);
 }
@@ -397,7 +397,7 @@ Test(graph, memory_comes_with_a_launch_and_is_shared_by_those_that_do_not_run_at
 	OK(cuGraphLaunch(a, s));
 	OK(cuGraphLaunch(a, s));
 	cr_assert_eq(reserved(), 30 * MIB);
-	/* It is launched behind the first one in its stream; then in another stream. */
+	/* The second graph is launched behind the first in its stream, and then in another stream. */
 	OK(cuGraphLaunch(b, s));
 	cr_assert_eq(reserved(), 40 * MIB);
 	OK(cuGraphLaunch(a, t));

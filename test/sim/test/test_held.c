@@ -37,7 +37,7 @@ static CUresult until(CUstream s, uint64_t ns, CUdeviceptr p, uint32_t value)
 	return cuLaunchKernel(kernel("spin_until_ns"), 1, 1, 1, 1, 1, 1, 0, s, params, NULL);
 }
 
-/* Device time of this process on one device. */
+/* Returns the device time of this process on a device. */
 static uint64_t device_ns(int device)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];
@@ -51,7 +51,7 @@ static uint64_t device_ns(int device)
 	return 0;
 }
 
-/* One rank on each of n devices, the i-th 2 ms later than the one before: all end with the last one. */
+/* Starts a rank on each of n devices, each 2 ms later than the one before: all end with the last. */
 static void meet(int n)
 {
 	CUcontext ctx[4];
@@ -111,7 +111,7 @@ Test(held, ranks_that_make_no_sense_are_refused)
 	GIVES(collective(s, MS, GROUP, 0, 0), CUDA_ERROR_INVALID_VALUE);
 	GIVES(collective(s, MS, GROUP, 2, 2), CUDA_ERROR_INVALID_VALUE);
 	GIVES(collective(s, MS, GROUP, 0, 65), CUDA_ERROR_INVALID_VALUE);
-	/* Alone it waits for nobody. */
+	/* A group of one rank waits for no other. */
 	OK(collective(s, MS, GROUP, 0, 1));
 	OK(cuStreamSynchronize(s));
 	cr_assert_eq(device_ns(0), 1 * MS);
@@ -150,8 +150,8 @@ static void be_rank(void *arg)
 	me->with->between_us[me->number] = sim_between_us(a, b);
 }
 
-/* Two ranks of one job share a GPU in slices of 2 ms: the first spins until its slice ends, and then the other has
- * the GPU until it waits itself. They get on, and the spinning is busy time. */
+/* Two ranks of a job share a GPU in slices of 2 ms. The first spins until its slice ends; then the other has the GPU
+ * until it waits, too. Both make progress, and the spinning is busy time. */
 Test(held, ranks_on_one_device_take_their_slices_to_meet)
 {
 	struct rank ranks[2] = {{shared(), 0}, {NULL, 1}};
@@ -168,7 +168,7 @@ Test(held, ranks_on_one_device_take_their_slices_to_meet)
 	for (int i = 0; i < 2; i++)
 		cr_assert_eq(sim_join(pid[i]), 0);
 	sim_truth(&state, NULL, NULL);
-	/* 2 x 20 kernels of 1 ms, and of each slice of 2 ms at least a part was spun. */
+	/* 2 x 20 kernels of 1 ms, and a part of each slice of 2 ms in which a rank spun. */
 	cr_assert_gt(state.busy_ns, 45 * MS);
 	cr_assert_lt(state.busy_ns, 130 * MS);
 	cr_assert_eq(state.launches, 40);
@@ -186,7 +186,7 @@ static void lonely(void *ready)
 		pause();
 }
 
-/* Its partner is dead: it spins for ever, as the real ones do, and its own death frees the device. */
+/* A rank whose partner is dead spins for ever, as on a real GPU. Its own death frees the device. */
 Test(held, a_rank_whose_partner_never_comes_keeps_the_device)
 {
 	struct shared *with = shared();
@@ -236,7 +236,7 @@ Test(held, a_kernel_waits_for_the_host)
 	OK(cuStreamSynchronize(s));
 	after = device_ns(0);
 	cr_assert_geq(after, before + 3 * MS);
-	/* It had the device from its start to its end. */
+	/* The kernel had the device from its start to its end. */
 	cr_assert_float_eq((double)after / 1000, sim_between_us(a, b), 1.0);
 }
 
@@ -271,7 +271,7 @@ Test(held, a_kernel_waits_for_a_value_that_another_stream_writes)
 	GIVES(until(s, MS, 3, 7), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* In a graph as well: each launch waits for the value anew, which is there. */
+/* In a graph each launch waits for the value anew, and finds it. */
 Test(held, a_graph_of_kernels_that_wait)
 {
 	volatile uint32_t *flag;

@@ -1,5 +1,4 @@
-/* What the driver costs the host: functions and graphs that are loaded at their first launch, late callbacks.
- */
+/* What the driver costs the host: functions and graphs that are loaded at their first launch, late callbacks. */
 #include "test/sim/test/simtest.h"
 
 #include <pthread.h>
@@ -44,7 +43,7 @@ Test(host, the_first_launch_of_each_function_loads_it)
 		cr_assert_geq(launch_s(f), LAZY_S);
 		cr_assert_eq(loaded(f), CU_FUNCTION_LOADING_STATE_LOADED);
 	}
-	/* Were any of these loaded again, they would take at least 3 s. */
+	/* If these were loaded again, they would take at least 3 s. */
 	from = sim_wall_s();
 	for (int i = 0; i < MANY; i++)
 		launch_s(sim_kernel("function1"));
@@ -75,7 +74,7 @@ Test(host, without_the_setting_everything_is_loaded)
 	cr_assert_eq(loaded(sim_kernel("some")), CU_FUNCTION_LOADING_STATE_LOADED);
 }
 
-/* What a program finds that sets nothing: 1 ms for what it launches first, contexts that take 300 MiB. */
+/* The defaults: the first launch of a function takes 1 ms, and a context takes 300 MiB. */
 Test(host, by_default_a_first_launch_loads_and_a_context_takes_memory)
 {
 	CUfunction f;
@@ -105,7 +104,7 @@ Test(host, a_delay_can_be_a_range)
 		most = s > most ? s : most;
 	}
 	cr_assert_geq(least, 0.001);
-	/* Thirty draws that all lie within half of the range are one in a billion. */
+	/* That all of thirty draws lie in one half of the range happens once in a billion runs. */
 	cr_assert_geq(most, 0.0105);
 }
 
@@ -176,7 +175,7 @@ Test(host, the_first_launch_of_each_graph_loads_it)
 	OK(cuGraphLaunch(x, NULL));
 	cr_assert_geq(sim_wall_s() - from, LAZY_S);
 	cr_assert_eq(loaded(f), CU_FUNCTION_LOADING_STATE_LOADED);
-	/* An upload does it for the launch. */
+	/* An upload loads the graph before its launch. */
 	x = graph_of(f);
 	from = sim_wall_s();
 	OK(cuGraphUpload(x, NULL));
@@ -212,7 +211,7 @@ Test(host, a_callback_comes_later_than_the_work)
 	for (int i = 1; i < 6; i++)
 		cr_assert_geq(sim_between_us(mark[i - 1], mark[i]), 1400 - 0.001);
 	cr_assert_eq(calls, 5);
-	/* The stream stood still meanwhile, the device time is the kernels'. */
+	/* The stream stood still meanwhile: the device time is that of the kernels alone. */
 	cr_assert_eq(sim_truth_of(getpid()).device_ns, 5 * MS);
 }
 
@@ -280,7 +279,7 @@ Test(host, work_reaches_the_device_later_than_the_call)
 	cr_assert_geq(sim_wall_s() - from, 0.021);
 	sim_truth(&state, NULL, NULL);
 	cr_assert_eq(state.busy_ns, 1000000, "the way there is no device time");
-	/* One behind the other they arrive while the first one runs. */
+	/* The later kernels arrive while the first runs. */
 	for (int i = 0; i < 5; i++)
 		sim_spin(s, 1000000);
 	OK(cuStreamSynchronize(s));

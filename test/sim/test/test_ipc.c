@@ -1,4 +1,4 @@
-/* Memory that two processes see: the same bytes at two addresses, in the books once. */
+/* Memory that two processes see: the same bytes at two addresses, counted once. */
 #include "test/sim/test/simtest.h"
 
 #include <dirent.h>
@@ -158,13 +158,13 @@ Test(ipc, what_a_killed_exporter_left_is_removed_by_the_next_one)
 	kill(child, SIGKILL);
 	cr_assert_eq(sim_join(child), -SIGKILL);
 	cr_assert_eq(ipc_files(), 1);
-	/* What is open stays readable; a dead process's memory is only gone from the books. */
+	/* Memory that is open stays readable, though it is not counted any more once its exporter is dead. */
 	OK(cuMemcpyDtoH_v2(&v, p, 4));
 	cr_assert_eq(v, 0x11111111);
 	OK(cuMemAlloc_v2(&q, 100));
 	OK(cuIpcGetMemHandle(&h, q));
 	cr_assert_eq(ipc_files(), 1);
-	/* The test's directory can only go without it. */
+	/* The test's directory can be removed only after this. */
 	OK(cuMemFree_v2(q));
 	cr_assert_eq(ipc_files(), 0);
 }

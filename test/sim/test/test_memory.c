@@ -1,4 +1,4 @@
-/* Memory: every kind of allocation is in the books, copies move bytes, missing pages cost what they weigh. */
+/* Memory: every kind of allocation is counted, copies move bytes, missing pages cost time by their size. */
 #include "test/sim/test/simtest.h"
 
 #include <signal.h>
@@ -119,7 +119,7 @@ Test(memory, a_pool_keeps_what_its_threshold_allows)
 	OK(cuMemAllocAsync(&p, 32 * MIB, s));
 	cr_assert_eq(used() - base, 32 * MIB);
 	OK(cuMemFreeAsync(p, s));
-	/* The stream that freed it may have it again at once. */
+	/* The stream that freed the memory may use it again at once. */
 	OK(cuMemAllocAsync(&q, 32 * MIB, s));
 	cr_assert_eq(p, q);
 	cr_assert_eq(used() - base, 32 * MIB);
@@ -251,7 +251,7 @@ Test(memory, pageable_memory_is_read_when_the_call_is_made)
 	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	value = 2;
 	sim_release();
-	/* Into pageable memory the call returns when it is done. */
+	/* A copy into pageable memory is done when the call returns. */
 	OK(cuMemcpyDtoHAsync_v2(&back, p, 4, s));
 	cr_assert_eq(back, 1);
 	OK(cuStreamQuery(s));
@@ -341,7 +341,8 @@ static void thrash(void *arg)
 	t->took_us = sim_between_us(a, b);
 }
 
-/* Both fit or both do not; returns the page-in time per process in ms. */
+/* Runs two processes whose memory fits together or does not. Sets the page-in time per process and the whole time, in
+ * ms. */
 static void run_two(uint64_t bytes, double *paging_ms, double *took_ms)
 {
 	struct thrash *t = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -360,7 +361,7 @@ static void run_two(uint64_t bytes, double *paging_ms, double *took_ms)
 	sim_truth(&state, NULL, NULL);
 	*paging_ms = (double)state.paging_ns / 1e6;
 	*took_ms = (t[0].took_us > t[1].took_us ? t[0].took_us : t[1].took_us) / 1000;
-	/* Work and paging are all there is. */
+	/* The device did work and paging, and nothing else. */
 	cr_assert_float_eq((double)state.busy_ns, 100e6 + (double)state.paging_ns, 300);
 }
 

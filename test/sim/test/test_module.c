@@ -1,4 +1,4 @@
-/* What a module tells about its kernels, and where they may run. */
+/* What a module says about its kernels, and where they may run. */
 #include "test/sim/test/simtest.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * NVML as a viewer meets it: loaded by name, errors before use, every way to a handle, and the rules of
- * the calls that fill lists. Each test has a simulation of its own.
+ * NVML as a viewer uses it: loaded by name, errors before initialisation, every way to a handle, and the
+ * rules of the calls that fill lists. Each test has a simulation of its own.
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 static char dir[] = "/tmp/gpusim-test-XXXXXX";
 static void *lib;
 
-/* Calls by name: the test binary links nothing of the simulator. */
+/* Finds calls by name: the test is not linked with the simulator. */
 #define NVML(name) ((__typeof__(&nvml##name))need("nvml" #name))
 
 static void *need(const char *name)
@@ -190,7 +190,7 @@ Test(nvml, an_idle_device_reports_idle)
 	cr_expect_eq(state, NVML_PSTATE_8);
 }
 
-/* Both go on after a fork, and neither disturbs the other. */
+/* After a fork parent and child go on, and do not disturb each other. */
 Test(nvml, a_forked_child_reads_for_itself)
 {
 	nvmlDevice_t d = open_device(2);

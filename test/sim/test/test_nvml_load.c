@@ -1,7 +1,6 @@
 /*
- * NVML beside a working driver: what a viewer reads must be what the processes really do. The load is
- * made so that the device's own time decides and not how fast this machine is: kernels and copies of
- * known length take turns in one stream.
+ * NVML beside a driver at work: a viewer must read what the processes really do. The load does not depend
+ * on the speed of this machine: kernels and copies of known length take turns in a stream.
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -69,7 +68,7 @@ static void teardown(void)
 
 TestSuite(nvml_load, .init = setup, .fini = teardown);
 
-/* The child: memory, and steps of a kernel and (if wanted) a copy, until it is killed or 20 s are over. */
+/* The child: allocates memory, and runs a kernel and (if wanted) a copy in turn until it is killed or 20 s are over. */
 static void work(int ready, int with_copies)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *host, *params[1];
@@ -126,7 +125,7 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* Busy and elapsed time of the device from the report. */
+/* Reads the busy and elapsed time of the device from gpusim-report. */
 static void truth(double *busy_ns, double *elapsed_ns)
 {
 	char line[65536] = "";
@@ -139,7 +138,7 @@ static void truth(double *busy_ns, double *elapsed_ns)
 	*elapsed_ns = strtod(strstr(line, "\"elapsed_ns\":") + 13, NULL);
 }
 
-/* Mean over the whole sample periods of about a second from now on. */
+/* Returns the mean over the sample periods of about a second from now on. */
 static double watch(nvmlDevice_t d, unsigned int type, double *truth_pct)
 {
 	nvmlSample_t samples[200];
@@ -182,8 +181,8 @@ Test(nvml_load, a_device_that_always_runs_is_a_hundred_percent_busy)
 }
 
 /*
- * A step of each kind takes 10 ms and they take turns: the kernels' engine and one copy engine are busy
- * half of the time. "Memory" is the mean of both copy engines, of which the other one is idle.
+ * Kernels and copies of 10 ms take turns: the compute engine and one copy engine are each busy half of
+ * the time. "Memory" is the mean of both copy engines, and the other copy engine is idle.
  */
 Test(nvml_load, half_busy_is_fifty_percent_as_in_the_ground_truth)
 {
@@ -250,7 +249,7 @@ Test(nvml_load, process_utilisation_is_given_once_for_each_stamp)
 	cr_expect(s[0].smUtil >= 38 && s[0].smUtil <= 62, "%u %%", s[0].smUtil);
 	stamp = s[0].timeStamp;
 	n = 4;
-	/* Nothing newer than the future. */
+	/* No sample is newer than a time in the future. */
 	cr_expect_eq(
 		NVML(DeviceGetProcessUtilization)(d, s, &n, stamp + 3600000000ull), NVML_ERROR_NOT_FOUND);
 	pause_ms(250);

@@ -161,7 +161,7 @@ static void *one_thread(void *arg)
 
 	OK(cuCtxSetCurrent(t->ctx));
 	OK(cuStreamGetId_ptsz(NULL, &t->id));
-	/* Both exist at the same time; otherwise the second could get the first one's identity. */
+	/* Both threads must exist at the same time; otherwise the second could get the identity of the first. */
 	for (*t->there += 1; *t->there < 2;)
 		usleep(100);
 	return NULL;
@@ -400,7 +400,7 @@ Test(order, devices_run_side_by_side_and_wait_for_each_other)
 	sim_spin(s[1], 10 * MS);
 	waited = sim_mark(s[1]);
 	sim_release();
-	/* Neither device's work slows the other one down. */
+	/* The work of a device does not slow the other device down. */
 	near_us(sim_between_us(start, end), 60000);
 	near_us(sim_between_us(start, waited), 100000);
 }

@@ -1,7 +1,7 @@
 /*
- * The driver's surface as a program meets it: dlopen, dlsym for every name, and cuGetProcAddress with
- * every version boundary and both default streams. The expectation is a plain search over the table
- * with names and dlsym, so that it shares no code with the library.
+ * The driver's names as a program finds them: dlopen, dlsym for every name, and cuGetProcAddress with
+ * every version boundary and both default streams. The expected function comes from a plain search of
+ * the table and dlsym, so that the test shares no code with the library.
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -82,7 +82,8 @@ Test(surface, each_call_of_the_header_is_in_the_table)
 	}
 }
 
-/* What the manual says: the newest variant not newer than the version, per-thread if wanted and there. */
+/* Returns what the manual says: the newest variant that is not newer than `version`, per-thread if wanted and there is
+ * one. */
 static void *expected(const char *base, int version, int per_thread)
 {
 	const struct row *best = NULL;

@@ -1,4 +1,4 @@
-/* Streams that share few hardware queues, and priorities between kernels that are ready. */
+/* Streams that share hardware queues, and priorities between kernels that are ready. */
 #include "test/sim/test/simtest.h"
 
 #include <unistd.h>
@@ -14,8 +14,8 @@ static CUstream with_priority(int priority)
 }
 
 /*
- * Stream a: a kernel of 4 ms, then one of 2 ms that must wait for it. Stream b: a kernel that is submitted last and
- * would fit beside them. With one queue it stands behind the second one of a, which cannot start.
+ * Stream a has a kernel of 4 ms, and a kernel of 2 ms that must wait for it. Stream b has a kernel that is submitted
+ * last and would fit beside them. With one queue it must wait behind the second kernel of a, which cannot start.
  */
 static double end_of_b_ms(const char *connections)
 {
@@ -52,7 +52,8 @@ Test(queues, a_number_that_makes_no_sense_is_not_used)
 	cr_assert_float_eq(end_of_b_ms("none"), 1, 0.001);
 }
 
-/* What makes a preload's own waiting stream a danger: an event that nobody has recorded yet is waited for in front. */
+/* Why a preload must not let a stream of its own wait for an event that is not recorded yet: with a shared queue, all
+ * streams behind it wait, too. */
 Test(queues, a_stream_that_waits_holds_up_those_behind_it)
 {
 	CUstream a, b, c;
@@ -73,7 +74,7 @@ Test(queues, a_stream_that_waits_holds_up_those_behind_it)
 	cr_assert_float_eq(sim_between_us(begin, end), 7000, 0.6);
 }
 
-/* Both fill the device. Without priorities each runs at half the speed. */
+/* Both kernels fill the device. Without priorities each would run at half the speed. */
 Test(queues, the_higher_priority_runs_first)
 {
 	CUstream low, high;
@@ -96,7 +97,8 @@ Test(queues, the_higher_priority_runs_first)
 	cr_assert_eq(sim_truth_of(getpid()).device_ns, 8 * MS);
 }
 
-/* The high one fills 0.6 of the device, the low one 0.8: it has the 0.4 that are left, half its speed. */
+/* The kernel with the higher priority fills 0.6 of the device, the other would fill 0.8: it has the remaining 0.4, and
+ * runs at half its speed. */
 Test(queues, the_lower_priority_has_what_is_left)
 {
 	CUstream low, high;

@@ -1,4 +1,4 @@
-/* Several processes on one device: how they share, what is left of one that dies. */
+/* Several processes on a device: how they share it, and what is left of a process that dies. */
 #include "test/sim/test/simtest.h"
 
 #include <signal.h>
@@ -11,7 +11,7 @@ TestSuite(share, .fini = sim_remove);
 struct job {
 	uint64_t kernel_ns;
 	int kernels, every;
-	volatile int ready; /* all is queued */
+	volatile int ready; /* all work is queued */
 	double took_us;
 };
 
@@ -20,7 +20,7 @@ static struct job *shared_jobs(void)
 	return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* Waits after every few launches, or queues everything (at most 1024) first and then lets it run. */
+/* Waits after every few launches, or first queues all launches (at most 1024) and then lets them run. */
 static void run(void *arg)
 {
 	struct job *j = arg;
@@ -43,7 +43,7 @@ static void run(void *arg)
 	j->took_us = sim_between_us(a, b);
 }
 
-/* Queues work for many seconds and sleeps: how it proceeds does not depend on the machine any more. */
+/* Queues work for many seconds and sleeps, so that its progress does not depend on the machine. */
 static void queue(void *arg)
 {
 	struct job *j = arg;
@@ -135,7 +135,7 @@ Test(share, parts_add_up_to_the_whole)
 		struct sim_process_state p = sim_truth_of(pid[i]);
 
 		cr_assert_eq(p.launches, 3000);
-		/* A kernel that ends between two ns ends at the later one. */
+		/* The end of a kernel is rounded up to a whole ns. */
 		cr_assert_float_eq((double)p.device_ns, 3000 * 70001.0, 6000.0);
 		sum += p.device_ns;
 	}
@@ -154,7 +154,7 @@ Test(share, a_long_kernel_is_cut_into_slices)
 	cr_assert_eq(sim_join(b), 0);
 	kill(a, SIGKILL);
 	sim_join(a);
-	/* 25 slices of its own, 24 to 25 of the other between them. */
+	/* 25 slices of its own, and 24 to 25 slices of the other process between them. */
 	cr_assert_geq(jobs[1].took_us, 98000 - 1);
 	cr_assert_leq(jobs[1].took_us, 100000 + 1);
 }
@@ -171,7 +171,7 @@ Test(share, a_process_without_work_gives_its_slice_away)
 	b = sim_child(run, &jobs[1]);
 	cr_assert_eq(sim_join(a), 0);
 	cr_assert_eq(sim_join(b), 0);
-	/* The second loses only the first one's work, not the slices it left unused. */
+	/* The second process waits only for the first one's work, not for slices that the first did not use. */
 	cr_assert_eq(sim_truth_of(a).device_ns, 3 * MS);
 	cr_assert_leq(jobs[1].took_us, 300000 + 3000 + 1);
 }

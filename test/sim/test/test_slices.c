@@ -1,4 +1,4 @@
-/* Time slices that are unkind: long ones, switches that cost, and queues that wait for their slice. */
+/* Unkind time slices: long slices, switches that cost time, and queues that wait for their slice. */
 #include "test/sim/test/simtest.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ TestSuite(slices, .fini = sim_remove);
 
 #define LONG (40000 * MS)
 
-/* Queues a kernel that outlasts every test, and sleeps: from then on the machine has no part in it. */
+/* Queues a kernel that outlasts every test, and sleeps, so that the machine's speed does not matter. */
 static void hog(void *ready)
 {
 	sim_device();
@@ -37,7 +37,7 @@ static void stop(pid_t pid)
 	sim_join(pid);
 }
 
-/* Two processes that always have work, looked at twice. */
+/* Checks at two moments that two processes that always have work get half of the device each. */
 static void halves(const char *slice_us, const char *switch_us)
 {
 	static struct sim_process_state list[2][SIM_MAX_PROCS];
@@ -59,7 +59,7 @@ static void halves(const char *slice_us, const char *switch_us)
 	elapsed = (double)(state[1].now_ns - state[0].now_ns);
 	lost = (double)(state[1].switch_ns - state[0].switch_ns);
 	switches = state[1].switches - state[0].switches;
-	/* The device is never idle: it runs a kernel or switches. Both figures round down to a ns. */
+	/* The device is never idle: it runs a kernel or switches. Both figures are rounded down to a ns. */
 	cr_assert_float_eq((double)(state[1].busy_ns - state[0].busy_ns) + lost, elapsed, 2.0);
 	cr_assert_float_eq(lost, (double)switches * switch_ns, switch_ns + 1);
 	if (switch_ns > 0)
@@ -130,7 +130,8 @@ Test(slices, the_next_process_pays_a_switch_before_its_kernel)
 
 	sim_fresh("GPUSIM_SWITCH_US", "700", NULL);
 	pid = start_hog();
-	sim_truth(&state, NULL, NULL); /* what nobody has seen of a killed process does not count */
+	sim_truth(&state, NULL,
+		NULL); /* work of a killed process counts only up to the last look at the model */
 	stop(pid);
 	usleep(5000);
 	sim_device();
@@ -140,7 +141,7 @@ Test(slices, the_next_process_pays_a_switch_before_its_kernel)
 	sim_spin(s, 5 * MS);
 	b = sim_mark(s);
 	sim_release();
-	/* Events do not wait for the engine here, so the first one is before the switch. */
+	/* Events do not wait for the engine here, so the first event is before the switch. */
 	cr_assert_float_eq(sim_between_us(a, b), 5700, 0.6);
 	sim_truth(&state, NULL, NULL);
 	cr_assert_eq(state.switches, 1);
@@ -151,7 +152,8 @@ Test(slices, the_next_process_pays_a_switch_before_its_kernel)
 	cr_assert_eq(state.switch_ns, 0);
 }
 
-/* Times between things that only end in a slice are whole rounds, however late this process asked. */
+/* Checks that the time between two ops that end only in a slice is a number of whole rounds, however late this process
+ * asked. */
 static void rounds(CUevent a, CUevent b, double slice_us, double extra_us, int least)
 {
 	double took_us = sim_between_us(a, b) - extra_us;
@@ -188,14 +190,14 @@ Test(slices, events_wait_for_the_slice)
 	a = mark_and_wait(s);
 	b = mark_and_wait(s);
 	rounds(a, b, 10000, 0, 1);
-	/* What is queued together ends in one slice. */
+	/* Events that are queued together end in the same slice. */
 	sim_gate(s);
 	a = sim_mark(s);
 	OK(cuStreamWaitEvent(t, a, 0));
 	b = sim_mark(t);
 	sim_release();
 	cr_assert_float_eq(sim_between_us(a, b), 0, 0.001);
-	/* A host function begins in a slice; what is behind it needs another. */
+	/* A host function begins in a slice; the event behind it needs another slice. */
 	a = mark_and_wait(s);
 	OK(cuLaunchHostFunc(s, nothing, NULL));
 	c = sim_mark(s);
@@ -221,7 +223,7 @@ Test(slices, events_wait_for_the_switch_too)
 	s = sim_stream(CU_STREAM_NON_BLOCKING);
 	a = mark_and_wait(s);
 	b = mark_and_wait(s);
-	/* To the other one and back. */
+	/* A round has two switches: to the other process and back. */
 	rounds(a, b, 10000, 600, 1);
 	stop(pid);
 }
@@ -242,14 +244,14 @@ Test(slices, copies_begin_in_the_slice_even_those_of_nothing)
 	OK(cuMemAlloc_v2(&p, bytes));
 	OK(cuMemHostAlloc(&h, bytes, 0));
 	a = mark_and_wait(s);
-	/* The other one has just got a new slice. */
+	/* The other process has just got a new slice. */
 	OK(cuMemcpyHtoDAsync_v2(p, h, 0, s));
 	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	OK(cuMemcpyHtoDAsync_v2(p, h, bytes, s));
 	b = sim_mark(s);
 	GIVES(cuEventQuery(b), CUDA_ERROR_NOT_READY);
 	OK(cuEventSynchronize(b));
-	/* The first slice lets the copy begin, which needs no slice to go on; the event needs the second. */
+	/* The copy begins in the first slice and goes on without one; the event needs the second slice. */
 	rounds(a, b, 300000, 0, 2);
 	cr_assert_eq(sim_truth_of(getpid()).copy_ns, 1001500);
 	cr_assert_eq(sim_truth_of(getpid()).copies, 1);
@@ -276,7 +278,7 @@ Test(slices, a_death_while_others_wait_changes_nothing_for_them)
 	stop(pid);
 }
 
-/* Everything that waits for a slice, on two streams. */
+/* Queues every kind of op that waits for a slice, in two streams, for ever. */
 static void busy_for_ever(void *arg)
 {
 	CUstream s, t;
@@ -302,7 +304,7 @@ static void busy_for_ever(void *arg)
 	}
 }
 
-/* After many deaths at any moment the parts still add up and the device still works. */
+/* Checks that after many deaths at any moment the parts add up to the sums, and that the device works. */
 static void killed(const char *mode, const char *events)
 {
 	static struct sim_process_state list[SIM_MAX_PROCS];

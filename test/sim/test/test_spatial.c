@@ -1,4 +1,4 @@
-/* Processes that run side by side, as under MPS: each as wide as its kernels, slower only where they do not fit. */
+/* Processes that run side by side, as under MPS: each as wide as its kernels, and slower only if they do not fit. */
 #include "test/sim/test/simtest.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static pid_t start_hog(unsigned permille, const char *most)
 	return pid;
 }
 
-/* What each of two processes gets, as a part of the time: by time at its own speed, and by width. */
+/* Checks what each of two processes gets, as a part of the time: device time, and width times device time. */
 static void pair(unsigned a, unsigned b, const char *most_of_b, const double *time, const double *width)
 {
 	static struct sim_process_state list[2][SIM_MAX_PROCS];
@@ -83,13 +83,13 @@ Test(spatial, what_does_not_fit_slows_everybody_down)
 	pair(1000, 1000, NULL, (double[]){0.5, 0.5}, (double[]){0.5, 0.5});
 }
 
-/* 0.5 + 1 do not fit: both run at two thirds of their speed. */
+/* Widths of 0.5 and 1 do not fit: both processes run at two thirds of their speed. */
 Test(spatial, the_wide_one_slows_the_narrow_one_down)
 {
 	pair(500, 1000, NULL, (double[]){2.0 / 3, 2.0 / 3}, (double[]){1.0 / 3, 2.0 / 3});
 }
 
-/* The second one may fill no more than 40 percent: it takes 2.5 times as long, and disturbs nobody. */
+/* The second process may fill 40 percent at most: it takes 2.5 times as long, and does not slow the first. */
 Test(spatial, a_process_can_be_kept_narrow)
 {
 	pair(600, 1000, "40", (double[]){1, 1}, (double[]){0.6, 0.4});
@@ -123,7 +123,7 @@ Test(spatial, a_kernel_ends_when_its_work_is_done)
 	sim_join(pid);
 }
 
-/* A kernel that does not say how wide it is has the width of its process; one that does, its own. */
+/* A kernel has the width that it says; a kernel that says none has the width of its process. */
 Test(spatial, a_process_has_a_width)
 {
 	int mps = 0;
@@ -143,7 +143,7 @@ Test(spatial, a_process_has_a_width)
 	cr_assert_eq(mps, 1);
 }
 
-/* In the other modes widths are counted as well, and a process is alone while it has the engine. */
+/* In the other modes widths are counted, too; a process that has the engine has it alone. */
 Test(spatial, widths_count_in_time_slices_too)
 {
 	int mps = 1;

@@ -1,7 +1,7 @@
 /*
- * No call may bring a program down for passing zeros: each name of the driver is called with nothing
- * but zero arguments before cuInit, after it, and with a context. A child calls one after the other
- * and says which; when it dies, the next child goes on behind the culprit.
+ * No call may crash a program that passes zeros: each name of the driver is called with zeros for all
+ * arguments before cuInit, after it, and with a context. A child makes the calls one after the other and
+ * says which call it makes. When the child dies, the next child goes on behind that call.
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -71,7 +71,7 @@ static void child(int fd, int first, enum state state)
 	for (int i = first; i < COUNT; i++) {
 		any_call call = (any_call)dlsym(lib, names[i]);
 
-		/* The one call that would change the state under test. */
+		/* This call would change the state under test. */
 		if (!strcmp(names[i], "cuInit") && state == FRESH)
 			continue;
 		if (write(fd, &i, sizeof(i)) != sizeof(i))
