@@ -1,6 +1,6 @@
 #!/usr/bin/perl
-# Reads the types of our own headers and writes a C program that prints each size, offset and
-# value. Compiled once with our header and once with NVIDIA's, it must print the same.
+# Reads the types of the project's headers and writes a C program that prints each size, offset and
+# value. Compiled with the project's header and with NVIDIA's, it must print the same.
 use strict;
 use warnings;
 

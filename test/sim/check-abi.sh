@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares include/cuda_abi.h and driver.def with NVIDIA's headers: every value, size and offset by
-# running the same program built with each, every prototype by the compiler. Without a toolkit it
-# says so and passes: the project's own header is all that the build needs.
+# Compares include/cuda_abi.h and driver.def with NVIDIA's headers: every value, size and offset by a program
+# that is built with each and run, every prototype by the compiler. Without a toolkit it says so and passes:
+# the build needs only the project's own header.
 set -eu
 out=$1
 cc=${CC:-cc}
@@ -19,7 +19,7 @@ if [ -z "$real" ]; then
 	exit 0
 fi
 
-# The interop headers want OpenGL, EGL and VDPAU; only the widths of a few names matter to us.
+# The interop headers include OpenGL, EGL and VDPAU, of which only the sizes of a few types matter here.
 stub() {
 	mkdir -p "$(dirname "$out/$1")"
 	printf '#pragma once\n%s\n' "$2" >"$out/$1"
@@ -43,7 +43,7 @@ cat >"$out/real.h" <<'EOF'
 #include <cudaVDPAUTypedefs.h>
 EOF
 
-# What is newer than that header cannot be compared with it.
+# Calls that are newer than the installed header are left out.
 older() {
 	find "$top/include/cuda_abi" -name "*.$1" ! -name 'newer.*' | sort
 }
@@ -74,7 +74,7 @@ cat >"$out/calls.c" <<'EOF'
 EOF
 $cc -std=gnu11 -fsyntax-only -I"$out" -I"$top/include" -I"$here/driver" -I"$here/runtime" -I"$top" -I"$real" "$out/calls.c"
 
-# And nothing is missing: each call that the real header declares is in our lists.
+# Nothing may be missing: each call that the real header declares is in the project's lists.
 $cc -E -P -I"$out" -I"$real" "$out/real.h" |
 	perl -0777 -ne 'print "$_\n" for /\bCUresult\s+(cu[A-Z]\w*)\s*\(/g' | sort -u >"$out/declared"
 # shellcheck disable=SC2046
@@ -85,7 +85,7 @@ if ! diff "$out/declared" "$out/listed" >"$out/diff"; then
 	exit 1
 fi
 
-# The same for the runtime, where its header is installed too.
+# Compares the runtime's calls, too, where its header is installed.
 runtime=
 if [ -f "$real/cuda_runtime_api.h" ]; then
 	cat >"$out/real_rt.h" <<'EOF'

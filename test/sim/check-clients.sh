@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs programs that nobody here wrote, unchanged, on the simulated GPU and compares what they say with
-# the ground truth. What cannot run here is skipped with a sentence; anything that differs is a failure.
-# Usage: check-clients.sh SIM [PRELOAD]   (PRELOAD: a library that they are run with)
+# Runs programs of others, unchanged, on the simulated GPU and compares their output with the ground truth.
+# A program that cannot run here is skipped with a sentence; any difference is a failure.
+# Usage: check-clients.sh SIM [PRELOAD]   (PRELOAD: a library that is preloaded into them)
 set -u
 sim=$(cd "$1" && pwd)
 preload=${2:+$(readlink -f "$2")}
@@ -24,7 +24,7 @@ fail() {
 	failed=1
 }
 
-# Each client gets a simulation of its own, so that its figures are nobody else's.
+# Each client gets a simulation of its own, so that the figures contain no other program.
 simulation() {
 	mkdir -p "$work/$1/home"
 	GPUSIM_DIR=$work/$1
@@ -34,7 +34,7 @@ on_gpu() {
 	LD_LIBRARY_PATH=$sim${toolkit:+:$toolkit} LD_PRELOAD=$preload GPUARB_DIR=$GPUSIM_DIR/arb GPUARB_CONF=/dev/null \
 		HOME=$GPUSIM_DIR/home timeout 120 "$@"
 }
-# The sum of one figure over all processes of the first device.
+# Prints the sum of a figure over all processes of the first device.
 truth() {
 	"$sim/gpusim-report" --json | tr '{' '\n' | sed -n '/"serial"/s/.*"'"$1"'":\([0-9]*\).*/\1/p' |
 		awk '{ n += $1 } END { printf "%d\n", n }'
@@ -86,14 +86,14 @@ find_nvrtc() {
 	done
 }
 
-# An unknown hash: it searches until its time is over. Its options want a device of moderate width.
+# hashcat gets an unknown hash, so that it searches until its time is over. Its options need a device of moderate width.
 hashcat_run() {
 	GPUSIM_SMS=16 GPUSIM_KERNEL_US=500 on_gpu hashcat --backend-ignore-opencl --self-test-disable --force -m 0 -a 3 \
 		-O --potfile-disable --restore-disable --runtime=8 -n 512 -u 32 -T 512 --status --status-timer=2 \
 		--machine-readable 0123456789abcdef0123456789abcdef '?a?a?a?a?a?a?a?a' 2>&1
 }
 
-# The nth number behind a word in hashcat's last line of status.
+# Prints the nth number behind a word in hashcat's last status line.
 field() { printf '%s\n' "$out" | sed -n "s/.*$1[^0-9]*\([0-9.]*\).*/\1/p" | tail -n 1; }
 
 check_hashcat() {
@@ -111,7 +111,7 @@ check_hashcat() {
 	out=$(hashcat_run)
 	toolkit=
 	speed=$(field SPEED)
-	# It times its kernels with events: half a millisecond each, as the simulation was told.
+	# hashcat measures its kernels with events: half a millisecond each, as set for the simulation.
 	kernel_ms=$(field EXEC_RUNTIME)
 	if [ "${speed:-0}" -gt 0 ] && [ "$(truth launches)" -ge 1000 ] &&
 		awk "BEGIN { exit !(${kernel_ms:-0} >= 0.5 && ${kernel_ms:-0} < 0.6) }"; then
@@ -139,7 +139,7 @@ contrib() {
 	)
 }
 
-# Something to look at: one process that keeps the device busy and holds memory.
+# A load for the viewers: a process that keeps the device busy and holds memory.
 start_load() {
 	simulation viewer
 	LD_LIBRARY_PATH=$sim "$sim/../simload" --duration=60 --kernel-us=1000 --pattern=back --every=16 --memory=256 \
@@ -171,7 +171,7 @@ check_nvtop() {
 		skip "nvtop, because this version draws only on a terminal and none can be made here"
 		return
 	fi
-	# The name, then a load in percent and used memory, whether as JSON or drawn.
+	# The device's name, then a load in percent and used memory, as JSON or drawn.
 	text=$(printf '%s' "$out" | tr '\n\r' '  ')
 	util=$(printf '%s' "$text" | sed -n 's/.*GPU\[[^]]*[^0-9]\([0-9]\{1,3\}\)% *\].*/\1/p; s/.*"gpu_util": *"\([0-9]*\)%".*/\1/p' | head -n 1)
 	used=$(printf '%s' "$text" | sed -n 's/.*MEM\[[^]]*[^0-9.]\([0-9.]*\)Gi\/.*/\1/p; s/.*"mem_util": *"\([0-9]*\)%".*/\1/p' | head -n 1)
@@ -194,7 +194,7 @@ check_pynvml() {
 	if ! python3 -c 'import pynvml' 2>/dev/null; then
 		contrib python3-pynvml
 	fi
-	# Without a simulation's directory the path is simply not there.
+	# Without a directory of the simulation the path does not exist.
 	out=$(PYTHONPATH=$work/contrib/usr/lib/python3/dist-packages on_gpu python3 - 2>&1 <<'EOF'
 import sys
 try:

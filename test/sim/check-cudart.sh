@@ -26,8 +26,8 @@ for stream in legacy per-thread; do
 	mkdir "$dir/$stream"
 	out=$(LD_LIBRARY_PATH=$sim GPUSIM_DIR=$dir/$stream timeout 60 "$dir/client")
 	launches=$(GPUSIM_DIR=$dir/$stream "$sim/gpusim-report" --json | sed 's/.*"processes":\[[^]]*"launches":\([0-9]*\).*/\1/')
-	# 3 computing kernels twice, 10 opaque ones, 2 and 1 in graphs, 1 with attributes; the one with a wrong
-	# shape never runs.
+	# 3 computing kernels twice, 10 opaque kernels, 2 and 1 in graphs, 1 with attributes. The kernel with an
+	# invalid shape never runs.
 	if [ "$launches" != 20 ]; then
 		echo "cudart: $stream: the device counted $launches launches instead of 20" >&2
 		exit 1

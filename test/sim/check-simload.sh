@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every kind of load: what simload says it completed must be what the ground truth counts.
+# Runs every kind of load: the ground truth must count what simload says it completed.
 # usage: check-simload.sh BUILD
 set -eu
 
@@ -8,12 +8,12 @@ dir=$(mktemp -d /dev/shm/simload-XXXXXX)
 trap 'rm -rf "$dir"' EXIT INT TERM
 export GPUSIM_DIR="$dir" GPUSIM_COST=0 LD_LIBRARY_PATH="$build/sim"
 
-# The last number of that name in a line of JSON: the sums stand behind the parts.
+# Prints the last number of that name in a line of JSON: the sums stand behind their parts.
 last() {
 	sed -n "s/.*\"$1\":\\([0-9]*\\).*/\\1/p"
 }
 
-# The first one: the device's own figures stand before its processes'.
+# Prints the first number of that name: the device's figures stand before those of its processes.
 first() {
 	sed -n "s/[^\"]*\"devices\":\\[{//; s/\"processes\".*//; s/.*\"$1\":\\([0-9]*\\).*/\\1/p"
 }
@@ -55,7 +55,7 @@ check --kernel-us=500 --ranks=2 --pattern=sync
 check --kernel-us=50 --held=host:100
 check --kernel-us=50 --held=value:100 --pattern=sync
 
-# Each function once, whose loading takes at least 20 x 10 ms, and which is not seen on the device.
+# Launches each function once: loading takes at least 20 x 10 ms in all, and no time on the device.
 "$build/sim/gpusim-report" --reset >/dev/null
 took=$(GPUSIM_LAZY_US=10000 timeout 60 "$build/simload" --functions=20 --kernel-us=100 |
 	sed -n 's/.*"completed":20,"seconds":\([0-9]*\)\.\([0-9]*\).*/\1\2/p')
@@ -65,7 +65,7 @@ if [ "${took:-0}" -lt 200000 ] || [ "$busy" != 2000000 ]; then
 	exit 1
 fi
 
-# Launch-bound: no more launches than the CPU time before each allows, so that the device is idle in between.
+# Launch-bound: the CPU time before each launch bounds their number, so that the device is idle in between.
 "$build/sim/gpusim-report" --reset >/dev/null
 said=$("$build/simload" --kernel-us=2 --host-us=10 --duration=0.2 | last completed)
 if [ "$said" -lt 1 ] || [ "$said" -gt 20001 ]; then

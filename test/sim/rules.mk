@@ -2,9 +2,9 @@
 SIM     := $(BUILD)/sim
 SIM_OBJ := $(BUILD)/obj/test/sim
 
-# The device model: one shared file, advanced by whoever looks. Also what NVML and the report read.
+# The device model: a shared file that each process advances when it looks. NVML and the report read it, too.
 SIM_MODEL := shm engine steady compute residency held predict account settings
-# libcuda.so.1: the surface (every name, answering "not supported"), then what is modelled.
+# libcuda.so.1: all names, which answer "not supported", and the calls that are modelled.
 SIM_CUDA := defaults procaddr
 SIM_CUDA += driver device context errors checkpoint
 SIM_CUDA += stream event submit hostfn memop green
@@ -16,7 +16,7 @@ SIM_CUDA += graph graphmem graphparams graphexec capture userobject newer
 # libnvidia-ml.so.1 reads the model and knows nothing of the driver.
 SIM_NVML := nvml_default nvml_identity nvml_sensors nvml_system nvml_usage
 
-# libcudart.so.13 for programs that nvcc built with -cudart shared; it sees only the driver's interface.
+# libcudart.so.13 for programs that nvcc built with -cudart shared; it uses only the driver's interface.
 SIM_CUDART := cudart_core cudart_copy cudart_default cudart_device cudart_graph cudart_launch cudart_memory \
 	cudart_module cudart_stream
 
@@ -26,7 +26,7 @@ PACKAGES += perl-base
 CHECK_PACKAGES += libcriterion-dev
 CHECK    += check-sim
 
-# The real one calls itself directly, whoever else defines its names.
+# Like the real driver it calls its own functions directly, even if another library defines their names.
 $(SIM)/libcuda.so.1: $(SIM_CUDA:%=$(SIM_OBJ)/driver/%.o) $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
@@ -50,7 +50,7 @@ $(SIM)/gpusim-report: $(SIM_OBJ)/device/report.o $(SIM_MODEL:%=$(SIM_OBJ)/device
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread
 
-# The load generator finds the driver by dlopen; simload-linked is the same, bound at link time.
+# The load generator finds the driver by dlopen; simload-linked is the same program, bound at link time.
 ALL += $(BUILD)/simload $(BUILD)/simload-linked
 SIMLOAD_OBJ := $(patsubst %,$(BUILD)/obj/test/load/%.o,simload simload_latency simload_lease simload_options simload_work)
 
@@ -62,7 +62,7 @@ $(BUILD)/simload-linked: $(SIMLOAD_OBJ) | $(SIM)/libcuda.so.1
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl -lm
 
-# Our own header against NVIDIA's, where a toolkit is installed.
+# Compares the project's header with NVIDIA's, where a toolkit is installed.
 $(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver/driver.def test/sim/driver/interop.def $(wildcard test/sim/runtime/cudart*.def) test/sim/runtime/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
@@ -74,7 +74,7 @@ $(SIM)/test_%: $(SIM_OBJ)/test/test_%.o
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcriterion -ldl -lpthread -lm
 
-# Tests that are linked with the driver, and read the ground truth by a reader of their own.
+# Tests that are linked with the driver and read the ground truth with a reader of their own.
 SIM_MODEL_TESTS := order share slices fifo spatial held queues clock checkpoint host memory graph errors ipc module
 SIM_TESTS       += $(SIM_MODEL_TESTS)
 TESTS           += $(SIM_TESTS:%=$(SIM)/test_%)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The names of the driver that only answer "not supported": those whose weak default nobody replaced.
+# Lists the names of the driver that only answer "not supported": no file replaces their weak default.
 # usage: unmodelled.sh libcuda.so.1             prints the list
 #        unmodelled.sh libcuda.so.1 README.md   puts it between the marks in the file
 #        unmodelled.sh -c libcuda.so.1 README.md  fails if the file's list is not the library's
