@@ -68,6 +68,18 @@ static uint64_t difference(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
+/*
+ * A mean over about sixteen launches, because the error of a sum of many launches is many times the error of this. The first
+ * sixteen count equally: the end of the very first one is only known by when it was noticed, which may be much too late.
+ */
+static void follow_each(struct durations *d, uint64_t each)
+{
+	/* `lessons` may have wrapped to zero. */
+	int64_t over = d->lessons && d->lessons < 16 ? (int64_t)d->lessons : 16;
+
+	d->each_ns = (uint64_t)((int64_t)d->each_ns + ((int64_t)each - (int64_t)d->each_ns) / over);
+}
+
 void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint64_t took_ns, bool alone)
 {
 	uint64_t each = took_ns / launches;
@@ -92,8 +104,7 @@ void durations_learn(struct durations *d, uint64_t work, uint32_t launches, uint
 		d->mean_ns = d->each_ns = each;
 	durations_follow(&d->off_ns, difference(each, d->mean_ns));
 	durations_follow(&d->mean_ns, each);
-	/* Over about sixteen launches, because the error of a sum of many launches is many times the error of this. */
-	d->each_ns = (uint64_t)((int64_t)d->each_ns + ((int64_t)each - (int64_t)d->each_ns) / 16);
+	follow_each(d, each);
 	if (d->mean_ns < SHORTEST_NS)
 		d->mean_ns = SHORTEST_NS;
 	if (d->each_ns < SHORTEST_NS)

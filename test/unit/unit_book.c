@@ -165,6 +165,27 @@ Test(book, one_kernel_with_two_grids_has_two_lengths)
 	cr_assert_eq(durations_find(&d, large)->alone_ns, 0, "never seen alone");
 }
 
+/* The first end is dated by when it was noticed. Pauses are billed by this mean. */
+Test(book, a_first_length_that_is_much_too_long_is_soon_outweighed)
+{
+	struct durations d = {0};
+
+	durations_learn(&d, KERNEL, 1, 2 * MS, true);
+	for (int i = 0; i < 15; i++)
+		durations_learn(&d, KERNEL, 1, 20 * US, true);
+	cr_assert_lt(d.each_ns, 150 * US);
+	cr_assert_gt(d.each_ns, 140 * US);
+}
+
+Test(book, lengths_are_learned_when_their_number_has_wrapped)
+{
+	struct durations d = {.mean_ns = 20 * US, .each_ns = 20 * US, .lessons = UINT32_MAX};
+
+	durations_learn(&d, KERNEL, 1, 36 * US, true);
+	cr_assert_eq(d.lessons, 0);
+	cr_assert_eq(d.each_ns, 21 * US);
+}
+
 Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alternates)
 {
 	struct book_status s;
