@@ -2,7 +2,8 @@
  * The driver library's own objects. A program's handle is a pointer to one of them. Each begins with a
  * mark, so that a stale or wrong handle is answered with an error.
  *
- * drv.lock protects all of them. It is released while a call waits for the device.
+ * drv.lock protects all of them. It is released while a call waits for the device: a thread that waits
+ * takes the file's lock without drv.lock.
  */
 #ifndef SIM_DRIVER_H
 #define SIM_DRIVER_H

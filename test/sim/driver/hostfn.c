@@ -13,7 +13,7 @@
 struct pending {
 	struct pending *next;
 	uint32_t ring, gen;
-	uint64_t index; /* count of the op in its ring */
+	uint64_t index; /* how many ops of its ring come before the op */
 	struct task task;
 	uint64_t late_ns; /* how long after its turn it is called */
 };
@@ -22,8 +22,8 @@ static struct pending *list;
 static bool running;
 
 /*
- * Returns whether an op is the oldest of its stream and may begin; otherwise sets when to look again. It may have to
- * wait for the slice of its process, and a call comes some time after the work before it has ended.
+ * Returns whether an op, the oldest of its stream, may begin; otherwise sets when to look again. It may have to wait
+ * for the slice of its process, and a call comes some time after the work before it has ended.
  */
 static bool due(const struct pending *p, const struct sim_ring *r, uint64_t *at_ns)
 {
