@@ -70,6 +70,19 @@ static struct node_group named(gid_t id)
 	return group;
 }
 
+/* Returns the group that an administrator has given a directory of segments to, or NOBODYS. */
+static struct node_group given_to(const char *dir)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/state", dir);
+	if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != 0 || st.st_gid == 0 ||
+		!(st.st_mode & S_ISGID))
+		return (struct node_group){NOBODYS, ""};
+	return named(st.st_gid);
+}
+
 struct node_group node_group_find(const char *dir, const struct gpuarb_config *config)
 {
 	struct node_group group = {(gid_t)config->value[ARB_KEY_GROUP], ""};
@@ -80,7 +93,7 @@ struct node_group node_group_find(const char *dir, const struct gpuarb_config *c
 	if (group.id == NOBODYS) {
 		entry = getgrnam(ARB_GROUP_NAME);
 		if (!entry && strcmp(dir, ARB_DIR_DEFAULT) != 0)
-			return group;
+			return given_to(dir);
 		if (!entry && !make_group())
 			die("there is no group " ARB_GROUP_NAME
 			    ", and neither groupadd nor addgroup can make it; make it, or name another in "
