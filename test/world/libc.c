@@ -291,8 +291,8 @@ void *__wrap_pthread_getspecific(pthread_key_t key)
 	return world.current ? world.current->keys[key % 16] : NULL;
 }
 
-/* Handlers of fork(). Only those with a `prepare`, which let no claim of a slot be under way at a fork, are kept. Others would make
- * the child begin anew in memory that here is its parent's. */
+/* Handlers of fork(). Only those with a `prepare` are kept: they let no claim of a slot be under way at a fork. Others
+ * would make the child begin anew in memory that here is its parent's. */
 static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } at_fork;
