@@ -52,8 +52,8 @@ found=$(git ls-files 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | xargs grep -
 	}')
 [ -z "$found" ] || say "$found"
 
-# A file's name is used once.
-twice=$(git ls-files include 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | sed 's|.*/||' | sort | uniq -d)
+# The name of a source is used once, so that it says which file is meant without its folder.
+twice=$(git ls-files include shm preload tools test bench | grep -E '\.(c|h|def)$' | sed 's|.*/||' | sort | uniq -d)
 [ -z "$twice" ] || say "these names stand in two folders: $twice"
 
 only() {

@@ -5,7 +5,7 @@ CHECK_PACKAGES += python3 gdb
 GPU_BUILT := $(GPU_TEST)/gpu_work $(GPU_TEST)/bad/libcuda.so.1 $(GPU_TEST)/cupti/libcupti.so
 TESTS    += $(GPU_BUILT)
 
-$(GPU_TEST)/gpu_work: $(patsubst %,$(BUILD)/obj/test/gpu/%.o,work facts cases switches)
+$(GPU_TEST)/gpu_work: $(patsubst %,$(BUILD)/obj/test/gpu/%.o,work facts gpu_cases switches)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -ldl

@@ -70,7 +70,7 @@ cat >"$out/calls.c" <<'EOF'
 #define DRIVER_CALL_PT(symbol, base, version, kind) \
 	SAME(__typeof__(&symbol), PFN_##base##_v##version##_##kind, #symbol)
 #include "driver.def"
-#include "interop.def"
+#include "sim_interop.def"
 EOF
 $cc -std=gnu11 -fsyntax-only -I"$out" -I"$top/include" -I"$here/driver" -I"$here/runtime" -I"$top" -I"$real" "$out/calls.c"
 

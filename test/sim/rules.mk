@@ -3,13 +3,13 @@ SIM     := $(BUILD)/sim
 SIM_OBJ := $(BUILD)/obj/test/sim
 
 # The device model: a shared file that each process advances when it looks. NVML and the report read it, too.
-SIM_MODEL := shm engine steady compute residency held predict account settings
+SIM_MODEL := shm engine steady compute sim_residency held predict sim_account sim_settings
 # libcuda.so.1: all names, which answer "not supported", and the calls that are modelled.
 SIM_CUDA := defaults procaddr
-SIM_CUDA += driver device context errors checkpoint
+SIM_CUDA += driver sim_device context errors checkpoint
 SIM_CUDA += stream event submit hostfn memop green
 SIM_CUDA += module library kernels launch occupancy
-SIM_CUDA += memory pool array managed vmm texture ipc
+SIM_CUDA += sim_memory pool array managed vmm texture ipc
 SIM_CUDA += copy copycalls
 SIM_CUDA += graph graphmem graphparams graphexec capture userobject newer
 
@@ -45,7 +45,7 @@ $(SIM)/libcudart.so.13: $(SIM_CUDART:%=$(SIM_OBJ)/runtime/%.o) test/sim/runtime/
 	$(Q)$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,-z,defs -Wl,--version-script=test/sim/runtime/cudart.map $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -lpthread -ldl
 
-$(SIM)/gpusim-report: $(SIM_OBJ)/device/report.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
+$(SIM)/gpusim-report: $(SIM_OBJ)/device/sim_report.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lpthread
@@ -63,7 +63,7 @@ $(BUILD)/simload-linked: $(SIMLOAD_OBJ) | $(SIM)/libcuda.so.1
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,--no-as-needed -L$(SIM) -l:libcuda.so.1 -Wl,--as-needed -lpthread -ldl -lm
 
 # Compares the project's header with NVIDIA's, where a toolkit is installed.
-$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver/driver.def test/sim/driver/interop.def $(wildcard test/sim/runtime/cudart*.def) test/sim/runtime/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
+$(SIM)/abi-checked: test/sim/check-abi.sh test/sim/abi-tables.pl test/sim/driver/driver.def test/sim/driver/sim_interop.def $(wildcard test/sim/runtime/cudart*.def) test/sim/runtime/cudart_abi.h $(wildcard include/cuda_abi/*) include/cuda_abi.h
 	@mkdir -p $(@D)
 	@CC="$(CC)" test/sim/check-abi.sh $(SIM)/abi && touch $@
 

@@ -18,7 +18,7 @@ WORLD_WRAP := malloc calloc realloc free strdup aligned_alloc mmap clock_gettime
 
 # Threads and processes are simulated. Thread-local variables, and the static variables of the simulated driver and of a
 # few files of the product, are put into sections of their own: their values are brought there before a thread runs.
-WORLD_FLAGS := -fPIE -include test/world/self.h -include test/world/compat.h \
+WORLD_FLAGS := -fPIE -include test/world/world_self.h -include test/world/world_compat.h \
 	-D__thread='__attribute__((section("world_tls")))' -DARB_WORLD
 # All leases in the world belong to programs with the preload, so the watch over others (shm/admission/shared.c) is not used.
 # Arrays with an entry for each GPU have sections of their own, so that only the entries of existing GPUs are brought.
@@ -27,7 +27,7 @@ WORLD_STATE = objdump -h $@ | awk '$$2 ~ /^\.(bss|data)(\.|$$)/ && $$2 !~ /^\.da
 		",alloc,load,contents,data" }' | xargs -r sh -c 'objcopy "$$@" $@' sh
 WORLD_SWAPPED := $(call world_objects,$(filter-out test/sim/driver/errors.c,$(WORLD_SIM)) $(wildcard preload/memory/memory*.c) shm/admission/shared.c)
 
-$(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/own.h -Wno-address -foptimize-sibling-calls
+$(call world_objects,$(WORLD_PRELOAD)): WORLD_FLAGS += -include test/world/world_own.h -Wno-address -foptimize-sibling-calls
 $(call world_objects,$(WORLD_SIM)): WORLD_FLAGS += -fvisibility=default
 $(call world_objects,shm/admission/shared.c preload/memory/memory_context.c preload/memory/memory_managed.c test/sim/driver/graphmem.c test/sim/driver/pool.c): \
 	WORLD_FLAGS += -fdata-sections

@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "test/world/own.h"
-#include "test/world/self.h"
+#include "test/world/world_own.h"
+#include "test/world/world_self.h"
 
 #define WORLD_US 1000ull
 #define WORLD_MS 1000000ull

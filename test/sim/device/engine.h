@@ -79,7 +79,7 @@ void sim_managed_take(uint32_t device, uint64_t bytes);
 void sim_managed_give(uint32_t device, uint64_t bytes);
 uint64_t sim_memory_used(uint32_t device);
 
-/* residency.c: brings in up to `bytes` of a process's managed pages. Returns how many bytes came in. */
+/* sim_residency.c: brings in up to `bytes` of a process's managed pages. Returns how many bytes came in. */
 uint64_t sim_page_in(struct sim_account *account, uint32_t device, uint64_t bytes);
 
 /* compute.c: the compute engine's queue. */

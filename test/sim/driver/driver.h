@@ -357,7 +357,7 @@ CUresult drv_capture_wait(CUevent e, CUstream s);
 void drv_capture_drop(CUstream s);
 CUresult drv_capture_invalidate(CUstream s, CUresult rc);
 
-/* memory.c */
+/* sim_memory.c */
 enum alloc_kind {
 	ALLOC_DEVICE,
 	ALLOC_MANAGED,
@@ -404,7 +404,7 @@ void drv_pool_release(struct alloc *a, unsigned long long stream, unsigned pendi
 CUresult drv_graphmem_free(CUdeviceptr p, CUstream s);
 void drv_graphmem_put(CUdeviceptr p);
 
-/* device.c */
+/* sim_device.c */
 CUresult drv_device(CUdevice dev, uint32_t *physical);
 int drv_device_index(uint32_t physical);
 int drv_attribute(uint32_t physical, CUdevice_attribute a);

@@ -24,7 +24,7 @@ static const struct entry core[] = {
 };
 
 static const struct entry interop[] = {
-#include "test/sim/driver/interop.def"
+#include "test/sim/driver/sim_interop.def"
 };
 
 static const struct entry *first_of(const struct entry *t, size_t n, const char *base)

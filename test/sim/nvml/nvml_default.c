@@ -2,7 +2,7 @@
  * NVML: the names without a model. They never read their arguments, so one signature fits all of them
  * wherever the caller cleans up the arguments of a call.
  */
-#include "test/sim/nvml/nvml.h"
+#include "test/sim/nvml/sim_nvml.h"
 
 #define NVML_CALL(name)                                                                                      \
 	NVML_API name(void);                                                                                 \
@@ -10,4 +10,4 @@
 	{                                                                                                    \
 		return nvml_ready() ? NVML_ERROR_UNINITIALIZED : NVML_ERROR_NOT_SUPPORTED;                   \
 	}
-#include "test/sim/nvml/nvml.def"
+#include "test/sim/nvml/sim_nvml.def"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "test/sim/nvml/nvml.h"
+#include "test/sim/nvml/sim_nvml.h"
 
 #define BRAND_NVIDIA          14
 #define ARCHITECTURE_AMPERE   7

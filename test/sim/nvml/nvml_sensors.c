@@ -5,7 +5,7 @@
  */
 #include <time.h>
 
-#include "test/sim/nvml/nvml.h"
+#include "test/sim/nvml/sim_nvml.h"
 
 #define IDLE_MHZ         210
 #define MEMORY_MHZ       1593

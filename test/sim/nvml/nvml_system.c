@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "test/sim/nvml/nvml.h"
+#include "test/sim/nvml/sim_nvml.h"
 #include "test/sim/device/shm.h"
 
 #define DRIVER_VERSION "580.00"

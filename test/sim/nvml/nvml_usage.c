@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "test/sim/nvml/nvml.h"
+#include "test/sim/nvml/sim_nvml.h"
 
 #define NOT_MIG    0xffffffffu
 #define BAR1_BYTES (256ull << 20)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "test/alarm.h"
-#include "test/sim/nvml/nvml_abi.h"
+#include "test/sim/nvml/sim_nvml_abi.h"
 
 static char dir[] = "/tmp/gpusim-test-XXXXXX";
 static void *lib;

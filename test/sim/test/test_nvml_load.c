@@ -16,7 +16,7 @@
 #include "test/alarm.h"
 #include "cuda_abi.h"
 #include "units.h"
-#include "test/sim/nvml/nvml_abi.h"
+#include "test/sim/nvml/sim_nvml_abi.h"
 
 #define HELD_MIB  64
 #define STEP_US   10000

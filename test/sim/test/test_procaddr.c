@@ -24,7 +24,7 @@ static const struct row core[] = {
 };
 
 static const struct row interop[] = {
-#include "test/sim/driver/interop.def"
+#include "test/sim/driver/sim_interop.def"
 };
 
 #define CORE    (sizeof(core) / sizeof(*core))

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "test/sim/device/model.h"
-#include "test/sim/nvml/nvml_abi.h"
+#include "test/sim/nvml/sim_nvml_abi.h"
 
 /* Returns the index of the device behind a handle, or the negated error that the call must return. */
 int nvml_device(nvmlDevice_t handle);

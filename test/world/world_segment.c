@@ -3,7 +3,7 @@
  * worlds. In a wild world a client does anything at any time, and the invariants must hold. In a polite world a client
  * waits for its turn, works, looks at its bill and leaves when told to: no client may starve, and limits must hold.
  */
-#include "test/world/segment.h"
+#include "test/world/world_segment.h"
 
 #include <errno.h>
 #include <stdio.h>

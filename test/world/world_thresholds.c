@@ -1,5 +1,5 @@
 /* The thresholds of the tracking core as variables, so that a test can scale each of them. */
-#include "test/world/thresholds.h"
+#include "test/world/world_thresholds.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,9 +13,9 @@
 #include "test/world/day.h"
 #include "test/world/random.h"
 #include "test/world/script.h"
-#include "test/world/segment.h"
+#include "test/world/world_segment.h"
 #include "test/world/smaller.h"
-#include "test/world/thresholds.h"
+#include "test/world/world_thresholds.h"
 #include "test/world/traces.h"
 
 #define PROGRESS_S 5
