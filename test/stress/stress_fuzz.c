@@ -381,7 +381,7 @@ int main(int argc, char **argv)
 	unsigned seconds = 10;
 	const struct t_number numbers[] = {{"--seconds", &seconds}, {0}};
 	uint64_t control;
-	pid_t pid[CLIENTS], watcher, keeper, hostile;
+	pid_t pid[CLIENTS], watcher, tool, hostile;
 
 	seed = t_numbers(argc, argv, numbers);
 	board = t_shared(sizeof(*board));
@@ -395,7 +395,7 @@ int main(int argc, char **argv)
 	for (uintptr_t i = 0; i < CLIENTS; i++)
 		pid[i] = t_spawn(client, (void *)i, DEADLINE_S);
 	watcher = t_spawn(observer, NULL, DEADLINE_S);
-	keeper = t_spawn(tools, NULL, DEADLINE_S);
+	tool = t_spawn(tools, NULL, DEADLINE_S);
 	hostile = t_spawn(fuzzer, NULL, seconds + 30);
 	for (unsigned i = 0; i < seconds * 10 && !arb_load32(&board->failures); i++) {
 		siginfo_t info = {0};
@@ -412,7 +412,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < CLIENTS; i++)
 		ends_well(pid[i], "a client");
 	ends_well(watcher, "the observer");
-	ends_well(keeper, "the tools' side");
+	ends_well(tool, "the tools' side");
 	printf("%llu writes of garbage; %llu operations, %llu of them refused; joined %llu times, refused "
 	       "%llu times; %llu looks\n",
 		(unsigned long long)arb_load64(&board->writes),

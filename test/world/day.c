@@ -62,7 +62,7 @@ static void start(unsigned i)
 }
 
 /* Starts each program again soon after it has ended. */
-static void *keeper(void *argument)
+static void *starter(void *argument)
 {
 	uint64_t back[TENANTS] = {0};
 
@@ -177,7 +177,7 @@ int day_run(uint64_t seed, double hours)
 	for (unsigned i = 0; i < TENANTS; i++)
 		start(i);
 	others = world_process_new(NULL);
-	world_thread_new(others, "keeper", world.now_ns, keeper, NULL);
+	world_thread_new(others, "starter", world.now_ns, starter, NULL);
 	world_thread_new(others, "killer", world.now_ns, killer, NULL);
 	world_thread_new(others, "administrator", world.now_ns + WORLD_S, administrator, NULL);
 	world_run(day.end_ns, judge_step);
