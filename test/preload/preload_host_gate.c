@@ -223,11 +223,11 @@ static void *idles(void *argument)
 	return NULL;
 }
 
-static int company(void *argument)
+static int other_program(void *argument)
 {
 	while (!__atomic_load_n((int *)argument, __ATOMIC_ACQUIRE))
 		t_sleep_us(1000);
-	setenv("GPUARB_ACCOUNT", "company", 1);
+	setenv("GPUARB_ACCOUNT", "other", 1);
 	host_context(0);
 	for (;;)
 		host_launch(NULL, 1, 100);
@@ -248,7 +248,7 @@ static bool in_the_set(void)
 static void has_a_thread_that_once_worked(void)
 {
 	int *now = t_shared(sizeof(*now));
-	pid_t pid = t_spawn(company, now, 20);
+	pid_t pid = t_spawn(other_program, now, 20);
 	CUcontext context = host_context(0);
 	unsigned stayed = 0;
 	pthread_t thread;
@@ -347,7 +347,7 @@ static int stops_its_parent(void *argument)
 static void is_stopped_while_a_kernel_runs(void)
 {
 	int *now = t_shared(sizeof(*now)), *beside = t_shared(sizeof(*beside));
-	pid_t stopper = t_spawn(stops_its_parent, now, 20), pid = t_spawn(company, beside, 20);
+	pid_t stopper = t_spawn(stops_its_parent, now, 20), pid = t_spawn(other_program, beside, 20);
 	uint64_t used = 0;
 
 	host_context(0);

@@ -86,9 +86,9 @@ static void fills_a_stream_that_waits(void)
 	}
 }
 
-static int company(void *argument)
+static int other_program(void *argument)
 {
-	setenv("GPUARB_ACCOUNT", "company", 1);
+	setenv("GPUARB_ACCOUNT", "other", 1);
 	host_context(0);
 	__atomic_store_n((uint32_t *)argument, 1, __ATOMIC_RELEASE);
 	for (;;)
@@ -100,7 +100,7 @@ static int company(void *argument)
 static void has_something_urgent(void)
 {
 	uint32_t *there = t_shared(sizeof(*there));
-	pid_t other = t_spawn(company, there, 60);
+	pid_t other = t_spawn(other_program, there, 60);
 	CUstream lengthy, urgent;
 
 	while (!__atomic_load_n(there, __ATOMIC_ACQUIRE))
