@@ -362,7 +362,7 @@ static void run(const struct way *w, struct result *r)
 	snprintf(load, sizeof(load), "%s/simload", build);
 	unlink(path);
 	d = open_diary(path);
-	if (w->company)
+	if (w->contended)
 		beside = start(w, "other", 50, other);
 	pid = start(w, w->name, w->limit, argv);
 	view = open_view();
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
 		"and what the tracker costs meanwhile, and the thread in which the driver calls it back "
 		"(the\n"
 		"simulated one wakes several times for each call, a real one once). Cases by kernel length;\n"
-		"new: of kernels that were never launched before; company: beside one that always runs.",
+		"new: of kernels that were never launched before; contended: beside one that always runs.",
 		argc, argv);
 	if (n <= 0 || !mkdtemp(directory))
 		die(directory);

@@ -15,7 +15,7 @@ struct way {
 	uint64_t least_ns, most_ns; /* of a kernel */
 	unsigned limit;
 	bool anew;        /* each kernel is one that was never launched before */
-	bool company;     /* another program runs all the time */
+	bool contended;   /* another program runs all the time */
 	unsigned streams; /* a kernel in each stream at once; 0: only the default stream */
 	bool contexts;    /* each stream is in another context */
 	unsigned kernels; /* kernels behind each other */
@@ -39,8 +39,8 @@ static const struct way ways[] = {
 	{"synced", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, SYNCS},
 	{"polled", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, POLLS},
 	{"callback", 300 * US, 20 * MS, 90, false, false, 0, false, 1, false, IS_CALLED},
-	{"company-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, false, NOTHING},
-	{"company-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, false, NOTHING},
+	{"contended-1ms", 1 * MS, 1 * MS, 45, false, true, 0, false, 1, false, NOTHING},
+	{"contended-10ms", 10 * MS, 10 * MS, 45, false, true, 0, false, 1, false, NOTHING},
 };
 
 #endif

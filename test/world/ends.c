@@ -270,7 +270,7 @@ static bool run_way(const struct way *w, const struct case_options *o)
 	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
 	judge_begin();
 	from = world.now_ns;
-	if (w->company) {
+	if (w->contended) {
 		program_prepare(&other, "other", 50, "--kernel-us=500 --duration=600");
 		program_start(&other, world.now_ns);
 	}
