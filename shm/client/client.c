@@ -484,9 +484,9 @@ static int tell(struct gpuarb_client *c, bool ticked, uint64_t at_ns, struct gpu
 		struct arb_slot *s = arb_client_slot(c);
 
 		now = arb_os_now_ns();
-		if (at_ns && at_ns < now)
-			now = at_ns;
-		arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
+		/* Only usage is as of at_ns: other clients may have shown signs of life since then. */
+		arb_running_advance(
+			&snap, (at_ns && at_ns < now ? at_ns : now) * ARB_TICKS_PER_NS, c->rules.win_ms);
 		usage = arb_account_usage(&c->seg, &snap, &acct, acct.wall, false);
 		status->slot = c->me.slot;
 		status->account = c->account;

@@ -66,6 +66,22 @@ Test(above, a_newcomer_closes_the_gates_below_and_only_their_owners_open_them)
 	cr_assert(is_open(low));
 }
 
+/* A tick is as of when its caller decided to look. A client above may have shown a sign of life after that moment. */
+Test(above, a_client_above_is_present_although_it_was_heard_of_after_the_decision_to_look)
+{
+	struct gpuarb_client_status status;
+	uint64_t decided_ns = u_clock_ns;
+	int told;
+
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_eq(gpuarb_client_leave(high, 0), 0);
+	cr_assert_eq(gpuarb_client_tick_status(low, decided_ns, &status, &told), 0);
+	cr_assert_eq(told, 0);
+	cr_assert(status.above_present);
+}
+
 Test(above, a_stopped_client_waits_and_the_last_one_above_wakes_it)
 {
 	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
