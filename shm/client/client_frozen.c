@@ -10,7 +10,7 @@
  * midst of moving memory, or the process may be stopped. */
 #define ANSWER_NS 10000000ull
 #define LOOK_NS   100000ull
-/* A process that did not answer is not waited for again within this time. */
+/* A process that did not answer, and has not answered since, is not waited for again within this time. */
 #define IN_VAIN_NS 100000000ull
 
 void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
@@ -112,11 +112,13 @@ static void add_up(struct gpuarb_client *c, uint64_t asked_ns, struct sum *sum)
 uint64_t gpuarb_client_mem_gone(struct gpuarb_client *c)
 {
 	uint64_t begun = arb_os_now_ns();
-	struct sum sum;
+	struct sum sum, since = {0};
 
 	arb_lock_take(&c->guard->lock);
 	add_up(c, 0, &sum);
-	if (!sum.asked || begun - c->mem.unanswered_ns < IN_VAIN_NS) {
+	if (sum.asked && begun - c->mem.unanswered_ns < IN_VAIN_NS)
+		add_up(c, c->mem.unanswered_ns, &since);
+	if (!sum.asked || since.owed) {
 		arb_lock_give(&c->guard->lock);
 		return sum.gone;
 	}

@@ -90,6 +90,23 @@ Test(frozen, one_that_does_not_answer_is_taken_at_its_last_word)
 	gpuarb_client_close(b);
 }
 
+Test(frozen, one_that_has_answered_since_is_waited_for_again)
+{
+	struct gpuarb_client *a = u_client("web", 0), *b = u_client("web", 0);
+
+	cr_assert_eq(gpuarb_client_mem_reserve(b, 700), 0);
+	gpuarb_client_say_frozen(b, ARB_FROZEN_NOT);
+	u_clock_ns += 1000 * MS;
+	cr_assert_eq(gpuarb_client_mem_gone(a), 0, "it is stopped, and asked in vain");
+	gpuarb_client_say_frozen(b, ARB_FROZEN_NOT);
+	u_clock_ns += 2 * MS;
+	answers = b;
+	answer = ARB_FROZEN_CHECKPOINTED;
+	cr_assert_eq(gpuarb_client_mem_gone(a), 700, "it goes on, and was checkpointed");
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
 Test(frozen, garbage_is_no_answer)
 {
 	struct gpuarb_client *c = u_client("web", 0);
