@@ -213,13 +213,13 @@ GPUARB_API uint64_t gpuarb_client_mem_gone(struct gpuarb_client *client);
 /*
  * For a thread that only asks the driver whether this process is frozen by a checkpoint, and passes the answer on. It
  * reads how often it was asked, asks the driver, says the answer (ARB_FROZEN_* of abi.h), and sleeps until another
- * client asks again, for `ns` at most. Once it has read that number for the first time, others take it that this
- * process answers.
+ * client asks again, or until `own`, a futex of this process, is no longer `value`, for `ns` at most (0: for ever).
+ * Once it has read that number for the first time, others take it that this process answers.
  */
 GPUARB_API uint32_t gpuarb_client_asked_frozen(struct gpuarb_client *client);
 GPUARB_API void gpuarb_client_say_frozen(struct gpuarb_client *client, unsigned state);
-GPUARB_API void gpuarb_client_await_frozen(
-	struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n, uint64_t ns);
+GPUARB_API void gpuarb_client_await_frozen(struct gpuarb_client *const *clients, const uint32_t *asked,
+	unsigned n, uint32_t *own, uint32_t value, uint64_t ns);
 /* Asks this process itself. */
 GPUARB_API void gpuarb_client_ask_frozen(struct gpuarb_client *client);
 

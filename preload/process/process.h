@@ -119,9 +119,11 @@ struct arb_process {
 	uint32_t rung;           /* futex: +1 by each thread that wakes the tracker */
 	uint32_t asleep;         /* futex, enum sleeping */
 	uint32_t exiting;        /* 1: the program ends */
-	/* track_frozen.c, 1 each: its thread exists, is in the driver, is to end; the process is frozen. */
+	/* track_frozen.c, 1 each: its thread exists, is in the driver, is to end, sleeps until there is work; the process is
+	 * frozen. And a futex, +1 to wake the thread. */
 	struct {
-		uint32_t running, asking, end, state;
+		uint32_t running, asking, end, dormant, state;
+		uint32_t rung;
 	} frozen;
 
 	uint32_t gpus;        /* how many GPUs are tracked */

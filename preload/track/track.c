@@ -153,6 +153,7 @@ static void give_up(struct track *t, int error)
 	else
 		e.covers = !t->device->refused;
 	track_tell(t, &e);
+	frozen_moved();
 }
 
 /* Its segment was lost, and can be used again. */
@@ -171,6 +172,7 @@ static bool come_back(struct track *t)
 	e.result = r < 0 ? -1 : running && gpuarb_client_enter(client, NULL) == 0;
 	e.covers = !t->device->refused;
 	track_tell(t, &e);
+	frozen_moved();
 	return true;
 }
 

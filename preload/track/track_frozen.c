@@ -5,8 +5,9 @@
  * state; a question about another process is answered by a thread of that process, which may be stopped.
  *
  * The thread sleeps until another process wants to know: a neighbour that has not heard of this client for too long, or a
- * process of its account that would be refused memory (shm/segment/frozen.h). At intervals it looks by itself, without asking
- * the driver, whether a question or a launch has been in the driver for a second; only then it asks.
+ * process of its account that would be refused memory (shm/segment/frozen.h). While this process has work, the thread also
+ * looks once a second, without asking the driver, whether a question or a launch has been in the driver for that long; only
+ * then it asks. In a process without work it never wakes up by itself: the tracker wakes it when there is work again.
  */
 #include "preload/track/track.h"
 
@@ -20,9 +21,8 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* How long the thread sleeps between its own looks, while the process has work and while it has none. */
-#define LOOK_BUSY_NS (1000 * MS)
-#define LOOK_IDLE_NS (10000 * MS)
+/* How long the thread sleeps between its own looks while the process has work. */
+#define LOOK_NS (1000 * MS)
 /* The shortest time between two questions to the driver; while the process is frozen the time grows from FROZEN to MOST. */
 #define ASK_LEAST_NS  MS
 #define ASK_FROZEN_NS (50 * MS)
@@ -34,7 +34,7 @@ struct frozen_look {
 	uint64_t question; /* the one in the driver at the last look; 0: none */
 };
 
-/* Whether a question of this GPU has been in the driver since the last look, or a launch for LOOK_BUSY_NS. */
+/* Whether a question of this GPU has been in the driver since the last look, or a launch for LOOK_NS. */
 static bool is_held_up(struct track *t, struct frozen_look *look)
 {
 	uint64_t question = 0;
@@ -44,7 +44,7 @@ static bool is_held_up(struct track *t, struct frozen_look *look)
 	for (const struct track_ask *ask = t->asks; ask; ask = ask->next)
 		question = ask->number;
 	held = question && question == look->question;
-	held |= t->book.passing && track_now() - t->book.passed_ns > LOOK_BUSY_NS;
+	held |= t->book.passing && track_now() - t->book.passed_ns > LOOK_NS;
 	track_unlock(t);
 	look->question = question;
 	return held;
@@ -117,6 +117,26 @@ static bool any_has_work(void)
 	return any;
 }
 
+/* Sleeps until somebody asks, for ns at most. Without work (idle) it sleeps on: the tracker wakes it when work comes. */
+static void sleep_until_asked(struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n,
+	uint32_t heard, uint64_t ns, bool idle)
+{
+	arb_word_store_full(&arb_own.frozen.dormant, idle);
+	/* A tracker that sees work either sees this word, or the thread sees that work here. */
+	arb_word_fence_full();
+	if (arb_word_load_full(&arb_own.frozen.end))
+		return;
+	gpuarb_client_await_frozen(
+		clients, asked, n, &arb_own.frozen.rung, heard, idle && !any_has_work() ? 0 : ns);
+	arb_word_store_full(&arb_own.frozen.dormant, 0);
+}
+
+static void ring(void)
+{
+	arb_word_add_full(&arb_own.frozen.rung, 1);
+	arb_os_unpark(&arb_own.frozen.rung);
+}
+
 static void *keep(void *argument)
 {
 	struct gpuarb_client *clients[GPUS];
@@ -124,12 +144,14 @@ static void *keep(void *argument)
 	uint32_t asked[GPUS], before = 0, now;
 	unsigned state = ARB_FROZEN_NOT, n;
 	uint64_t running_ns = track_now(), asked_ns = 0, pause_ns = ASK_FROZEN_NS, begun_ns;
-	bool first = true, can = true;
+	bool first = true, can = true, worked = true, idle;
 
 	prctl(PR_SET_NAME, "gpuarb");
 	act_thread_is_tracker();
 	track_relax();
 	while (can && !arb_word_load_full(&arb_own.exiting) && !arb_word_load_full(&arb_own.frozen.end)) {
+		/* Read first: a thread that rings has changed before what is read here. */
+		uint32_t heard = arb_word_load_full(&arb_own.frozen.rung);
 		bool wanted = state != ARB_FROZEN_NOT;
 
 		n = joined(clients, asked);
@@ -157,10 +179,11 @@ static void *keep(void *argument)
 		pause_ns = state == ARB_FROZEN_NOT      ? ASK_FROZEN_NS
 			   : pause_ns < ASK_MOST_NS / 2 ? 2 * pause_ns
 							: ASK_MOST_NS;
-		gpuarb_client_await_frozen(clients, asked, n,
-			state != ARB_FROZEN_NOT ? pause_ns
-			: any_has_work()        ? LOOK_BUSY_NS
-						: LOOK_IDLE_NS);
+		/* Work that has ended just now may be followed by more: the thread is not woken for each interval. */
+		idle = !worked && state == ARB_FROZEN_NOT;
+		sleep_until_asked(
+			clients, asked, n, heard, state == ARB_FROZEN_NOT ? LOOK_NS : pause_ns, idle);
+		worked = idle || any_has_work();
 	}
 	arb_word_store_release(&arb_own.frozen.running, 0);
 	return argument;
@@ -179,6 +202,9 @@ void frozen_begin(void)
 
 void frozen_look(void)
 {
+	if (__builtin_expect(arb_word_load(&arb_own.frozen.dormant), 0) && any_has_work() &&
+		arb_word_exchange_acq_rel(&arb_own.frozen.dormant, 0))
+		ring();
 	if (__builtin_expect(!arb_word_load(&arb_own.frozen.state), 1))
 		return;
 	for (unsigned i = 0; i < tracks_high(); i++)
@@ -188,10 +214,14 @@ void frozen_look(void)
 		}
 }
 
+void frozen_moved(void)
+{
+	if (arb_word_load_acquire(&arb_own.frozen.running))
+		ring();
+}
+
 void frozen_end(void)
 {
 	arb_word_store_full(&arb_own.frozen.end, 1);
-	for (unsigned i = 0; i < tracks_high(); i++)
-		if (arb_word_load_acquire(&arb_own.tracks[i].device))
-			gpuarb_client_ask_frozen(arb_own.tracks[i].device->client);
+	ring();
 }

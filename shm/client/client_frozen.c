@@ -12,6 +12,8 @@
 #define LOOK_NS   100000ull
 /* A process that did not answer, and has not answered since, is not waited for again within this time. */
 #define IN_VAIN_NS 100000000ull
+/* A kernel before 5.16 lets a thread sleep on one word only. The thread then looks at the others this often. */
+#define ALONE_NS 10000000000ull
 
 void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
 {
@@ -52,14 +54,15 @@ void gpuarb_client_ask_frozen(struct gpuarb_client *c)
 }
 
 /*
- * The words are not touched without the lock: another thread may move the client to another segment meanwhile. The
- * kernel then wakes nobody, or finds no memory there, and the caller looks again when its time is over.
+ * The words are not touched without the lock: another thread may move the client to another segment meanwhile. Then the
+ * kernel wakes nobody who sleeps on the old words, so the caller has to be woken by its own word.
  */
-void gpuarb_client_await_frozen(
-	struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n, uint64_t ns)
+void gpuarb_client_await_frozen(struct gpuarb_client *const *clients, const uint32_t *asked, unsigned n,
+	uint32_t *own, uint32_t value, uint64_t ns)
 {
-	struct arb_os_word words[ARB_OS_WORDS];
-	unsigned nwords = 0;
+	struct arb_os_word words[ARB_OS_WORDS] = {{own, value, false}};
+	unsigned nwords = 1;
+	uint64_t most = ns && ns < ALONE_NS ? ns : ALONE_NS;
 
 	for (unsigned i = 0; i < n && nwords < ARB_OS_WORDS; i++) {
 		arb_lock_take(&clients[i]->guard->lock);
@@ -68,10 +71,12 @@ void gpuarb_client_await_frozen(
 				&arb_client_slot(clients[i])->ask_frozen.v, asked[i], true};
 		arb_lock_give(&clients[i]->guard->lock);
 	}
-	if (!nwords)
-		arb_os_sleep_ns(ns);
-	else if (nwords == 1 || arb_os_park_any(words, nwords, ns) < 0)
-		arb_os_futex_wait((arb_u32 *)(void *)words[0].word, words[0].value, ns);
+	if (arb_os_park_any(words, nwords, ns) >= 0)
+		return;
+	if (nwords == 1)
+		arb_os_park(own, value, most);
+	else
+		arb_os_futex_wait((arb_u32 *)(void *)words[1].word, words[1].value, most);
 }
 
 struct sum {

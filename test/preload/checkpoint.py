@@ -23,6 +23,13 @@ def start(build, account):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
 
 
+def start_pausing(build, account):
+    """A program whose pauses are so long that our threads in it sleep until there is work again."""
+    env = dict(os.environ, LD_PRELOAD=build + "/libgpuarb-preload.so", GPUARB_ACCOUNT=account)
+    return subprocess.Popen([build + "/simload", "-k", "1000", "-p", "burst", "-b", "2000:5000", "-d", "600"],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, text=True)
+
+
 def accounts(build):
     out = subprocess.run([build + "/gpuarb-top", "--json", "--once"], capture_output=True, text=True, check=False).stdout
     gpus = json.loads(out)["gpus"] if out.strip() else []
@@ -61,28 +68,60 @@ def evictions(said, name):
     return sum(p["evictions"] for p in said[name]["processes"])
 
 
-def frozen(build, policy, names):
+def new_directory(build, policy):
     directory = tempfile.mkdtemp(prefix="gpuarb-checkpoint-", dir="/dev/shm")
     # Nobody is evicted here: who is frozen takes itself out.
     os.environ.update(GPUARB_DIR=directory, GPUSIM_DIR=directory + "/sim", LD_LIBRARY_PATH=build + "/sim",
                       GPUARB_POLICY=policy, GPUARB_GRACE_MS="600000")
-    programs = {name: start(build, name) for name in names}
+    return directory
+
+
+def call(build, pid, *names):
     code = ("import ctypes, sys; cu = ctypes.CDLL(%r)\n"
             "calls = [cu.cuInit(0)] + [getattr(cu, 'cuCheckpointProcess' + c)(%d, None) for c in sys.argv[1:]]\n"
-            "sys.exit(any(calls))" % (build + "/sim/libcuda.so.1", programs["frozen"].pid))
+            "sys.exit(any(calls))" % (build + "/sim/libcuda.so.1", pid))
+    subprocess.run([sys.executable, "-c", code] + list(names), check=True, timeout=DEADLINE_S)
 
-    def call(*names):
-        subprocess.run([sys.executable, "-c", code] + list(names), check=True, timeout=DEADLINE_S)
+
+def after_a_pause(build):
+    """Nobody asks, and the program is frozen when it works again after a long pause."""
+    directory = new_directory(build, "concurrent")
+    program = start_pausing(build, "pausing")
+    try:
+        until(build, "it works", lambda s: used(s, "pausing") > PROGRESS_NS)
+        said = until(build, "it pauses", lambda s: s["pausing"]["state"] == "idle")
+        pid = said["pausing"]["processes"][0]["pid"]
+        # In the pause the thread that asks the driver begins to sleep without a time limit.
+        until(build, "it works again", lambda s: used(s, "pausing") > used(said, "pausing") + PROGRESS_NS)
+        call(build, pid, "Lock")
+        locked = until(build, "shown as frozen", lambda s: s["pausing"]["state"] == "frozen")
+        time.sleep(0.2)
+        after = accounts(build)
+        assert after["pausing"]["state"] == "frozen", "the frozen one is %s" % after["pausing"]["state"]
+        assert used(after, "pausing") == used(locked, "pausing"), "billed while it was frozen"
+        call(build, pid, "Unlock")
+        until(build, "it works when it is let go", lambda s: used(s, "pausing") > used(after, "pausing") + PROGRESS_NS)
+        assert program.poll() is None, "it ended with %d: %s" % (program.returncode, program.stderr.read())
+    finally:
+        program.kill()
+        program.communicate()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def frozen(build, policy, names):
+    directory = new_directory(build, policy)
+    programs = {name: start(build, name) for name in names}
+    pid = programs["frozen"].pid
 
     try:
         until(build, policy + ": they work", lambda s: all(used(s, n) > PROGRESS_NS for n in programs))
-        call("Lock")
+        call(build, pid, "Lock")
         locked = until(build, policy + ": shown as frozen", lambda s: s["frozen"]["state"] == "frozen")
-        call("Checkpoint")
+        call(build, pid, "Checkpoint")
         after = alone(build, policy) if "other" in programs else accounts(build)
         assert after["frozen"]["state"] == "frozen", "%s: the frozen one is %s" % (policy, after["frozen"]["state"])
         assert used(after, "frozen") == used(locked, "frozen"), "%s: billed while it was frozen" % policy
-        call("Restore", "Unlock")
+        call(build, pid, "Restore", "Unlock")
         after = until(build, policy + ": they work when it is let go",
                       lambda s: all(used(s, n) > used(after, n) + PROGRESS_NS for n in programs))
         assert evictions(after, "frozen") == 0, "%s: the frozen one was evicted" % policy
@@ -101,6 +140,7 @@ def main():
         frozen(build, policy, ("frozen", "other"))
     # Nobody is there to ask it.
     frozen(build, "concurrent", ("frozen",))
+    after_a_pause(build)
     print("checkpoint: a frozen program is out of the set, holds nobody up, and comes back")
 
 

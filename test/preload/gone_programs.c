@@ -205,45 +205,64 @@ static void behind_a_stopped_one(void)
 		(double)took / 1e6);
 }
 
-/* Returns how often the process's threads went to sleep. */
-static unsigned long sleeps_of(pid_t pid)
+#define THREADS 64
+
+struct sleeps {
+	struct {
+		int tid;
+		char name[32];
+		unsigned long n; /* how often the thread went to sleep */
+	} threads[THREADS];
+	unsigned n;
+};
+
+static void sleeps_of(pid_t pid, struct sleeps *s)
 {
-	unsigned long sum = 0, n;
 	char path[PATH_MAX], line[256];
 	struct dirent *e;
 	DIR *tasks;
 
+	*s = (struct sleeps){0};
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	tasks = opendir(path);
 	T_CHECK(tasks, "%s", path);
-	while ((e = readdir(tasks))) {
+	while (s->n < THREADS && (e = readdir(tasks))) {
 		FILE *status;
 
 		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)pid, e->d_name);
 		status = *e->d_name == '.' ? NULL : fopen(path, "re");
-		while (status && fgets(line, sizeof(line), status))
-			if (sscanf(line, "voluntary_ctxt_switches: %lu", &n) == 1)
-				sum += n;
-		if (status)
-			fclose(status);
+		if (!status)
+			continue;
+		s->threads[s->n].tid = atoi(e->d_name);
+		while (fgets(line, sizeof(line), status))
+			if (sscanf(line, "Name: %31[^\n]", s->threads[s->n].name) != 1)
+				sscanf(line, "voluntary_ctxt_switches: %lu", &s->threads[s->n].n);
+		fclose(status);
+		s->n++;
 	}
 	closedir(tasks);
-	return sum;
 }
 
-/* Checks that an idle program wakes up only for a death: it does not look around from time to time, not even once a
- * second. */
+/* Checks that an idle program wakes up only for a death: it does not look around from time to time, not even once in
+ * some seconds. */
 static void must_sleep(pid_t pid)
 {
 	uint64_t began = t_now_ns();
-	unsigned long before, after = sleeps_of(pid);
+	struct sleeps before, after;
 
+	sleeps_of(pid, &after);
 	do {
-		T_CHECK(t_now_ns() - began < PATIENCE_NS, "one that idles wakes up all the time");
+		if (t_now_ns() - began > PATIENCE_NS) {
+			for (unsigned i = 0; i < after.n; i++)
+				fprintf(stderr, "thread %d of %d, %s: slept %lu times, %lu a moment before\n",
+					after.threads[i].tid, (int)pid, after.threads[i].name,
+					after.threads[i].n, i < before.n ? before.threads[i].n : 0);
+			T_CHECK(false, "one that idles wakes up all the time");
+		}
 		before = after;
-		t_sleep_us(1200000);
-		after = sleeps_of(pid);
-	} while (after != before);
+		t_sleep_us(3000000);
+		sleeps_of(pid, &after);
+	} while (memcmp(&before, &after, sizeof(after)) != 0);
 }
 
 static void beside(const char *how, const char *core, const char *const *arguments)
