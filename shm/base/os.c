@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "shm/base/atomic.h"
-#include "shm/base/command.h"
+#include "shm/base/os_proc.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -27,39 +27,6 @@ int64_t arb_os_clock_offset_ns;
 
 /* The inode that the kernel gives the initial time namespace. */
 #define TIME_NS_INIT_INO 0xEFFFFFFAu
-
-static ino_t inode_of(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 ? st.st_ino : 0;
-}
-
-/*
- * By syscall(), because the C library's open, read, close and nanosleep are cancellation points: a thread
- * that ends in one of them would keep the locks that it holds.
- */
-static int open_plain(const char *path, int flags)
-{
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
-}
-
-/* Reads a small file whole; returns its length, or -errno. The text always ends in a NUL. */
-static ssize_t read_text(const char *path, char *text, size_t size)
-{
-	size_t used = 0;
-	ssize_t n;
-	int fd = open_plain(path, O_RDONLY | O_CLOEXEC);
-
-	text[0] = '\0';
-	if (fd < 0)
-		return -errno;
-	while (used < size - 1 && (n = syscall(SYS_read, fd, text + used, size - 1 - used)) > 0)
-		used += (size_t)n;
-	arb_os_close(fd);
-	text[used] = '\0';
-	return (ssize_t)used;
-}
 
 /* Writes the offset only if it changes. It changes at the first look, and in a child that was forked into another
  * namespace: before there are threads that read the clock. */
@@ -72,7 +39,7 @@ static void set_offset(int64_t ns)
 int arb_os_clock_init(void)
 {
 	int saved = errno, result = 0;
-	ino_t own = inode_of("/proc/self/ns/time");
+	uint64_t own = arb_os_proc_inode("/proc/self/ns/time");
 	char text[256], *line;
 	long long seconds, nanoseconds;
 
@@ -82,8 +49,8 @@ int arb_os_clock_init(void)
 		goto out;
 	}
 	/* timens_offsets is about the namespace that children get, which need not be ours. */
-	if (own != inode_of("/proc/self/ns/time_for_children") ||
-		read_text("/proc/self/timens_offsets", text, sizeof(text)) < 0) {
+	if (own != arb_os_proc_inode("/proc/self/ns/time_for_children") ||
+		arb_os_proc_text("/proc/self/timens_offsets", text, sizeof(text)) < 0) {
 		result = -ENOTSUP;
 		goto out;
 	}
@@ -284,7 +251,7 @@ int arb_os_open(const char *path, int flags)
 	if (arb_os_hooks && arb_os_hooks->open)
 		return arb_os_hooks->open(path, flags);
 	do
-		fd = open_plain(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		fd = arb_os_plain_open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	while (fd < 0 && errno == EINTR);
 	if (fd < 0)
 		fd = -errno;
@@ -399,154 +366,5 @@ void arb_os_unmap(void *address, size_t size)
 		arb_os_hooks->unmap(address, size);
 	else if (address)
 		munmap(address, size ? size : (size_t)sysconf(_SC_PAGESIZE));
-	errno = saved;
-}
-
-static bool is_hex(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
-bool arb_os_container_id(const char *text, char *id, size_t size)
-{
-	/* Every engine puts its 64 hexadecimal digits somewhere into the path. */
-	const char *p = text;
-
-	while (*p) {
-		size_t n = 0;
-
-		while (is_hex(p[n]))
-			n++;
-		if (n == 64) {
-			snprintf(id, size, "%.*s", (int)n, p);
-			return true;
-		}
-		p += n ? n : 1;
-	}
-	return false;
-}
-
-bool arb_os_pod_id(const char *line, char *id, size_t size)
-{
-	/* The kubelet mounts these two into every container, out of the pod's own directory. */
-	const char *at = strstr(line, " /etc/hosts ") || strstr(line, " /dev/termination-log ")
-				 ? strstr(line, "/pods/")
-				 : NULL;
-	size_t n = at ? strspn(at + 6, "0123456789abcdef-") : 0;
-
-	if (n < 32 || n >= size || at[6 + n] != '/')
-		return false;
-	snprintf(id, size, "%.*s", (int)n, at + 6);
-	return true;
-}
-
-uint32_t arb_os_user(const char *map, uint32_t uid)
-{
-	unsigned inside, outside, count;
-	int length;
-
-	for (; sscanf(map, " %u %u %u%n", &inside, &outside, &count, &length) == 3; map += length)
-		if (uid >= inside && uid - inside < count)
-			return outside + (uid - inside);
-	return uid;
-}
-
-static void from_mount(struct arb_os_identity *id, const char *line)
-{
-	if (!id->container[0] && strstr(line, " /etc/host"))
-		arb_os_container_id(line, id->container, sizeof(id->container));
-	if (!id->pod[0])
-		arb_os_pod_id(line, id->pod, sizeof(id->pod));
-}
-
-/* Inside its own cgroup namespace a container sees only "/". The files that its engine mounted over the container's
- * own files still name it; on the host these files are no mounts. Any number of other mounts may come before them. */
-static void from_mounts(struct arb_os_identity *id, char *text, size_t size)
-{
-	int fd = open_plain("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-	size_t used = 0;
-	ssize_t n;
-
-	if (fd < 0)
-		return;
-	while (!(id->pod[0] && id->container[0]) &&
-		(n = syscall(SYS_read, fd, text + used, size - 1 - used)) > 0) {
-		char *line = text, *end;
-
-		text[used += (size_t)n] = '\0';
-		for (; (end = strchr(line, '\n')); line = end + 1) {
-			*end = '\0';
-			from_mount(id, line);
-		}
-		/* This is the beginning of a line that does not fit into the buffer; none of the wanted lines is that
-		 * long. */
-		used -= (size_t)(line - text);
-		memmove(text, line, used);
-		if (used == size - 1)
-			used = 0;
-	}
-	arb_os_close(fd);
-}
-
-/* Reads the start time in a process's stat file; 0: the file cannot be read. */
-static uint64_t start_time(const char *path)
-{
-	char text[1024], *after;
-	unsigned long long start = 0;
-
-	/* The command in this file may hold anything, so count from its last parenthesis. */
-	if (read_text(path, text, sizeof(text)) > 0 && (after = strrchr(text, ')')))
-		sscanf(after + 1,
-			" %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			&start);
-	return start;
-}
-
-bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start)
-{
-	int saved = errno;
-	uint64_t found;
-	char path[32];
-	bool gone;
-
-	/* The number of a process in another namespace says nothing here. */
-	if (arb_os_hooks || !pid || pid > INT32_MAX || inode_of("/proc/self/ns/pid") != pid_ns)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	gone = kill((pid_t)pid, 0) != 0 && errno == ESRCH;
-	if (!gone && start) {
-		found = start_time(path);
-		gone = found && found != start;
-	}
-	errno = saved;
-	return gone;
-}
-
-void arb_os_identify(struct arb_os_identity *id)
-{
-	int saved = errno;
-	char text[16384];
-	ssize_t length;
-
-	memset(id, 0, sizeof(*id));
-	if (arb_os_hooks && arb_os_hooks->identify) {
-		arb_os_hooks->identify(id);
-		return;
-	}
-	id->pid = (uint32_t)getpid();
-	id->uid = (uint32_t)geteuid();
-	id->pid_ns = inode_of("/proc/self/ns/pid");
-	if (read_text("/proc/self/comm", text, sizeof(text)) > 0)
-		snprintf(id->comm, sizeof(id->comm), "%.*s", (int)strcspn(text, "\n"), text);
-	length = read_text("/proc/self/cmdline", text, sizeof(text));
-	arb_command_name(text, length > 0 ? (size_t)length : 0, id->command, sizeof(id->command));
-	if (!id->command[0])
-		snprintf(id->command, sizeof(id->command), "%s", id->comm);
-	id->start_time = start_time("/proc/self/stat");
-	id->user = read_text("/proc/self/uid_map", text, sizeof(text)) > 0 ? arb_os_user(text, id->uid)
-									   : id->uid;
-	if (read_text("/proc/self/cgroup", text, sizeof(text)) > 0)
-		arb_os_container_id(text, id->container, sizeof(id->container));
-	from_mounts(id, text, sizeof(text));
 	errno = saved;
 }

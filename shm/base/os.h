@@ -199,11 +199,4 @@ void arb_os_identify(struct arb_os_identity *id);
  * false also where that cannot be told. */
 bool arb_os_gone(uint32_t pid, uint64_t pid_ns, uint64_t start);
 
-/* Finds the container's id in text such as /proc/self/cgroup or mountinfo; returns true if there is one. */
-bool arb_os_container_id(const char *text, char *id, size_t size);
-/* Finds the pod's id in a line of mountinfo; returns true if there is one. */
-bool arb_os_pod_id(const char *line, char *id, size_t size);
-/* Returns a user's number outside of the namespace whose uid_map this is. */
-uint32_t arb_os_user(const char *map, uint32_t uid);
-
 #endif

@@ -6,6 +6,7 @@
 #include "shm/base/granted.h"
 #include "shm/base/members.h"
 #include "shm/base/groups.h"
+#include "shm/base/os_proc.h"
 #include "shm/client/owner.h"
 #include "shm/segment/events.h"
 
