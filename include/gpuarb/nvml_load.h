@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "gpuarb/client.h"
+#include "nvml_abi.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,14 +19,12 @@ struct gpuarb_nvml_call {
 	bool optional; /* not in every version: its pointer may be NULL afterwards */
 };
 
-/* What nvmlDeviceGetUtilizationRates fills in: percent of the time. */
-struct gpuarb_nvml_rates {
-	unsigned gpu, memory;
-};
-
 /* Loads NVML, finds the calls and initialises it. Returns NULL, or the name of what is missing: then NVML is not
  * loaded. */
 GPUARB_API const char *gpuarb_nvml_load(const struct gpuarb_nvml_call *calls, size_t count);
+/* Does the same with NVML loaded, for callers that must not name dlopen() and dlsym(): `find` is the latter. */
+GPUARB_API const char *gpuarb_nvml_begin(void *library, void *(*find)(void *library, const char *name),
+	const struct gpuarb_nvml_call *calls, size_t count);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "preload/hooks/nvml_abi.h"
+#include "preload/hooks/nvml_hooks.h"
 #include "shm/base/word.h"
 
 enum hook_category {

@@ -1,5 +1,5 @@
 /* NVML's memory queries: the figures of the device are turned into what the account may see of it. */
-#include "preload/hooks/nvml_abi.h"
+#include "preload/hooks/nvml_hooks.h"
 
 #include "preload/process/act.h"
 #include "preload/hooks/hooks.h"

@@ -1,26 +1,8 @@
-/* The little of NVML's binary interface that the hooks need. */
-#ifndef PRELOAD_NVML_ABI_H
-#define PRELOAD_NVML_ABI_H
+/* The functions of NVML that are hooked, as NVML exports them. */
+#ifndef PRELOAD_NVML_HOOKS_H
+#define PRELOAD_NVML_HOOKS_H
 
-typedef struct nvmlDevice_st *nvmlDevice_t;
-
-#define NVML_SUCCESS                  0
-#define NVML_ERROR_LIBRARY_NOT_FOUND  12
-#define NVML_ERROR_FUNCTION_NOT_FOUND 13
-
-struct nvml_memory {
-	unsigned long long total;
-	unsigned long long free;
-	unsigned long long used;
-};
-
-struct nvml_memory_v2 {
-	unsigned int version;
-	unsigned long long total;
-	unsigned long long reserved;
-	unsigned long long free;
-	unsigned long long used;
-};
+#include "nvml_abi.h"
 
 #define NVML_EXPORT __attribute__((visibility("default")))
 

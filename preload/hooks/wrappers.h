@@ -3,7 +3,7 @@
 #define PRELOAD_WRAPPERS_H
 
 #include "cuda_abi.h"
-#include "preload/hooks/nvml_abi.h"
+#include "preload/hooks/nvml_hooks.h"
 
 #define HOOK(symbol, base, version, variant, category, params, args, facts) CUresult wrap_##symbol params;
 #include "preload/hooks/hooks.def"

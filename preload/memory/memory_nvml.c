@@ -5,6 +5,8 @@
  */
 #include "preload/memory/memory.h"
 
+#include "gpuarb/nvml_load.h"
+
 #include "preload/hooks/compat.h"
 #include "preload/hooks/symbols.h"
 #include "preload/process/device.h"
@@ -24,16 +26,6 @@ COMPAT_WEAK(pthread_create)
 #define NAP_NS      (MS / 2)
 /* If more processes than this use the GPU, the figure counts as not known. */
 #define PROCESSES 128
-/* NVML's value for a figure that it does not have, as under WSL and in some virtual machines. */
-#define NOT_AVAILABLE (~0ull)
-
-struct process {
-	unsigned pid;
-	unsigned long long bytes;
-	unsigned gpu_instance, compute_instance;
-};
-
-typedef int running_fn(void *device, unsigned *count, struct process *list);
 
 /* The caller writes it until it sets ASKED, then the thread until it sets ANSWERED. It is static, because the thread may
  * outlive the call. */
@@ -44,42 +36,44 @@ static struct {
 } question;
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
+typedef int running_fn(nvmlDevice_t device, unsigned *count, struct nvml_process_info *list);
+
 /* NVML names a process by its pid on the host. In another PID namespace NVML's list does not have our pid, and the figure
  * is not known. */
-static uint64_t figure(running_fn *running, void *device)
+static uint64_t figure(running_fn *running, nvmlDevice_t device)
 {
-	struct process list[PROCESSES];
+	struct nvml_process_info list[PROCESSES];
 	unsigned n = PROCESSES;
 
 	if (running(device, &n, list) != NVML_SUCCESS || n > PROCESSES)
 		return 0;
 	for (unsigned i = 0; i < n; i++)
 		if (list[i].pid == (unsigned)getpid())
-			return list[i].bytes == NOT_AVAILABLE ? 0 : list[i].bytes;
+			return list[i].bytes == NVML_VALUE_NOT_AVAILABLE ? 0 : list[i].bytes;
 	return 0;
 }
 
 static uint64_t ask_nvml(const char *uuid)
 {
+	int (*end)(void), (*by_uuid)(const char *name, nvmlDevice_t *found);
+	running_fn *running, *running_old;
+	const struct gpuarb_nvml_call calls[] = {
+		{"nvmlShutdown", &end, false},
+		{"nvmlDeviceGetHandleByUUID", &by_uuid, false},
+		{"nvmlDeviceGetComputeRunningProcesses_v3", &running, true},
+		{"nvmlDeviceGetComputeRunningProcesses_v2", &running_old, true},
+	};
 	arb_dlopen_fn *open = arb_libc_dlopen();
 	arb_dlsym_fn *find = arb_libc_dlsym();
-	void *library = open && find ? open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL,
-	     *device = NULL;
-	int (*begin)(void), (*end)(void), (*by_uuid)(const char *name, void **found);
-	running_fn *running;
+	void *library = open && find ? open(NVML_LIBRARY, RTLD_LAZY | RTLD_LOCAL) : NULL;
+	nvmlDevice_t device = NULL;
 	uint64_t bytes = 0;
 
-	if (!library)
+	if (!library || gpuarb_nvml_begin(library, find, calls, sizeof(calls) / sizeof(calls[0])))
 		return 0;
-	begin = (__typeof__(begin))find(library, "nvmlInit_v2");
-	end = (__typeof__(end))find(library, "nvmlShutdown");
-	by_uuid = (__typeof__(by_uuid))find(library, "nvmlDeviceGetHandleByUUID");
-	running = (running_fn *)find(library, "nvmlDeviceGetComputeRunningProcesses_v3");
 	if (!running)
-		running = (running_fn *)find(library, "nvmlDeviceGetComputeRunningProcesses_v2");
-	if (!begin || !end || !by_uuid || !running || begin() != NVML_SUCCESS)
-		return 0;
-	if (by_uuid(uuid, &device) == NVML_SUCCESS)
+		running = running_old;
+	if (running && by_uuid(uuid, &device) == NVML_SUCCESS)
 		bytes = figure(running, device);
 	end();
 	return bytes;

@@ -16,14 +16,12 @@
 #define STACK_BYTES (256u * 1024)
 /* A driver that could not be loaded is tried again after this time: it may be installed meanwhile. */
 #define AGAIN_NS 10000000000ull
-/* What NVML returns for a UUID that no GPU has. */
-#define NOT_FOUND 6
 
 /* The functions of NVML that are used, as its header declares them. */
 static struct {
 	bool loaded;
-	int (*by_uuid)(const char *uuid, void **device);
-	int (*utilisation)(void *device, struct gpuarb_nvml_rates *rates);
+	int (*by_uuid)(const char *uuid, nvmlDevice_t *device);
+	int (*utilisation)(nvmlDevice_t device, struct nvml_utilization *rates);
 } nvml;
 
 static const struct gpuarb_nvml_call calls[] = {
@@ -75,24 +73,24 @@ static bool load(void)
 
 static int usage_of(const char *gpu)
 {
-	struct gpuarb_nvml_rates rates = {0, 0};
-	void *device = NULL;
+	struct nvml_utilization rates = {0, 0};
+	nvmlDevice_t device = NULL;
 
-	if (!load() || nvml.by_uuid(gpu, &device) != 0 || nvml.utilisation(device, &rates) != 0 ||
-		rates.gpu > 100)
+	if (!load() || nvml.by_uuid(gpu, &device) != NVML_SUCCESS ||
+		nvml.utilisation(device, &rates) != NVML_SUCCESS || rates.gpu > 100)
 		return -1;
 	return (int)rates.gpu * 100;
 }
 
 static int knows(const char *gpu)
 {
-	void *device = NULL;
+	nvmlDevice_t device = NULL;
 	int r;
 
 	if (!load())
 		return -1;
 	r = nvml.by_uuid(gpu, &device);
-	return r == 0 ? 1 : r == NOT_FOUND ? 0 : -1;
+	return r == NVML_SUCCESS ? 1 : r == NVML_ERROR_NOT_FOUND ? 0 : -1;
 }
 
 static void *serve(void *argument)

@@ -14,7 +14,7 @@
 #include "gpuarb/control.h"
 #include "units.h"
 #include "test/harness.h"
-#include "preload/hooks/nvml_abi.h"
+#include "preload/hooks/nvml_hooks.h"
 
 #include "test/sim/device/model.h"
 

@@ -114,7 +114,7 @@ $(MEMORY_TEST): $(patsubst %,$(BUILD)/obj/test/preload/%.o,preload_memory preloa
 
 # What a program sees that uses nothing but NVML, without libcuda.
 NVML_ONLY := $(PRELOAD_TEST)/nvml $(PRELOAD_TEST)/nvml-linked
-$(NVML_ONLY): test/preload/preload_nvml.c test/harness.h preload/hooks/nvml_abi.h preload/hooks/nvml.def $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libnvidia-ml.so.1
+$(NVML_ONLY): test/preload/preload_nvml.c test/harness.h include/nvml_abi.h preload/hooks/nvml_hooks.h preload/hooks/nvml.def $(BUILD)/obj/test/harness.o $(SIM_MODEL:%=$(SIM_OBJ)/device/%.o) $(BUILD)/libgpuarb.a | $(SIM)/libnvidia-ml.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(if $(filter %-linked,$@),-DLINKED) -o $@ $(filter %.c %.o %.a,$^) \

@@ -6,43 +6,22 @@
 
 #include "gpuarb/nvml_load.h"
 
-/* NVML's own interface, as far as it is used here. */
-typedef void *handle;
-
-struct memory {
-	unsigned long long total, free, used;
-};
-
-/* The second version tells what the driver keeps for itself apart from what programs use. */
-struct memory_v2 {
-	unsigned version;
-	unsigned long long total, reserved, free, used;
-};
-#define MEMORY_V2 (sizeof(struct memory_v2) | 2u << 24)
-
-struct process {
-	unsigned pid;
-	unsigned long long bytes;
-	unsigned gpu_instance, compute_instance;
-};
-
-#define INSUFFICIENT_SIZE 7
-#define KINDS             3 /* of processes: compute, graphics, and those behind an MPS server */
+#define KINDS 3 /* of processes: compute, graphics, and those behind an MPS server */
 
 static struct {
 	int (*shutdown)(void);
 	int (*count)(unsigned *);
-	int (*by_index)(unsigned, handle *);
-	int (*uuid)(handle, char *, unsigned);
-	int (*name)(handle, char *, unsigned);
-	int (*memory)(handle, struct memory *);
+	int (*by_index)(unsigned, nvmlDevice_t *);
+	int (*uuid)(nvmlDevice_t, char *, unsigned);
+	int (*name)(nvmlDevice_t, char *, unsigned);
+	int (*memory)(nvmlDevice_t, struct nvml_memory *);
 	/* These functions are missing in some versions. */
-	int (*memory_v2)(handle, struct memory_v2 *);
-	int (*utilisation)(handle, struct gpuarb_nvml_rates *);
-	int (*processes[KINDS])(handle, unsigned *, struct process *);
-	int (*processes_old[KINDS])(handle, unsigned *, struct process *);
-	int (*mig_most)(handle, unsigned *);
-	int (*mig_by_index)(handle, unsigned, handle *);
+	int (*memory_v2)(nvmlDevice_t, struct nvml_memory_v2 *);
+	int (*utilisation)(nvmlDevice_t, struct nvml_utilization *);
+	int (*processes[KINDS])(nvmlDevice_t, unsigned *, struct nvml_process_info *);
+	int (*processes_old[KINDS])(nvmlDevice_t, unsigned *, struct nvml_process_info *);
+	int (*mig_most)(nvmlDevice_t, unsigned *);
+	int (*mig_by_index)(nvmlDevice_t, unsigned, nvmlDevice_t *);
 } nvml;
 
 static const struct gpuarb_nvml_call calls[] = {
@@ -74,10 +53,10 @@ void nvml_stop(void)
 	nvml.shutdown();
 }
 
-static void read_memory(handle device, struct nvml_use *use)
+static void read_memory(nvmlDevice_t device, struct nvml_use *use)
 {
-	struct memory_v2 second = {.version = MEMORY_V2};
-	struct memory first = {0};
+	struct nvml_memory_v2 second = {.version = NVML_MEMORY_V2};
+	struct nvml_memory first = {0};
 
 	if (nvml.memory_v2 && nvml.memory_v2(device, &second) == 0) {
 		use->total = second.total;
@@ -92,7 +71,7 @@ static void read_memory(handle device, struct nvml_use *use)
 }
 
 /* A process that computes and draws is in two lists, each time with all of its memory. */
-static void add_process(struct nvml_use *use, const struct process *p)
+static void add_process(struct nvml_use *use, const struct nvml_process_info *p)
 {
 	unsigned listed = use->nprocesses < NVML_PROCESSES_MOST ? use->nprocesses : NVML_PROCESSES_MOST;
 
@@ -106,18 +85,18 @@ static void add_process(struct nvml_use *use, const struct process *p)
 
 /* If a driver cannot list graphics or MPS processes, it has none; if it cannot list compute processes, nothing is
  * known. */
-static void read_processes(handle device, struct nvml_use *use)
+static void read_processes(nvmlDevice_t device, struct nvml_use *use)
 {
-	static struct process list[4 * NVML_PROCESSES_MOST];
+	static struct nvml_process_info list[4 * NVML_PROCESSES_MOST];
 	const unsigned room = sizeof(list) / sizeof(list[0]);
 
 	for (int kind = 0; kind < KINDS; kind++) {
-		int (*ask)(handle, unsigned *, struct process *) =
+		int (*ask)(nvmlDevice_t, unsigned *, struct nvml_process_info *) =
 			nvml.processes[kind] ? nvml.processes[kind] : nvml.processes_old[kind];
 		unsigned count = room;
 		int r = ask ? ask(device, &count, list) : -1;
 
-		if (r == INSUFFICIENT_SIZE)
+		if (r == NVML_ERROR_INSUFFICIENT_SIZE)
 			use->nprocesses = room; /* more than can be listed: nobody can tell them apart */
 		if (r != 0)
 			continue;
@@ -127,9 +106,9 @@ static void read_processes(handle device, struct nvml_use *use)
 	}
 }
 
-static void read_use(handle device, struct nvml_use *use)
+static void read_use(nvmlDevice_t device, struct nvml_use *use)
 {
-	struct gpuarb_nvml_rates rates = {0};
+	struct nvml_utilization rates = {0};
 
 	memset(use, 0, sizeof(*use));
 	read_memory(device, use);
@@ -140,9 +119,9 @@ static void read_use(handle device, struct nvml_use *use)
 }
 
 /* Describes a device. Returns false if it is not there any more, or has no UUID by which a segment could be named. */
-static bool describe(handle device, struct nvml_gpu *gpu)
+static bool describe(nvmlDevice_t device, struct nvml_gpu *gpu)
 {
-	struct memory memory = {0};
+	struct nvml_memory memory = {0};
 
 	if (nvml.uuid(device, gpu->uuid, sizeof(gpu->uuid)) != 0 || !gpu->uuid[0])
 		return false;
@@ -152,10 +131,11 @@ static bool describe(handle device, struct nvml_gpu *gpu)
 	return true;
 }
 
-static int instances(handle device, unsigned index, struct nvml_gpu *gpus, struct nvml_use *uses, int room)
+static int instances(
+	nvmlDevice_t device, unsigned index, struct nvml_gpu *gpus, struct nvml_use *uses, int room)
 {
 	unsigned most = 0;
-	handle instance;
+	nvmlDevice_t instance;
 	int found = 0;
 
 	if (!nvml.mig_most || !nvml.mig_by_index || nvml.mig_most(device, &most) != 0)
@@ -177,7 +157,7 @@ static int instances(handle device, unsigned index, struct nvml_gpu *gpus, struc
 int nvml_read(struct nvml_gpu *gpus, struct nvml_use *uses)
 {
 	unsigned count = 0;
-	handle device;
+	nvmlDevice_t device;
 	int n = 0;
 
 	if (nvml.count(&count) != 0)
@@ -209,7 +189,7 @@ int nvml_list(struct nvml_gpu *gpus, const char **why)
 		return -1;
 	n = nvml_read(gpus, NULL);
 	if (n < 0)
-		*why = "libnvidia-ml.so.1 cannot count the GPUs";
+		*why = NVML_LIBRARY " cannot count the GPUs";
 	nvml_stop();
 	return n;
 }
