@@ -85,6 +85,10 @@ const char *arb_granted_getenv(const char *name)
 
 void arb_granted_set_file(const char *path)
 {
+	struct granted *g = arb_word_load_acquire(&known);
+
 	file_name = path;
 	arb_word_store_release(&known, NULL);
+	if (g && g != &none)
+		free(g);
 }

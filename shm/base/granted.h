@@ -18,7 +18,7 @@ bool arb_granted(void);
  */
 const char *arb_granted_getenv(const char *name);
 
-/* For tests: names another file, before the first one is read. */
+/* For tests, in a process with one thread: names another file. Texts from an older one are gone. */
 void arb_granted_set_file(const char *path);
 
 #endif

@@ -36,7 +36,9 @@ static void set(struct runtime_conf *conf, const char *name, const char *value, 
 {
 	static const char *const without[] = {"refuse", "hide", "pass"};
 
-	if (!strcmp(name, "runtime"))
+	if (!strcmp(name, "runtime") && strlen(value) >= PATH_MAX)
+		wrong("%s: the path is too long", where);
+	else if (!strcmp(name, "runtime"))
 		snprintf(conf->runtime, sizeof(conf->runtime), "%s", value);
 	else if (!strcmp(name, "pod_command"))
 		path_value(conf->pod_command, value, where);
@@ -80,26 +82,38 @@ static char *trimmed(char *text)
 	return text;
 }
 
+/* Reads one line, which ends in a NUL. */
+static void read_line(struct runtime_conf *conf, char *line, const char *where)
+{
+	char *name = trimmed(line), *value = strchr(name, '=');
+
+	if (!*name || *name == '#')
+		return;
+	if (!value) {
+		wrong("%s: this is not 'name = value'", where);
+		return;
+	}
+	*value++ = '\0';
+	set(conf, trimmed(name), trimmed(value), where);
+}
+
 static void read_file(struct runtime_conf *conf, const char *path, bool must_exist)
 {
-	char line[PATH_MAX + 64], where[PATH_MAX + 16];
+	char *line = NULL, where[PATH_MAX + 16];
 	FILE *file = fopen(path, "re");
+	size_t size = 0;
+	ssize_t n;
 
 	if (!file && (errno != ENOENT || must_exist))
 		wrong("cannot read %s: %s", path, strerror(errno));
-	for (int number = 1; file && fgets(line, sizeof(line), file); number++) {
-		char *name = trimmed(line), *value = strchr(name, '=');
-
-		if (!*name || *name == '#')
-			continue;
+	for (int number = 1; file && (n = getline(&line, &size, file)) > 0; number++) {
 		snprintf(where, sizeof(where), "%s:%d", path, number);
-		if (!value) {
-			wrong("%s: this is not 'name = value'", where);
-			continue;
-		}
-		*value++ = '\0';
-		set(conf, trimmed(name), trimmed(value), where);
+		if (memchr(line, '\0', (size_t)n))
+			wrong("%s: there is a NUL byte in it", where);
+		else
+			read_line(conf, line, where);
 	}
+	free(line);
 	if (file)
 		fclose(file);
 }
