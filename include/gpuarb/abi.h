@@ -314,7 +314,7 @@ struct arb_slot {
 
 	/* How many calls are under way that may need less than they reserved; << 32: how many have settled. Written
 	 * by the holder of byte i. A wrong value makes others wait for seconds before they are refused. */
-	arb_u64 mem_passing;
+	arb_u64 mem_pending;
 
 	/* Whether the process is frozen by a checkpoint, as its own driver says: ARB_FROZEN_*. By the holder of byte
 	 * i, from a thread that does nothing else. 0: nobody answers there. Until the owner is asked again, a stale

@@ -201,7 +201,7 @@ GPUARB_API void gpuarb_client_mem_settled(struct gpuarb_client *client);
  * As gpuarb_client_mem_try, where `gone` bytes of the account are known not to be on the device because other members
  * are checkpointed. This call does not count them against the quota; the books stay as they are.
  */
-GPUARB_API int gpuarb_client_mem_try_beside(
+GPUARB_API int gpuarb_client_mem_try_gone(
 	struct gpuarb_client *client, uint64_t bytes, bool most, uint64_t gone);
 
 /*

@@ -123,7 +123,7 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 
 static struct book_action on_let(struct book *b, const struct book_event *e)
 {
-	b->passing++;
+	b->in_driver++;
 	b->inside += (e->call & CALL_INSIDE) != 0;
 	b->passed_ns = e->now_ns;
 	return nothing;
@@ -153,7 +153,7 @@ static void come_back(struct book *b, const struct book_event *e)
 {
 	if (e->call & STEP_RESUMED)
 		return;
-	b->passing -= b->passing > 0;
+	b->in_driver -= b->in_driver > 0;
 	b->inside -= (e->call & CALL_INSIDE) && b->inside;
 }
 

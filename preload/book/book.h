@@ -315,7 +315,7 @@ struct book {
 	uint8_t state;      /* enum book_state */
 	bool open;          /* the gate is open: launches with credit pass */
 	bool broken;        /* there is no segment: everything passes */
-	uint32_t passing;   /* calls in the driver */
+	uint32_t in_driver; /* calls in the driver */
 	uint32_t inside;    /* those that may wait there for their work */
 	uint32_t recording; /* threads that record a fence */
 	uint32_t waiters;   /* threads that sleep at the gate */

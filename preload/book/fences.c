@@ -186,7 +186,7 @@ static void stood_still(struct book *b, const struct book_fence *f, uint64_t end
 	struct book_interval *i = &b->interval;
 	uint64_t from = i->begin_ns + i->lead_ns, busy = f->launches * b->durations.each_ns;
 
-	if (!book_is_in(b) || i->first_to_come || f->peer || fence_of(b, 0) != f || b->passing ||
+	if (!book_is_in(b) || i->first_to_come || f->peer || fence_of(b, 0) != f || b->in_driver ||
 		b->recording)
 		return;
 	if (from < b->queue.last_end_ns)

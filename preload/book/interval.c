@@ -168,7 +168,7 @@ struct book_action interval_settle(struct book *b, const struct book_event *e, b
 	/* A call in the driver counts as work on the GPU, unless it has been there for so long that the driver must be doing
 	 * something else first. */
 	if (b->queue.count || b->recording || b->inside ||
-		(b->passing && e->now_ns - b->passed_ns < IN_DRIVER_NS))
+		(b->in_driver && e->now_ns - b->passed_ns < IN_DRIVER_NS))
 		return (struct book_action){.what = ACT_NONE};
 	if (i->unfenced && !idle) {
 		i->asked_calls = e->calls;
@@ -203,7 +203,7 @@ struct book_action interval_leave_gaps(struct book *b, const struct book_event *
 	const struct book_interval *i = &b->interval;
 	uint64_t busy = worked(b, unfenced(b, e));
 
-	if (!b->queue.prompt || !b->durations.each_ns || b->queue.count || b->passing || b->recording ||
+	if (!b->queue.prompt || !b->durations.each_ns || b->queue.count || b->in_driver || b->recording ||
 		b->inside || i->begin_ns + busy + busy / (4 * CREDIT_LEAST) >= e->now_ns ||
 		i->steady_ns > i->begin_ns + busy)
 		return (struct book_action){.what = ACT_NONE};

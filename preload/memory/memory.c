@@ -44,7 +44,7 @@ int memory_try(struct arb_device *device, uint64_t bytes, enum memory_need need)
 		uint64_t gone = memory_frozen(device);
 
 		if (gone)
-			r = gpuarb_client_mem_try_beside(client, bytes, need == MEMORY_MOST, gone);
+			r = gpuarb_client_mem_try_gone(client, bytes, need == MEMORY_MOST, gone);
 	}
 
 	/* Any other failure is the segment's fault, not the program's, so the call is let through. */

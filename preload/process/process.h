@@ -150,7 +150,7 @@ struct peers_copy {
 struct gate_call {
 	struct track *track;
 	CUcontext ctx;
-	bool passing;  /* in the driver */
+	bool in_driver;
 	bool inside;   /* this call may return only when its work has ended */
 	bool slept;    /* this call was held up */
 	bool held;     /* this call was held up by nothing but a full queue */

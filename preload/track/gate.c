@@ -318,7 +318,7 @@ void gate_before(struct act_call *call)
 		arb_mine.call.let_ns = track_now();
 	track_unlock(t);
 	track_unrelax(mode);
-	arb_mine.call.passing = true;
+	arb_mine.call.in_driver = true;
 	errno = saved;
 }
 
@@ -404,9 +404,9 @@ void gate_after(struct act_call *call, CUresult result)
 	int saved = errno;
 	uint64_t now;
 
-	if (!arb_mine.call.passing || !t)
+	if (!arb_mine.call.in_driver || !t)
 		return;
-	arb_mine.call.passing = false;
+	arb_mine.call.in_driver = false;
 	now = track_now();
 	mode = track_relax();
 	track_lock(t);
@@ -425,9 +425,9 @@ void gate_abandon(void)
 	struct track *t = arb_mine.call.track;
 	struct book_event e = {.kind = EVENT_ABANDONED, .covers = 1};
 
-	if (!arb_mine.call.passing || !t)
+	if (!arb_mine.call.in_driver || !t)
 		return;
-	arb_mine.call.passing = false;
+	arb_mine.call.in_driver = false;
 	track_lock(t);
 	e.call = arb_mine.call.inside ? CALL_INSIDE : 0;
 	track_tell(t, &e);

@@ -78,7 +78,7 @@ static void let_peer(struct act_call *call)
 	track_unlock(t);
 	track_unrelax(mode);
 	arb_mine.call.inside = inside;
-	arb_mine.call.passing = true;
+	arb_mine.call.in_driver = true;
 }
 
 void peers_let(struct act_call *call)
@@ -127,7 +127,7 @@ void peers_after(struct act_call *call, CUresult result)
 void peers_abandon(void)
 {
 	for (unsigned i = 0; i < GATE_PEERS; i++) {
-		if (!arb_mine.peer[i].passing)
+		if (!arb_mine.peer[i].in_driver)
 			continue;
 		change_places(&arb_mine.peer[i]);
 		gate_abandon();

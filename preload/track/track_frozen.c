@@ -44,7 +44,7 @@ static bool is_held_up(struct track *t, struct frozen_look *look)
 	for (const struct track_ask *ask = t->asks; ask; ask = ask->next)
 		question = ask->number;
 	held = question && question == look->question;
-	held |= t->book.passing && track_now() - t->book.passed_ns > LOOK_NS;
+	held |= t->book.in_driver && track_now() - t->book.passed_ns > LOOK_NS;
 	track_unlock(t);
 	look->question = question;
 	return held;

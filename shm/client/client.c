@@ -240,7 +240,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_store32(&c->admission.class_priority, 0);
 	c->quota.active_window = 0;
 	c->mem.held = 0;
-	c->mem.passing = c->mem.settled = 0;
+	c->mem.pending = c->mem.settled = 0;
 	c->standing.denied.code = 0;
 	/* This is done first: if another process holds the directory, the caller comes again soon, and nothing else
 	 * need be repeated. */

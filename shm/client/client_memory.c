@@ -129,16 +129,16 @@ static bool reclaim_members(struct gpuarb_client *c)
 
 /* Stores how many calls are under way. The lock is held. The value is absolute, so any garbage in the word is
  * gone. */
-static void say_passing(struct gpuarb_client *c, int calls)
+static void say_pending(struct gpuarb_client *c, int calls)
 {
-	c->mem.passing += (uint32_t)calls;
+	c->mem.pending += (uint32_t)calls;
 	arb_store64_release(
-		&arb_client_slot(c)->mem_passing, (uint64_t)c->mem.settled << 32 | c->mem.passing);
+		&arb_client_slot(c)->mem_pending, (uint64_t)c->mem.settled << 32 | c->mem.pending);
 }
 
 /* The calls of other members: whether any is under way, and how many have settled so far. */
 struct others {
-	bool passing;
+	bool pending;
 	uint64_t settled;
 };
 
@@ -151,9 +151,9 @@ static struct others look_at_others(const struct gpuarb_client *c)
 		return o;
 	for (uint32_t i = arb_bits_next(acct.attached, c->seg.nwords, 0); i != ARB_NONE;
 		i = arb_bits_next(acct.attached, c->seg.nwords, i + 1)) {
-		uint64_t word = i == c->me.slot ? 0 : arb_load64_acquire(&c->seg.slots[i].mem_passing);
+		uint64_t word = i == c->me.slot ? 0 : arb_load64_acquire(&c->seg.slots[i].mem_pending);
 
-		o.passing |= (uint32_t)word != 0;
+		o.pending |= (uint32_t)word != 0;
 		o.settled += word >> 32;
 	}
 	return o;
@@ -166,10 +166,10 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t li
 
 	if (!most)
 		return arb_account_mem(&c->me, c->account, (int64_t)bytes, limit);
-	say_passing(c, 1);
+	say_pending(c, 1);
 	r = arb_account_mem_most(&c->me, c->account, bytes, limit);
 	if (r < 0)
-		say_passing(c, -1);
+		say_pending(c, -1);
 	return r;
 }
 
@@ -181,7 +181,7 @@ static int count(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t li
  */
 static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone, bool *dead)
 {
-	bool own = c->mem.passing > 0;
+	bool own = c->mem.pending > 0;
 	/* Without a quota (0) there is none to raise. */
 	uint64_t limit = c->mem.limit ? c->mem.limit + gone : 0;
 	struct others before, after;
@@ -200,7 +200,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 		after = look_at_others(c);
 		/* A request for more than the whole quota never fits, whatever others give back. */
 		if (r == -ENOMEM && (!limit || bytes <= limit) &&
-			(own || before.passing || after.passing || before.settled != after.settled))
+			(own || before.pending || after.pending || before.settled != after.settled))
 			r = -EAGAIN;
 		*dead &= r == -ENOMEM;
 		if (*dead)
@@ -211,7 +211,7 @@ static int count_or_say_why(struct gpuarb_client *c, uint64_t bytes, bool most, 
 	return r;
 }
 
-int gpuarb_client_mem_try_beside(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone)
+int gpuarb_client_mem_try_gone(struct gpuarb_client *c, uint64_t bytes, bool most, uint64_t gone)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE, clean = {.length_ns = CLEAN_PATIENCE_NS};
 	bool dead;
@@ -242,16 +242,16 @@ int gpuarb_client_mem_try_beside(struct gpuarb_client *c, uint64_t bytes, bool m
 
 int gpuarb_client_mem_try(struct gpuarb_client *c, uint64_t bytes, bool most)
 {
-	return gpuarb_client_mem_try_beside(c, bytes, most, 0);
+	return gpuarb_client_mem_try_gone(c, bytes, most, 0);
 }
 
 void gpuarb_client_mem_settled(struct gpuarb_client *c)
 {
 	arb_lock_take(&c->guard->lock);
 	/* The call may have begun before this process joined again. */
-	if (arb_load32(&c->guard->joined) && c->mem.passing) {
+	if (arb_load32(&c->guard->joined) && c->mem.pending) {
 		c->mem.settled++;
-		say_passing(c, -1);
+		say_pending(c, -1);
 		arb_account_mem(&c->me, c->account, 0, 0);
 	}
 	arb_lock_give(&c->guard->lock);

@@ -86,7 +86,7 @@ struct arb_client_wait {
 struct arb_client_memory {
 	uint64_t limit;
 	uint64_t held;                        /* bytes counted for this process, by its own books */
-	uint32_t passing, settled;            /* its calls that may need less than they reserved */
+	uint32_t pending, settled;            /* its calls that may need less than they reserved */
 	enum arb_refusal refusal;             /* of the last reservation that was refused */
 	struct arb_repeat refused, by_driver; /* events that a program can repeat at will; under lock */
 	uint64_t most; /* bytes of the GPU that it may have at most, whatever the quota; 0: no such bound */

@@ -61,7 +61,7 @@ static uint32_t restore_memory(struct gpuarb_client *c, struct arb_slot *s, cons
 	bool found = put64(&s->mem[odd], own->mem);
 
 	found |= put64(&s->mem_now, own->mem);
-	found |= put64(&s->mem_passing, (uint64_t)c->mem.settled << 32 | c->mem.passing);
+	found |= put64(&s->mem_pending, (uint64_t)c->mem.settled << 32 | c->mem.pending);
 	return found ? ARB_RESTORED_MEMORY : 0;
 }
 

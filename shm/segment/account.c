@@ -241,7 +241,7 @@ int arb_account_attach(struct arb_segment *seg, uint32_t a, uint32_t slot)
 		arb_store64(&s->mem[0], 0);
 		arb_store64(&s->mem[1], 0);
 		arb_store64(&s->mem_now, 0);
-		arb_store64(&s->mem_passing, 0);
+		arb_store64(&s->mem_pending, 0);
 		ARB_LEDGER_STORE(own, s, base, ARB_LEDGER_LOAD(own, s, total));
 		ARB_LEDGER_STORE(own, s, wall_base, ARB_LEDGER_LOAD(own, s, wall_total));
 		acct.attached[slot / 64] |= bit;
@@ -278,7 +278,7 @@ int arb_account_detach(struct arb_segment *seg, uint32_t a, uint32_t slot, uint6
 			acct.attached[slot / 64] &= ~bit;
 			acct.parity[slot / 64] &= ~bit;
 			*freed = mem;
-			arb_store64(&s->mem_passing, 0);
+			arb_store64(&s->mem_pending, 0);
 		}
 		arb_store64(&seg->accounts[a].used_at, arb_os_now_ns());
 		if (account_publish(seg, a, ARB_HOME, &acct))

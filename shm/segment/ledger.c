@@ -5,7 +5,7 @@
 
 /* The ledger remembers for this many windows how many clients were in the set. A client that has work is in the set
  * in each window. */
-#define COMPANY_WINDOWS 5
+#define WEIGHT_WINDOWS 5
 
 void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger *own)
 {
@@ -41,17 +41,17 @@ static uint64_t part_of(const struct arb_ledger *own, uint64_t ticks, uint64_t a
 	return (int64_t)ticks > 0 && all ? ticks / all * own->weight + ticks % all * own->weight / all : 0;
 }
 
-static void note_company(struct arb_ledger *own, uint32_t weight, uint64_t now)
+static void note_weight(struct arb_ledger *own, uint32_t weight, uint64_t now)
 {
-	uint64_t length = COMPANY_WINDOWS * (uint64_t)own->seen.win_ms * 1000000u * ARB_TICKS_PER_NS;
+	uint64_t length = WEIGHT_WINDOWS * (uint64_t)own->seen.win_ms * 1000000u * ARB_TICKS_PER_NS;
 
-	if (now - own->company_t >= length) {
-		own->company_before = now - own->company_t < 2 * length ? own->company : 0;
-		own->company = 0;
-		own->company_t = now;
+	if (now - own->most_weight_t >= length) {
+		own->most_weight_before = now - own->most_weight_t < 2 * length ? own->most_weight : 0;
+		own->most_weight = 0;
+		own->most_weight_t = now;
 	}
-	if (weight > own->company)
-		own->company = weight;
+	if (weight > own->most_weight)
+		own->most_weight = weight;
 }
 
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at)
@@ -61,10 +61,10 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 	uint64_t all = own->seen.weight;
 
 	/* A process that empties the set has taken the others out as well, before and after that look. */
-	if (own->company > all)
-		all = own->company;
-	if (own->company_before > all)
-		all = own->company_before;
+	if (own->most_weight > all)
+		all = own->most_weight;
+	if (own->most_weight_before > all)
+		all = own->most_weight_before;
 	own->inside = false;
 	own->found |= ARB_RESTORED_PLACE;
 	ARB_LEDGER_STORE(own, s, total, own->acc + own->weight * own->seen.v + part_of(own, gone, all));
@@ -203,7 +203,7 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		own->seen = *clocks;
 	if (__builtin_expect(others != 0, 0))
 		own->seen.weight = (uint32_t)others;
-	note_company(own, others ? (uint32_t)others : clocks->weight, now);
+	note_weight(own, others ? (uint32_t)others : clocks->weight, now);
 	own->looked = true;
 }
 

@@ -37,9 +37,9 @@ struct arb_ledger {
 	struct arb_clocks seen; /* by its last look at the set; with `inside`, since it entered */
 	struct arb_clocks sure; /* the last of these whose time had come when the clock was read after it */
 	bool looked;            /* there has been such a look */
-	/* The largest W that a look found since company_t, and in the same number of windows before that. */
-	uint32_t company, company_before;
-	uint64_t company_t;
+	/* The largest W that a look found since most_weight_t, and in the same number of windows before that. */
+	uint32_t most_weight, most_weight_before;
+	uint64_t most_weight_t;
 	bool impossible;    /* no client can have published what the last look found: it is to be replaced */
 	bool astray;        /* and its clocks cannot be right */
 	uint64_t refused_t; /* the time of the record by which it was last refused */

@@ -422,12 +422,12 @@ Test(client, memory_that_may_be_given_back_refuses_nobody_for_good)
 	cr_assert(gpuarb_client_mem_refused(b, 1, NULL));
 	cr_assert_eq(count_events(view, ARB_EVENT_MEM_REFUSED), 1);
 	/* Garbage that another process wrote is gone with the owner's next call. */
-	arb_store64(&a->seg.slots[a->me.slot].mem_passing, UINT64_MAX);
+	arb_store64(&a->seg.slots[a->me.slot].mem_pending, UINT64_MAX);
 	cr_assert_eq(gpuarb_client_mem_try(b, 1, false), -EAGAIN);
 	cr_assert_eq(gpuarb_client_mem_try(a, 1, true), -ENOMEM);
 	cr_assert_eq(gpuarb_client_mem_try(b, 1, false), -ENOMEM);
 	gpuarb_client_mem_settled(b);
-	cr_assert_eq(arb_load64(&b->seg.slots[b->me.slot].mem_passing), 1ull << 32, "not below zero");
+	cr_assert_eq(arb_load64(&b->seg.slots[b->me.slot].mem_pending), 1ull << 32, "not below zero");
 	gpuarb_view_close(view);
 	gpuarb_client_close(a);
 	gpuarb_client_close(b);

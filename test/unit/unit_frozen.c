@@ -60,7 +60,7 @@ Test(frozen, what_a_checkpointed_member_holds_is_gone)
 	cr_assert_eq(gpuarb_client_mem_gone(a), 0, "the answer is fresh");
 	u_clock_ns += MS;
 	cr_assert_eq(gpuarb_client_mem_gone(a), 700);
-	cr_assert_eq(gpuarb_client_mem_try_beside(a, 1000, false, 700), 0);
+	cr_assert_eq(gpuarb_client_mem_try_gone(a, 1000, false, 700), 0);
 	cr_assert_eq(asked(c), 0, "another account's memory is not its concern");
 	u_clock_ns += MS;
 	answer = ARB_FROZEN_NOT;
