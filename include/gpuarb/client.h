@@ -143,14 +143,6 @@ GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
  */
 GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
 
-/* About the time in the running set that this thread has just begun or ended: the sum of the weights of the other
- * members, and (when it ended) whether another client came, went or rolled the window meanwhile. */
-struct gpuarb_stay {
-	uint32_t others; /* 256 for each that keeps the device backlogged */
-	bool steady;     /* no other client came, went or rolled the window */
-};
-GPUARB_API struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *client);
-
 /*
  * This client has measured that the GPU serves its processes one after the other (time slices, one queue): it had
  * work on an idle stream, and others ran before it. Where the policy lets clients run together they take turns
@@ -261,8 +253,6 @@ GPUARB_API bool gpuarb_client_mem_driver_refused(
 GPUARB_API int gpuarb_client_set_physical(struct gpuarb_client *client, uint64_t bytes);
 /* Returns the sentence about the last -EDQUOT, which lists the promises. */
 GPUARB_API const char *gpuarb_client_denied(const struct gpuarb_client *client);
-/* Returns how often this client has found its own words in the segment written over, and has restored them. */
-GPUARB_API uint32_t gpuarb_client_restored(struct gpuarb_client *client);
 /* Names the words that were restored since the last call: "its bill, the clocks in FILE". Returns how many times that
  * was; 0: never. */
 GPUARB_API uint32_t gpuarb_client_restored_words(struct gpuarb_client *client, char *text, size_t size);
@@ -367,7 +357,8 @@ struct gpuarb_client_status {
 	uint64_t waited_ns;    /* by this client, in the queue */
 	uint64_t mem_used;     /* of the account */
 	uint64_t mem_limit;    /* 0: none */
-	uint32_t restored;     /* gpuarb_client_restored */
+	uint32_t
+		restored; /* how often it found its own words in the segment written over, and restored them */
 };
 
 /*

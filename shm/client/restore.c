@@ -141,16 +141,6 @@ void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns)
 		tell(c, found);
 }
 
-uint32_t gpuarb_client_restored(struct gpuarb_client *c)
-{
-	uint32_t n;
-
-	arb_lock_take(&c->guard->lock);
-	n = c->restoring.times;
-	arb_lock_give(&c->guard->lock);
-	return n;
-}
-
 uint32_t gpuarb_client_restored_words(struct gpuarb_client *c, char *text, size_t size)
 {
 	size_t length = 0;

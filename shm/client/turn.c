@@ -592,8 +592,3 @@ void gpuarb_client_cancel(struct gpuarb_client *c)
 	arb_os_wake(&arb_client_slot(c)->wake);
 	arb_lock_give(&c->guard->lock);
 }
-
-struct gpuarb_stay gpuarb_client_stay(const struct gpuarb_client *c)
-{
-	return (struct gpuarb_stay){c->move.others, c->move.steady};
-}

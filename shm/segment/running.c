@@ -249,18 +249,14 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 			return false; /* as in arb_running_enter */
 		not_there(me, move);
 		open_bill(me, &s, move->weight);
-		move->others = s.weight;
 		s.running[0] |= bit;
 		s.weight += move->weight;
 	} else {
-		move->steady = s.head == move->entered;
 		arb_fence_release();
 		take_out(me->seg, &s, me->slot);
-		move->others = s.weight;
 	}
 	if (!snap_publish_as(me, &s, true))
 		return false;
-	move->entered = s.head;
 	if (entering)
 		entered(me, &s);
 	else
@@ -351,7 +347,6 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		open_bill(me, s, move->weight);
 		if (__builtin_expect(move->level, 0))
 			raise_to(seg, move, s, me->slot);
-		move->others = s->weight;
 		move->busy = s->busy;
 		s->running[word] |= bit;
 		s->waiting[word] &= ~bit;
@@ -361,7 +356,6 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 		if (move->more && !s->reserved)
 			choose(seg, move, s, false);
 		if (snap_publish(me, s)) {
-			move->entered = s->head;
 			entered(me, s);
 			arb_lost_add(seg, lost ? s->t - from : 0);
 			return 0;
@@ -423,11 +417,9 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 				return r;
 			continue;
 		}
-		move->steady = s->head == move->entered;
 		arb_fence_release();
 		take_out(seg, s, me->slot);
 		lower(seg, move, s);
-		move->others = s->weight;
 		move->kept = keep_place(me, move, s);
 		if (!move->kept)
 			choose(seg, move, s, true);

@@ -59,10 +59,7 @@ struct arb_move {
 	arb_choose_fn *choose; /* NULL: nobody is chosen */
 	void *argument;        /* of both */
 
-	uint64_t entered;            /* the head that the last enter published; kept from enter to leave */
 	uint64_t heard, heard_until; /* all members of this head's record have been heard of, until then */
-	uint32_t others;             /* out: the others' weight in the set */
-	bool steady;                 /* out: nobody has changed the record from enter to leave */
 	uint32_t reason;             /* out: why it was refused */
 	bool kept;                   /* out: it has left and keeps its place, as a waiter does */
 	bool returned;               /* out: it had been evicted; for the caller to clear */

@@ -89,7 +89,7 @@ Test(restore, a_bill_is_what_its_owner_wrote)
 	tick_after(one, 100);
 	cr_assert_eq(status_of(one).total_ns, 110 * MS);
 	cr_assert(said(one, ARB_RESTORED_BILL));
-	cr_assert_eq(gpuarb_client_restored(one), 1);
+	cr_assert_eq(one->restoring.times, 1);
 	cr_assert_eq(arb_load32(&slot_of(one)->restored), 1);
 	cr_assert_eq(gpuarb_client_leave(one, 0), 0);
 	nothing_is_wrong();
@@ -304,8 +304,8 @@ Test(restore, nothing_is_reported_where_nothing_was_overwritten)
 		if (i % 4)
 			gpuarb_client_mem_release(c, 500);
 	}
-	cr_assert_eq(gpuarb_client_restored(one), 0);
-	cr_assert_eq(gpuarb_client_restored(other), 0);
+	cr_assert_eq(one->restoring.times, 0);
+	cr_assert_eq(other->restoring.times, 0);
 	nothing_is_wrong();
 }
 

@@ -395,25 +395,3 @@ Test(turns, a_client_that_does_not_wait_saves_nothing)
 	u_clock_ns += 1000 * MS;
 	cr_assert_eq(left(waiter), 50 * MS);
 }
-
-Test(turns, a_client_in_the_set_knows_whether_others_came_or_went)
-{
-	struct gpuarb_work light = {.weight = 3};
-
-	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
-	u_clock_ns += 1 * MS;
-	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
-	cr_assert(gpuarb_client_stay(holder).steady, "nobody came or went");
-
-	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
-	cr_assert_eq(gpuarb_client_enter(waiter, &light), 0);
-	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
-	u_clock_ns += 1 * MS;
-	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
-	cr_assert_eq(gpuarb_client_stay(waiter).others, ARB_WEIGHT_ONE);
-	cr_assert(gpuarb_client_stay(waiter).steady);
-	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
-	cr_assert_eq(gpuarb_client_stay(holder).others, 0);
-	cr_assert_not(gpuarb_client_stay(holder).steady, "somebody came and went");
-}
