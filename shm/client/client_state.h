@@ -304,10 +304,17 @@ static inline struct arb_residency arb_turn_residency(
 void arb_turn_begin(struct gpuarb_client *c, const struct arb_snap *snap);
 void arb_turn_end(struct gpuarb_client *c);
 
+/* Returns what decides the order of those that wait. */
+static inline struct arb_order arb_turn_order(const struct gpuarb_client *c, uint64_t now_ns)
+{
+	return (struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
+}
 /* Returns how long its turn lasts while others wait for theirs; UINT64_MAX: no other client waits. */
 uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 /* Is its turn over, because others wait or a client is above it? */
 bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+/* Returns for how long its place may be kept after it has left: no longer than its quota and its turn last. */
+uint64_t arb_turn_keep_ns(struct gpuarb_client *c, uint64_t keep_ns);
 /* Marks its account active in this window. */
 void arb_turn_active(struct gpuarb_client *c);
 

@@ -12,36 +12,14 @@
 #include "shm/segment/events.h"
 #include "shm/base/os.h"
 #include "shm/policy/policy.h"
-#include "shm/admission/lease_queue.h"
 #include "shm/client/quota.h"
-#include "shm/client/reclaim.h"
 #include "shm/segment/residency.h"
 #include "shm/segment/running.h"
-#include "shm/segment/settings.h"
-#include "shm/segment/slot.h"
 #include "shm/segment/wait.h"
 
 /* A client that asks again within this time has not stopped waiting. */
 #define AGAIN_NS (20 * MS)
 #define EVENT_NS (1000 * MS)
-
-static struct arb_order order_at(const struct gpuarb_client *c, uint64_t now_ns)
-{
-	return (struct arb_order){now_ns, c->rules.max_wait_ns, c->rules.grace_ns};
-}
-
-uint32_t arb_turn_choose(void *argument, const struct arb_snap *snap, uint64_t now_ns)
-{
-	struct gpuarb_client *c = argument;
-	struct arb_order order = order_at(c, now_ns);
-
-	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
-
-		return arb_residency_choose(&r);
-	}
-	return arb_wait_choose(&c->seg, snap, &order);
-}
 
 static inline void wake_next(struct gpuarb_client *c, const struct arb_move *move)
 {
@@ -74,7 +52,7 @@ void arb_turn_active(struct gpuarb_client *c)
 /* Returns whether a place is kept for another client. It is not kept from a client of higher priority. */
 static bool kept_from(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
-	struct arb_order order = order_at(c, now_ns);
+	struct arb_order order = arb_turn_order(c, now_ns);
 	uint32_t first = (uint32_t)snap->reserved - 1;
 
 	return arb_snap_reserved(snap, now_ns) && first != c->me.slot && first < c->seg.nslots &&
@@ -292,83 +270,6 @@ int arb_client_enter_now(struct gpuarb_client *c)
 	return r;
 }
 
-/* Has the work of a client that waits taken less than half a slice in each of its turns, on average? */
-static bool wants_little(const struct gpuarb_client *c, uint32_t i)
-{
-	const struct arb_slot *s = &c->seg.slots[i];
-	uint64_t enters = arb_load64(&s->enters);
-
-	return enters && (arb_load64(&s->total) - arb_load64(&s->base)) / enters < c->rules.slice_ticks / 2;
-}
-
-/* Returns how long the client's turn lasts if `next` is the first waiter. */
-static uint64_t turn_length(const struct gpuarb_client *c, const struct arb_snap *snap, uint32_t next)
-{
-	uint64_t length = arb_policy_turn(c->policy, c->rules.slice_ticks, snap->win_ticks);
-
-	/* A client that wants little does not wait for longer than a slice. */
-	if (next != ARB_NONE && length > c->rules.slice_ticks && wants_little(c, next))
-		length = c->rules.slice_ticks;
-	return length;
-}
-
-uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
-{
-	struct arb_order order = order_at(c, now_ns);
-	uint64_t end;
-
-	if (!c->turn.taken || !c->running || !snap->any_waiting || c->rules.policy == ARB_POLICY_MEMORY)
-		return UINT64_MAX;
-	end = (c->turn.began + turn_length(c, snap, arb_wait_choose(&c->seg, snap, &order))) /
-	      ARB_TICKS_PER_NS;
-	return end > now_ns ? end - now_ns : 0;
-}
-
-bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
-{
-	struct arb_order order = order_at(c, now_ns);
-	uint32_t next;
-
-	if (c->rules.policy == ARB_POLICY_MEMORY) {
-		struct arb_residency r = arb_turn_residency(c, snap, now_ns);
-
-		return arb_residency_over(&r, c->me.slot);
-	}
-	if (!c->turn.taken || c->turn.outlasts)
-		return false;
-	/* Two clients may run together because they did so before turns were taken, or because one was let in while
-	 * the work of the other outlasted its turn. */
-	if (arb_alternates_in_the_way(&c->seg, snap) > 1)
-		return true;
-	if (!snap->any_waiting)
-		return false;
-	/* A client of higher priority does not wait for the end of a turn, unless nothing can stop that turn. */
-	next = arb_wait_choose(&c->seg, snap, &order);
-	return (next != ARB_NONE && !(c->move.level & ARB_LEVEL_IN_REQUEST) &&
-		       arb_wait_order(&c->seg, next) > arb_wait_order(&c->seg, c->me.slot)) ||
-	       (int64_t)(now_ns * ARB_TICKS_PER_NS - c->turn.began - turn_length(c, snap, next)) >= 0;
-}
-
-/* Returns for how long the place may be kept: no longer than the client's quota and turn last. */
-static uint64_t may_keep(struct gpuarb_client *c, uint64_t keep_ns)
-{
-	uint64_t now = arb_os_now_ns(), left;
-	struct arb_snap snap;
-
-	if (!keep_ns || !c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY ||
-		arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
-		return 0;
-	arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
-	if (arb_turn_over(c, &snap, now) || !arb_quota_left(c, &snap, 0))
-		return 0;
-	left = (c->turn.began - now * ARB_TICKS_PER_NS +
-		       arb_policy_turn(c->policy, c->rules.slice_ticks, snap.win_ticks)) /
-	       ARB_TICKS_PER_NS;
-	if (left > ARB_RESERVE_NS_MAX / 2)
-		left = ARB_RESERVE_NS_MAX / 2;
-	return keep_ns < left ? keep_ns : left;
-}
-
 static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 {
 	struct arb_snap snap;
@@ -395,7 +296,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
-		move->keep_ns = may_keep(c, keep_ns);
+		move->keep_ns = arb_turn_keep_ns(c, keep_ns);
 		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(move->returned, 0))
 			note_return(c);
@@ -456,7 +357,7 @@ int arb_client_leave_now(struct gpuarb_client *c)
 static uint64_t sleep_time(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint64_t end = (snap->win_start + snap->win_ticks) / ARB_TICKS_PER_NS + 1, ns;
-	struct arb_order order = order_at(c, now_ns);
+	struct arb_order order = arb_turn_order(c, now_ns);
 	uint32_t reason;
 
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
