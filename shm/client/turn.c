@@ -296,7 +296,7 @@ static int leave(struct gpuarb_client *c, uint64_t end_ns, uint64_t keep_ns)
 	for (int tries = 0; tries < 1000 && r < 0; tries++) {
 		struct arb_move *move = arb_client_move(c, end_ns);
 
-		move->keep_ns = arb_turn_keep_ns(c, keep_ns);
+		move->keep_ns = keep_ns ? arb_turn_keep_ns(c, keep_ns) : 0;
 		r = arb_running_leave(&c->me, move, &snap);
 		if (__builtin_expect(move->returned, 0))
 			note_return(c);

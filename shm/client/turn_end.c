@@ -85,8 +85,8 @@ uint64_t arb_turn_keep_ns(struct gpuarb_client *c, uint64_t keep_ns)
 	uint64_t now = arb_os_now_ns(), left;
 	struct arb_snap snap;
 
-	if (!keep_ns || !c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY ||
-		arb_running_read(&c->seg, &snap) < 0 || !snap.any_waiting)
+	if (!c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY || arb_running_read(&c->seg, &snap) < 0 ||
+		!snap.any_waiting)
 		return 0;
 	arb_running_advance(&snap, now * ARB_TICKS_PER_NS, c->rules.win_ms);
 	if (arb_turn_over(c, &snap, now) || !arb_quota_left(c, &snap, 0))
