@@ -20,7 +20,7 @@ for h in include/*.h include/gpuarb/*.h $(find shm preload tools test bench -nam
 		say "$h does not compile alone"
 done
 if command -v g++ >/dev/null; then
-	for h in include/*.h include/gpuarb/*.h; do
+	for h in include/gpuarb.h include/nvml_abi.h include/gpuarb/*.h; do
 		echo "#include \"$h\"" | g++ -Iinclude -I. -fsyntax-only -x c++ - 2>/dev/null ||
 			say "$h does not compile as C++"
 	done
