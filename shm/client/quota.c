@@ -24,7 +24,7 @@ static uint32_t by_shares(struct gpuarb_client *c, uint64_t window)
 	c->quota.shares = arb_share_in_force(all, n);
 	if (!c->quota.shares)
 		return 0;
-	arb_share_fill(all, n);
+	arb_share_fill(all, n, c->quota.lost_ppm);
 	return all[0].quota_ppm;
 }
 

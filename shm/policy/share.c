@@ -45,17 +45,18 @@ static void fill_the_limited(struct arb_share *all, unsigned n, uint64_t *rest, 
 	}
 }
 
-void arb_share_fill(struct arb_share *all, unsigned n)
+void arb_share_fill(struct arb_share *all, unsigned n, uint32_t lost_ppm)
 {
 	uint64_t requests = 0, weights = 0, rest;
+	uint64_t whole = WHOLE - (lost_ppm < ARB_LOST_PPM_MOST ? lost_ppm : ARB_LOST_PPM_MOST);
 
 	for (unsigned i = 0; i < n; i++)
 		requests += request_of(&all[i]);
-	rest = requests < WHOLE ? WHOLE - requests : 0;
+	rest = requests < whole ? whole - requests : 0;
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t request = request_of(&all[i]);
 
-		all[i].quota_ppm = (uint32_t)(requests > WHOLE ? request * WHOLE / requests : request);
+		all[i].quota_ppm = (uint32_t)(requests > whole ? request * whole / requests : request);
 		if (all[i].quota_ppm < limit_of(&all[i]))
 			weights += weight_of(&all[i]);
 	}

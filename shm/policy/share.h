@@ -20,10 +20,10 @@ struct arb_share {
 bool arb_share_in_force(const struct arb_share *all, unsigned n);
 
 /*
- * Fills in quota_ppm of each. Their sum is the whole GPU, or the sum of the limits where that is less. No account
- * gets less than its request (its limit, if that is less) unless the requests add up to more than the GPU: then each
- * gets a part in proportion to its request.
+ * Fills in quota_ppm of each. Their sum is the whole GPU less what is lost where clients take turns, or the sum of the
+ * limits if that is less. No account gets less than its request (its limit, if that is less) unless the requests add up
+ * to more than that: then each gets a part in proportion to its request.
  */
-void arb_share_fill(struct arb_share *all, unsigned n);
+void arb_share_fill(struct arb_share *all, unsigned n, uint32_t lost_ppm);
 
 #endif

@@ -41,25 +41,26 @@ Test(share, nothing_is_lost_and_nobody_gets_less_than_its_request)
 	for (int round = 0; round < 200000; round++) {
 		struct arb_share all[MOST];
 		unsigned n = 1 + (unsigned)t_below(&random, MOST);
-		uint64_t sum = 0, limits = 0, asked;
+		uint32_t lost = t_below(&random, 2) ? 0 : (uint32_t)t_below(&random, ARB_LOST_PPM_MOST);
+		uint64_t sum = 0, limits = 0, asked, whole = WHOLE - lost;
 
 		for (unsigned i = 0; i < n; i++)
 			all[i] = any(&random);
 		asked = requests(all, n);
-		arb_share_fill(all, n);
+		arb_share_fill(all, n, lost);
 		for (unsigned i = 0; i < n; i++) {
 			sum += all[i].quota_ppm;
 			limits += all[i].limit_ppm;
 			cr_assert_leq(all[i].quota_ppm, all[i].limit_ppm, "round %d", round);
-			if (asked <= WHOLE)
+			if (asked <= whole)
 				cr_assert_geq(all[i].quota_ppm, least(all[i].request_ppm, all[i].limit_ppm),
 					"round %d", round);
 		}
 		/* Requests that add up to too much are cut, with a rounding error below a millionth for each. */
-		if (asked <= WHOLE)
-			cr_assert_eq(sum, least(limits, WHOLE), "round %d: %lu", round, sum);
+		if (asked <= whole)
+			cr_assert_eq(sum, least(limits, whole), "round %d: %lu", round, sum);
 		else
-			cr_assert(sum <= WHOLE && sum + n >= WHOLE, "round %d: %lu", round, sum);
+			cr_assert(sum <= whole && sum + n >= whole, "round %d: %lu", round, sum);
 	}
 }
 
@@ -88,8 +89,8 @@ Test(share, an_account_that_asks_for_more_does_not_get_less)
 					 (uint32_t)t_below(&random, 1000);
 		if (requests(more, n) > WHOLE)
 			continue;
-		arb_share_fill(all, n);
-		arb_share_fill(more, n);
+		arb_share_fill(all, n, 0);
+		arb_share_fill(more, n, 0);
 		cr_assert_geq(more[i].quota_ppm + n, all[i].quota_ppm, "round %d", round);
 		for (unsigned k = 0; k < n; k++)
 			if (k != i)
@@ -105,17 +106,39 @@ Test(share, the_rest_goes_by_weight_to_accounts_below_their_limit)
 
 	for (int i = 1; i < 8; i++)
 		greedy[i].limit_ppm = WHOLE;
-	arb_share_fill(greedy, 8);
+	arb_share_fill(greedy, 8, 0);
 	cr_assert_eq(greedy[0].quota_ppm, 343750);
 	cr_assert_eq(greedy[7].quota_ppm, 93750);
-	arb_share_fill(three, 3);
+	arb_share_fill(three, 3, 0);
 	cr_assert_eq(three[0].quota_ppm, 166666);
 	cr_assert(three[2].quota_ppm == 500000 || three[2].quota_ppm == 500001,
 		"what is rounded off is not lost");
-	arb_share_fill(capped, 3);
+	arb_share_fill(capped, 3, 0);
 	cr_assert_eq(capped[0].quota_ppm, 300000);
 	cr_assert_eq(capped[1].quota_ppm, 600000);
 	cr_assert_eq(capped[2].quota_ppm, 100000);
+}
+
+/* Where clients take turns, some time is lost at each hand-over. Without a request it is lost by all, by weight; it is not
+ * taken from what was requested. */
+Test(share, what_hand_overs_lose_is_lost_by_weight_and_not_out_of_requests)
+{
+	struct arb_share three[] = {{0, WHOLE, 100, 0}, {0, WHOLE, 200, 0}, {0, WHOLE, 300, 0}};
+	struct arb_share asks[] = {{400000, WHOLE, 0, 0}, {0, WHOLE, 0, 0}};
+	struct arb_share all[] = {{600000, WHOLE, 0, 0}, {400000, WHOLE, 0, 0}};
+
+	arb_share_fill(three, 3, 6000);
+	cr_assert_eq(three[0].quota_ppm, 165666);
+	cr_assert_eq(three[1].quota_ppm, 331333);
+	cr_assert_eq(three[2].quota_ppm, 497001);
+	arb_share_fill(asks, 2, 6000);
+	cr_assert_eq(asks[0].quota_ppm, 697000);
+	cr_assert_eq(asks[1].quota_ppm, 297000);
+	arb_share_fill(all, 2, 10000);
+	cr_assert_eq(all[0].quota_ppm, 594000, "requests for more than there is are cut alike");
+	cr_assert_eq(all[1].quota_ppm, 396000);
+	arb_share_fill(all, 2, 1000000);
+	cr_assert_eq(all[1].quota_ppm, 380000, "five percent at most, whatever the segment says");
 }
 
 Test(share, without_requests_and_weights_nothing_is_changed)

@@ -15,6 +15,8 @@ cases=$?
 "$world" --cases '*-slices1930' --seconds "$each" --brief || cases=1
 # Clients that take turns on a machine that wakes them late: all accounts must lose alike.
 "$world" --cases '*+*60-slices' --robbed --seconds 10 --brief || cases=1
+# The same where an account has a request: the other one must not lose all that hand-overs lose.
+"$world" --cases 'request-40-4-slices*' --robbed --seconds 10 --brief || cases=1
 # Requests and weights: 60 s of a case with eight programs would take a minute.
 "$world" --cases 'request-*' --seconds 4 --brief || cases=1
 # Graphs of 2 ms are longer than slices of 1.93 ms. They can be queued in two ways; one seed in three meets both.
