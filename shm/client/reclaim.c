@@ -347,7 +347,7 @@ static int look(
 	if (alive > 0 && live && arb_running_heard(seg, slot, now) + ARB_HEARD_NS < now)
 		arb_frozen_ask(&seg->slots[slot], ASK_AGAIN_NS, now);
 	if (alive > 0 && (!live || hang == HANG_EVICTED) &&
-		arb_load64(&seg->slots[slot].heartbeat_ns) + patience < arb_os_now_ns())
+		arb_running_heard(seg, slot, now) + patience < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);
 	return alive < 0 ? alive : 0;
 }

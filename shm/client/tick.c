@@ -33,6 +33,7 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 		return r;
 	*untidy = !arb_queue_bits_agree(c);
 	arb_client_leave_as_hung(c);
+	arb_ledger_beat(&c->ledger, now);
 	arb_store64(&arb_client_slot(c)->heartbeat_ns, now);
 	arb_sampler_tick(&c->admission.sampler, &c->seg, &c->rules.usage, c->rules.win_ms, now);
 	if (now - c->patrol.checked_ns >= STALE_CHECK_NS) {

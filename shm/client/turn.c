@@ -182,6 +182,7 @@ static int enter(
 			prepare_to_wait(c);
 		/* Stored before the bit can be seen: a process that finds the bit set beside an old heartbeat takes
 		 * us for hung, and evicts us. */
+		arb_ledger_beat(&c->ledger, move->now / ARB_TICKS_PER_NS);
 		arb_store64(&arb_client_slot(c)->heartbeat_ns, move->now / ARB_TICKS_PER_NS);
 		admit = move->admit;
 		if (runs)

@@ -3,9 +3,9 @@
 #include "shm/segment/publish.h"
 #include "shm/segment/slot.h"
 
-/* The ledger remembers for this many windows how many clients were in the set. A client that has work is in the set
- * in each window. */
-#define WEIGHT_WINDOWS 5
+/* The ledger remembers for this many windows how many clients were in the set: a client that has work is in the set in
+ * each window. With more of them a client that is taken out again and again pays less than its part for longer. */
+#define WEIGHT_WINDOWS 3
 
 void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger *own)
 {
@@ -26,6 +26,9 @@ void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger 
 void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s)
 {
 	own->inside = true;
+	/* Whoever finds it in the set finds the sign of life that it gave before it entered. */
+	own->doubt = 0;
+	own->head = s->head;
 	own->seen = (struct arb_clocks){s->t, s->v, s->busy, s->weight, s->win_ms, s->win_number,
 		s->win_start, s->win_v, s->win_busy};
 	if (!own->looked)
@@ -54,10 +57,21 @@ static void note_weight(struct arb_ledger *own, uint32_t weight, uint64_t now)
 		own->most_weight = weight;
 }
 
-void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at)
+/* Bills a client that was taken out as one of clients of weight `all`. */
+static void lose(
+	const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at, uint64_t all)
 {
 	struct arb_slot *s = &seg->slots[slot];
 	uint64_t gone = (int64_t)(at - own->seen.t) > 0 ? at - own->seen.t : 0;
+
+	own->inside = false;
+	own->found |= ARB_RESTORED_PLACE;
+	ARB_LEDGER_STORE(own, s, total, own->acc + own->weight * own->seen.v + part_of(own, gone, all));
+	ARB_LEDGER_STORE(own, s, wall_total, own->wall_acc + own->seen.busy + gone);
+}
+
+void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at)
+{
 	uint64_t all = own->seen.weight;
 
 	/* A process that empties the set has taken the others out as well, before and after that look. */
@@ -65,10 +79,15 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		all = own->most_weight;
 	if (own->most_weight_before > all)
 		all = own->most_weight_before;
-	own->inside = false;
-	own->found |= ARB_RESTORED_PLACE;
-	ARB_LEDGER_STORE(own, s, total, own->acc + own->weight * own->seen.v + part_of(own, gone, all));
-	ARB_LEDGER_STORE(own, s, wall_total, own->wall_acc + own->seen.busy + gone);
+	lose(seg, slot, own, at, all);
+}
+
+void arb_ledger_lost_to(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at,
+	uint64_t others)
+{
+	uint64_t all = others + own->weight;
+
+	lose(seg, slot, own, at, all > own->seen.weight ? all : own->seen.weight);
 }
 
 /* Sets the bill to what it would be if the client had run as one of clients of weight `all` since its last look. */
@@ -194,8 +213,15 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		if (others && own->inside && runs)
 			bill_anew(seg, slot, own, clocks, others);
 	}
+	if (__builtin_expect(evicted, 0) && arb_ledger_not_evicted(own, now / ARB_TICKS_PER_NS)) {
+		arb_ledger_lost_to(seg, slot, own, now, clocks->weight);
+		own->impossible = true;
+	}
 	if (own->inside && !runs && !evicted)
 		arb_ledger_lost(seg, slot, own, now);
+	if (__builtin_expect(own->doubt && runs && s->head != own->head, 0))
+		own->doubt--;
+	own->head = s->head;
 	if (own->inside && runs)
 		check_bill(seg, slot, own, clocks);
 	/* An evicted client will be billed only for the time before the eviction. */

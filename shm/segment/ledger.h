@@ -45,8 +45,17 @@ struct arb_ledger {
 	uint64_t refused_t; /* the time of the record by which it was last refused */
 	uint32_t found;     /* ARB_RESTORED_*: put right, and not yet told */
 
+	/* Its last sign of life, ns. After a silence in which another process may have evicted it, `doubt` is how often the
+	 * head must still change before an eviction can no longer be because of that silence. */
+	uint64_t beat_ns;
+	unsigned doubt;
+	uint64_t head; /* the last one with which it was seen in the set */
+
 	bool has_record;
 	struct arb_account_snap record; /* the account's, by its head */
+
+	/* The last sign of life of each slot that this client has seen, ns. No sign of life is older than an earlier one. */
+	uint64_t heard[ARB_SLOTS_MAX];
 };
 
 /* The ledger of slot `i`: NULL unless it is this client's own. */
@@ -59,6 +68,22 @@ static inline struct arb_ledger *arb_ledger_of(const struct arb_segment *seg, ui
 static inline struct arb_ledger *arb_ledger_in(const struct arb_segment *seg, uint32_t a)
 {
 	return a == seg->own_account ? seg->own : NULL;
+}
+
+/* Returns when slot `i` was last heard of, if `beat` stands there and it is `now_ns`. A time that has not come yet does
+ * not count. */
+static inline uint64_t arb_ledger_heard(
+	const struct arb_segment *seg, uint32_t i, uint64_t beat, uint64_t now_ns)
+{
+	struct arb_ledger *own = seg->own;
+
+	beat = beat <= now_ns ? beat : 0;
+	if (!own)
+		return beat;
+	if (__builtin_expect(beat < own->heard[i], 0))
+		return own->heard[i];
+	own->heard[i] = beat;
+	return beat;
 }
 
 /* Reads a word of a slot. If this client owns the slot, the value that it knows is used, whatever stands there. */
@@ -86,11 +111,36 @@ static inline void arb_ledger_end(struct arb_segment *seg)
 	seg->own = NULL;
 }
 
+/* A silence for which no client is evicted: the shortest grace_ms is 10. */
+#define ARB_LEDGER_HEARD_NS 9000000u
+
+/* Notes a sign of life, which is stored in the slot as well. */
+static inline void arb_ledger_beat(struct arb_ledger *own, uint64_t now_ns)
+{
+	if (__builtin_expect(now_ns - own->beat_ns >= ARB_LEDGER_HEARD_NS, 0))
+		own->doubt = 2;
+	own->beat_ns = now_ns;
+}
+
+/*
+ * Has another process written that this client, which runs, was evicted? A client evicts only one that has been silent
+ * for grace_ms, and looks for that after it has read the record that its own replaces. So after the head has changed
+ * twice no eviction can come from a silence of before.
+ */
+static inline bool arb_ledger_not_evicted(const struct arb_ledger *own, uint64_t now_ns)
+{
+	return own && own->inside && !own->doubt && now_ns - own->beat_ns < ARB_LEDGER_HEARD_NS;
+}
+
 /* Notes that the client has entered, and what was published. */
 void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s);
 /* Bills a client that has entered and not left although the published record has it in neither bitmap. It is billed
  * for the time since its last look, `at` ticks, as one of those that ran then. */
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at);
+/* Bills a client that has not been evicted, whatever the record says, in the same way; the others in the set have the
+ * weight `others`. */
+void arb_ledger_lost_to(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at,
+	uint64_t others);
 /*
  * Checks the clocks of a published record against an earlier record. `now` was read after the last look. Where the
  * clocks went wrong while the client ran, its own bill is corrected.

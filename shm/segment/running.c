@@ -1,6 +1,7 @@
 /* The transitions of the running set: each is one CAS of the head. */
 #include "shm/segment/running.h"
 
+#include "shm/base/os.h"
 #include "shm/segment/ledger.h"
 #include "shm/segment/lost.h"
 #include "shm/segment/snapshot.h"
@@ -129,8 +130,7 @@ static inline bool over_silence_of(const struct arb_actor *me, struct arb_move *
 			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
 			uint64_t beat = arb_load64(&slots[i].heartbeat_ns);
 
-			/* As in arb_running_heard: a sign of life at a time that has not come yet does not count. */
-			beat = beat <= now_ns ? beat * ARB_TICKS_PER_NS : 0;
+			beat = arb_ledger_heard(me->seg, i, beat, now_ns) * ARB_TICKS_PER_NS;
 			if (i == mine || (int64_t)(at - beat) <= 0)
 				continue;
 			if ((int64_t)(at - beat) > heard)
@@ -194,8 +194,11 @@ static inline void not_there(const struct arb_actor *me, const struct arb_move *
 		arb_ledger_lost(me->seg, me->slot, own, move->at);
 }
 
-int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
+int arb_running_settle(const struct arb_actor *me, uint64_t at, struct arb_snap *s)
 {
+	struct arb_ledger *own = arb_ledger_of(me->seg, me->slot);
+	bool forged = false;
+
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(me->seg, s);
 
@@ -207,7 +210,13 @@ int arb_running_settle(const struct arb_actor *me, struct arb_snap *s)
 			continue;
 		}
 		arb_fence_release();
-		take_bill(me->seg, s, me->slot);
+		if (__builtin_expect(arb_ledger_not_evicted(own, arb_os_now_ns()), 0) &&
+			snap_unchanged(me->seg, s)) {
+			arb_ledger_lost_to(me->seg, me->slot, own, at, s->weight);
+			forged = true;
+		}
+		if (!forged)
+			take_bill(me->seg, s, me->slot);
 		s->evicted[me->slot / 64] &= ~(1ull << (me->slot % 64));
 		if (snap_publish(me, s)) {
 			left(me);
@@ -296,7 +305,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			return r;
 		widen(s, me->slot);
 		if (__builtin_expect(s->evicted[word] & bit, 0)) {
-			r = arb_running_settle(me, s);
+			r = arb_running_settle(me, move->at, s);
 			if (r < 0)
 				return r;
 			move->returned |= r == 1;
@@ -403,7 +412,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 			return 0;
 		}
 		if (__builtin_expect(s->evicted[word] & bit, 0)) {
-			r = arb_running_settle(me, s);
+			r = arb_running_settle(me, move->at, s);
 			if (r < 0)
 				return r;
 			move->returned |= r == 1;
@@ -554,7 +563,7 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 		/* Checked at every attempt: is it still that owner, and still silent? It may just have woken up. */
 		if (word >= s->words || !(s->running[word] & bit) ||
 			arb_load32(&slot->generation) != generation ||
-			arb_load64(&slot->heartbeat_ns) >= stale_before_ns)
+			arb_running_heard(me->seg, victim, move->now / ARB_TICKS_PER_NS) >= stale_before_ns)
 			return 0;
 		if (__builtin_expect(over_silence(me, move, s), 0)) {
 			if (snap_unchanged(me->seg, s))

@@ -138,8 +138,9 @@ int arb_running_roll(const struct arb_actor *me, struct arb_move *move, struct a
 /* Called after the level of the actor's slot has changed: finds the highest level anew. 0 also if the actor does not
  * run. */
 int arb_running_relevel(const struct arb_actor *me, struct arb_move *move, struct arb_snap *snap);
-/* Ends an eviction: the client takes over its bill, and is out of the set. 1 if it had been evicted, else 0. */
-int arb_running_settle(const struct arb_actor *me, struct arb_snap *snap);
+/* Ends an eviction: the client takes over its bill, and is out of the set. 1 if it had been evicted, else 0. `at`: the
+ * time, in ticks, up to which it pays if another process has forged the eviction. */
+int arb_running_settle(const struct arb_actor *me, uint64_t at, struct arb_snap *snap);
 
 /*
  * Takes `victim` out of the set although it lives: it must still be the owner `generation` and its

@@ -78,9 +78,10 @@ void arb_snapshot_roll(struct arb_snap *s, uint64_t to, uint32_t win_ms)
 
 uint64_t arb_running_heard(const struct arb_segment *seg, uint32_t i, uint64_t now_ns)
 {
-	uint64_t beat = arb_load64(&seg->slots[i].heartbeat_ns);
+	const struct arb_ledger *own = arb_ledger_of(seg, i);
+	uint64_t beat = arb_ledger_heard(seg, i, arb_load64(&seg->slots[i].heartbeat_ns), now_ns);
 
-	return beat <= now_ns ? beat : 0;
+	return own && own->beat_ns > beat ? own->beat_ns : beat;
 }
 
 void arb_running_advance(struct arb_snap *snap, uint64_t to, uint32_t win_ms)

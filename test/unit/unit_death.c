@@ -267,10 +267,12 @@ Test(death, a_sign_of_life_from_the_future_is_none)
 {
 	struct gpuarb_client *c = u_client("job", 0);
 
-	arb_store64(&c->seg.slots[c->me.slot].heartbeat_ns, u_clock_ns + 1);
-	cr_assert_eq(arb_silence_death(&c->seg, c->me.slot, u_clock_ns), 0);
-	arb_store64(&c->seg.slots[c->me.slot].heartbeat_ns, u_clock_ns - MS);
-	cr_assert_eq(arb_silence_death(&c->seg, c->me.slot, u_clock_ns), u_clock_ns, "not beyond now");
+	uint32_t i = c->me.slot + 1;
+
+	arb_store64(&c->seg.slots[i].heartbeat_ns, u_clock_ns + 1);
+	cr_assert_eq(arb_silence_death(&c->seg, i, u_clock_ns), 0);
+	arb_store64(&c->seg.slots[i].heartbeat_ns, u_clock_ns - MS);
+	cr_assert_eq(arb_silence_death(&c->seg, i, u_clock_ns), u_clock_ns, "not beyond now");
 	gpuarb_client_close(c);
 }
 

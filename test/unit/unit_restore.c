@@ -229,6 +229,42 @@ Test(restore, a_client_that_another_took_out_of_the_set_still_pays)
 	cr_assert(said(one, ARB_RESTORED_PLACE));
 }
 
+/* It gave a sign of life before it entered and every 4 ms since, and an eviction needs a silence of 10 ms. */
+Test(restore, a_client_that_was_not_silent_was_not_evicted)
+{
+	uint64_t bit = 1ull << one->me.slot;
+
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
+	tick_after(one, 4);
+	arb_store64(&set()->running[0], arb_load64(&set()->running[0]) & ~bit);
+	arb_store64(&set()->evicted[0], bit);
+	arb_store64(&set()->shape, (arb_load64(&set()->shape) | ARB_SHAPE_EVICTED) - ARB_WEIGHT_ONE);
+	arb_store64(&slot_of(one)->evicted_v, arb_load64(&set()->v));
+	tick_after(one, 4);
+	cr_assert_eq(status_of(one).total_ns, 4 * MS, "its half of 8 ms");
+	cr_assert(said(one, ARB_RESTORED_PLACE));
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	cr_assert(status_of(one).running);
+}
+
+/* Neither by itself, because it seems to have been stopped, nor by others. */
+Test(restore, an_old_sign_of_life_evicts_nobody)
+{
+	u_set("grace_ms", "50");
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
+	for (int i = 0; i < 20; i++) {
+		tick_after(one, 3);
+		tick_after(other, 3);
+		arb_store64(&slot_of(one)->heartbeat_ns, 1);
+		tick_after(other, 3);
+		cr_assert(status_of(one).running, "%d", i);
+	}
+	cr_assert_eq(arb_load64(&slot_of(one)->evictions), 0);
+	nothing_is_wrong();
+}
+
 Test(restore, no_client_is_put_into_the_set_by_another)
 {
 	uint64_t shape = arb_load64(&set()->shape);

@@ -229,8 +229,8 @@ Test(running, a_silent_holder_is_evicted_and_pays_up_to_then)
 	u_clock_ns += 50000000;
 	cr_assert_eq(u_usage(0), 3 * U_MS);
 	u_check();
-	cr_assert_eq(arb_running_settle(&owner, &s), 1);
-	cr_assert_eq(arb_running_settle(&owner, &s), 0);
+	cr_assert_eq(arb_running_settle(&owner, u_clock_ns * ARB_TICKS_PER_NS, &s), 1);
+	cr_assert_eq(arb_running_settle(&owner, u_clock_ns * ARB_TICKS_PER_NS, &s), 0);
 	u_check();
 	u_enter(0, ARB_WEIGHT_ONE);
 	u_clock_ns += 1000000;
