@@ -1,5 +1,6 @@
 #include "shm/client/above.h"
 
+#include "shm/client/floor.h"
 #include "shm/segment/account.h"
 #include "shm/base/atomic.h"
 #include "shm/base/os.h"
@@ -71,7 +72,21 @@ static bool lease_above(const struct gpuarb_client *c, uint64_t now_ns)
 	return false;
 }
 
-bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+/* `set`: only members count that an administrator has put above the client. */
+static bool member_above(
+	const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns, const bool set)
+{
+	if (snap->top <= c->move.level)
+		return false;
+	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
+		i = arb_bits_next(snap->running, snap->words, i + 1))
+		if (i != c->me.slot && is_above(&c->seg, i, c->move.level, c->account) &&
+			heard(&c->seg, i, now_ns, ARB_ABOVE_HEARD_NS) && (!set || arb_floor_put_above(c, i)))
+			return true;
+	return false;
+}
+
+bool arb_above_me(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	uint32_t level = c->move.level;
 
@@ -80,13 +95,12 @@ bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, ui
 	/* Classes decide about leases. Without the preload a client has nothing but its leases. */
 	if (c->admission.leasing || (!c->admission.tracked && arb_load32(&c->guard->says_holds)))
 		return false;
-	if (snap->top > level)
-		for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
-			i = arb_bits_next(snap->running, snap->words, i + 1))
-			if (i != c->me.slot && is_above(&c->seg, i, level, c->account) &&
-				heard(&c->seg, i, now_ns, ARB_ABOVE_HEARD_NS))
-				return true;
-	return lease_above(c, now_ns);
+	if (!member_above(c, snap, now_ns, false) && !lease_above(c, now_ns))
+		return false;
+	/* A client with a low priority has agreed to be below others. */
+	if (arb_load32(&c->admission.base_priority) < ARB_PRIORITY || !arb_floor_keeps(c, snap, now_ns))
+		return true;
+	return member_above(c, snap, now_ns, true);
 }
 
 /* Does an account with a request use this GPU beside this client? A member of lower priority than this client's never
@@ -112,6 +126,8 @@ struct arb_above_seen arb_above_present(const struct gpuarb_client *c, uint64_t 
 		if (arb_load32(&s->state) != ARB_SLOT_LIVE || i == c->me.slot)
 			continue;
 		level = arb_running_level(&c->seg, i);
+		if (c->floor.keeps && level > mine && !arb_floor_put_above(c, i))
+			level = mine;
 		if ((level > mine || (!seen.request && has_request(c, s, level))) &&
 			heard(&c->seg, i, now_ns, ARB_ABOVE_PRESENT_NS)) {
 			seen.priority = level > mine;

@@ -29,7 +29,7 @@ static inline bool arb_above_matters(const struct gpuarb_client *c)
 uint32_t arb_above_level(struct gpuarb_client *c);
 
 /* Must the client stop, as of this snapshot? */
-bool arb_above_me(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+bool arb_above_me(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 
 /* Clients that use this GPU now and then, and may come before this client. */
 struct arb_above_seen {

@@ -13,6 +13,7 @@
 #include "units.h"
 
 #include "shm/client/above.h"
+#include "shm/client/floor.h"
 #include "shm/segment/account.h"
 #include "shm/segment/alternation.h"
 #include "shm/admission/admission.h"
@@ -174,6 +175,10 @@ int arb_client_roll(
 				: 0);
 		c->policy = arb_policy_in_force(c->rules.policy, c->rules.alternation,
 			arb_alternates(&c->seg, move->now / ARB_TICKS_PER_NS), c->quota.sum);
+		/* One that does not get its turn does not wait for it. */
+		arb_floor_lapse(c, move->now / ARB_TICKS_PER_NS);
+		if (__builtin_expect(c->floor.keeps, 0) && c->policy != ARB_POLICY_MEMORY)
+			c->policy = ARB_POLICY_CONCURRENT;
 		c->turn.taken = arb_policy_takes_turns(c->policy, c->quota.sum);
 		c->move.choose = c->turn.taken ? arb_turn_choose : NULL;
 		c->move.more = c->rules.policy == ARB_POLICY_MEMORY;
@@ -295,6 +300,7 @@ int arb_client_join(struct gpuarb_client *c)
 	arb_events_write(&c->seg, ARB_EVENT_JOINED, c->me.slot, c->account, id.pid, id.uid);
 	c->running = false;
 	c->turn.kept = false;
+	c->floor = (struct arb_client_floor){0};
 	c->move.heard = 0; /* it was the head of another segment */
 	c->patrol.scrubbed = ARB_NONE;
 	c->wait.throttled_since = c->wait.since = 0;
@@ -557,7 +563,7 @@ void gpuarb_client_outlasts(struct gpuarb_client *c, bool outlasts)
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined) && c->turn.outlasts != outlasts) {
 		c->turn.outlasts = outlasts;
-		set_flag(c, ARB_SLOT_OUTLASTS, outlasts);
+		arb_client_show_outlasts(c);
 	}
 	arb_lock_give(&c->guard->lock);
 }

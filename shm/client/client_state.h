@@ -128,6 +128,23 @@ struct arb_client_standing {
 	struct gpuarb_error denied;
 };
 
+/* What it gets while it is held up by others: floor.c. Times in ns, usage of its account in ticks. */
+struct arb_client_floor {
+	uint64_t since_ns, used;         /* when the measurement began; 0: none has begun */
+	uint64_t looked_ns, looked_used; /* at the last look */
+	uint64_t stopped_ns;             /* when it was last held up, or would have been */
+	uint64_t held_ns;                /* for how long it was held up since the measurement began */
+	uint64_t missed_ns;              /* what it has missed so far */
+	uint64_t queued_ns, waited_ns;   /* since when it stands in the queue, and its last look from there */
+	uint64_t bound_ns;               /* how long it waits there at most, found once for each wait */
+	uint64_t vain_ns;                /* since when it counts turns that were none */
+	unsigned vain;                   /* how many there were since then */
+	uint64_t quiet_ns;               /* for how long it goes on after it was last held up */
+	bool stopped;                    /* it was held up at the last look */
+	bool keeps;                      /* it goes on although others come before it */
+	uint32_t ppm;                    /* its part if no client came before another */
+};
+
 /* What this client asks for; 0: nothing. */
 struct arb_client_asked {
 	unsigned core_pct, request_pct, weight, priority;
@@ -177,6 +194,7 @@ struct gpuarb_client {
 	struct arb_client_quota quota;
 	struct arb_client_turn turn;
 	struct arb_client_wait wait;
+	struct arb_client_floor floor;
 	struct arb_client_patrol patrol;
 	struct arb_client_memory mem;
 	struct arb_rules rules;
@@ -329,6 +347,15 @@ static inline struct arb_slot *arb_client_slot(struct gpuarb_client *c)
 
 /* The priority of a client that names none. */
 #define ARB_PRIORITY 50u
+
+/* Others need not wait for a client whose work outlasts its turn, nor for one that does not take turns. */
+static inline void arb_client_show_outlasts(struct gpuarb_client *c)
+{
+	arb_u32 *flags = &arb_client_slot(c)->flags;
+	bool on = c->turn.outlasts || c->floor.keeps;
+
+	arb_store32(flags, (arb_load32(flags) & ~ARB_SLOT_OUTLASTS) | (on ? ARB_SLOT_OUTLASTS : 0));
+}
 
 /* From now on all clients of this GPU look at levels, requests and weights. */
 static inline void arb_client_ranks(struct gpuarb_client *c)

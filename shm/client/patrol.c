@@ -3,6 +3,7 @@
 
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
+#include "shm/client/floor.h"
 #include "shm/base/os.h"
 #include "shm/client/reclaim.h"
 #include "shm/segment/running.h"
@@ -14,6 +15,8 @@ static int look(struct gpuarb_client *c, uint32_t slot, bool runs)
 {
 	int r = arb_reclaim_look(&c->seg, c->me.slot, slot, runs, &c->rules);
 
+	if (r == 1)
+		arb_floor_in_vain(c, arb_os_now_ns());
 	return r == -EBUSY ? 0 : r;
 }
 

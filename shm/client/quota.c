@@ -2,6 +2,7 @@
 
 #include "shm/base/os.h"
 #include "shm/client/above.h"
+#include "shm/client/floor.h"
 #include "shm/client/owner.h"
 #include "shm/segment/running.h"
 #include "shm/segment/account.h"
@@ -61,6 +62,8 @@ void arb_quota_find(struct gpuarb_client *c, const struct arb_snap *snap)
 		if (c->quota.shares)
 			c->quota.terms.quota_ppm = quota;
 	}
+	if (__builtin_expect(c->floor.keeps, 0) && c->quota.terms.quota_ppm < c->floor.ppm)
+		c->quota.terms.quota_ppm = c->floor.ppm;
 }
 
 bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t outstanding)
@@ -89,6 +92,10 @@ bool arb_quota_left(struct gpuarb_client *c, const struct arb_snap *snap, uint64
 	if ((unlimited || arb_policy_below(usage, outstanding, acct.hard)) &&
 		!arb_account_others_short(&c->seg, snap, &who))
 		return arb_account_extend(&c->me, c->account, &more, &acct) == 0;
+	/* It has none left because others have limits, requests or weights. */
+	if (c->quota.terms.quota_ppm < c->quota.terms.limit_ppm &&
+		(unlimited || arb_policy_below(usage, outstanding, acct.hard)))
+		arb_floor_keeps(c, snap, c->move.now / ARB_TICKS_PER_NS);
 	if (!c->rules.borrow)
 		return false;
 	for (uint32_t w = 0; w < snap->words; w++)

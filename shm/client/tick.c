@@ -4,8 +4,10 @@
 #include "gpuarb/client.h"
 
 #include "shm/client/above.h"
+#include "shm/client/floor.h"
 #include "shm/segment/account.h"
 #include "shm/base/atomic.h"
+#include "shm/segment/alternation.h"
 #include "shm/client/client_state.h"
 #include "shm/base/os.h"
 #include "shm/admission/lease_queue.h"
@@ -62,11 +64,17 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 				return leveled;
 			above = !c->turn.taken && arb_above_me(c, &snap, now);
 		}
+		if (!above)
+			arb_floor_goes_on(c, &snap, now);
 		if (r >= 0)
 			r = !arb_quota_left(c, &snap, 0)            ? -EDQUOT
 			    : arb_turn_over(c, &snap, now) || above ? -EAGAIN
 								    : 0;
 	}
+	if (__builtin_expect(r == -EAGAIN && c->turn.taken, 0) &&
+		now * ARB_TICKS_PER_NS - c->turn.began < c->rules.slice_ticks / 2 &&
+		arb_alternates_in_the_way(&c->seg, &snap) > 1)
+		arb_floor_in_vain(c, now);
 	/* The process that evicted us may have died before it closed the gate, or may have closed it only after we
 	 * were back. */
 	if (__builtin_expect(arb_load32(&arb_client_slot(c)->gate) != (c->running && !above), 0)) {

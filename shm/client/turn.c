@@ -5,6 +5,7 @@
 #include "units.h"
 
 #include "shm/client/above.h"
+#include "shm/client/floor.h"
 #include "shm/segment/account.h"
 #include "shm/segment/alternation.h"
 #include "shm/base/atomic.h"
@@ -78,7 +79,8 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 		return arb_residency_admit(&r, c->me.slot);
 	}
 	facts.reserved_for_other = kept_from(c, snap, now_ns);
-	return arb_policy_admit(&facts) ? ARB_REASON_NONE : ARB_REASON_QUEUE;
+	return arb_policy_admit(&facts) || arb_floor_keeps_turn(c, snap, now_ns) ? ARB_REASON_NONE
+										 : ARB_REASON_QUEUE;
 }
 
 /* Returns what the account has used in this window. */
@@ -149,7 +151,7 @@ static void note_return(struct gpuarb_client *c)
  * A lease is in no record. If a lease ended after this client had seen it, and before the client was registered, its
  * end has not woken the client. So a client that is registered looks once more.
  */
-static bool still_below(const struct gpuarb_client *c)
+static bool still_below(struct gpuarb_client *c)
 {
 	struct arb_snap snap;
 
@@ -205,6 +207,8 @@ static int enter(
 			if (__builtin_expect(c->rules.policy == ARB_POLICY_MEMORY, 0))
 				arb_turn_begin(c, snap);
 			arb_store32(&s->gate, 1);
+			if (__builtin_expect(c->floor.stopped || c->floor.queued_ns, 0))
+				arb_floor_goes_on(c, snap, move->now / ARB_TICKS_PER_NS);
 			if (__builtin_expect(move->level, 0))
 				arb_above_entered(c);
 			mark_active(c);

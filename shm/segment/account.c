@@ -439,6 +439,22 @@ uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_
 	return sum;
 }
 
+bool arb_account_share(const struct arb_segment *seg, uint32_t a, uint64_t window, struct arb_share *s)
+{
+	const struct arb_account *acct = &seg->accounts[a];
+	uint64_t last = arb_load64(&acct->active_window);
+
+	*s = (struct arb_share){arb_load32(&acct->request_ppm), arb_load32(&acct->limit_ppm),
+		arb_load32(&acct->weight), 0};
+	if (s->request_ppm > ARB_PPM)
+		s->request_ppm = 0;
+	if (s->limit_ppm > ARB_PPM)
+		s->limit_ppm = ARB_PPM;
+	if (s->weight > ARB_SHARE_WEIGHT_MOST || !s->weight)
+		s->weight = ARB_SHARE_WEIGHT;
+	return last >= window && last <= window + 2;
+}
+
 unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint32_t without,
 	struct arb_share *list, unsigned most)
 {
@@ -448,19 +464,10 @@ unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint
 	if (high > seg->naccounts)
 		high = seg->naccounts;
 	for (uint32_t a = 0; a < high; a++) {
-		const struct arb_account *acct = &seg->accounts[a];
-		uint64_t last = arb_load64(&acct->active_window);
-		struct arb_share s = {arb_load32(&acct->request_ppm), arb_load32(&acct->limit_ppm),
-			arb_load32(&acct->weight), 0};
+		struct arb_share s;
 
-		if (a == without || last < window || last > window + 2)
+		if (a == without || !arb_account_share(seg, a, window, &s))
 			continue;
-		if (s.request_ppm > ARB_PPM)
-			s.request_ppm = 0;
-		if (s.limit_ppm > ARB_PPM)
-			s.limit_ppm = ARB_PPM;
-		if (s.weight > ARB_SHARE_WEIGHT_MOST || !s.weight)
-			s.weight = ARB_SHARE_WEIGHT;
 		if (n < most) {
 			list[n++] = s;
 			continue;

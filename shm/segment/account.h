@@ -102,6 +102,8 @@ int arb_account_mem_most(const struct arb_actor *me, uint32_t a, uint64_t bytes,
 bool arb_account_active(struct arb_segment *seg, uint32_t a, uint64_t window);
 /* Adds up the limits of the active, limited accounts; `without` is left out (ARB_NONE: none is). */
 uint64_t arb_account_sum(const struct arb_segment *seg, uint64_t window, uint32_t without);
+/* Reads the request, limit and weight of an account; returns whether it is active in this window. */
+bool arb_account_share(const struct arb_segment *seg, uint32_t a, uint64_t window, struct arb_share *s);
 /* The requests, limits and weights of the active accounts but for `without`; returns how many. Those for whom
  * there is no room are added to the last one. */
 unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint32_t without,

@@ -1,0 +1,300 @@
+#include "shm/client/floor.h"
+
+#include "shm/base/atomic.h"
+#include "shm/base/text.h"
+#include "shm/client/above.h"
+#include "shm/policy/policy.h"
+#include "shm/policy/share.h"
+#include "shm/segment/account.h"
+#include "shm/segment/settings.h"
+#include "shm/segment/slot.h"
+#include "units.h"
+
+/* What a client gets is measured over this time, so this is how long it stops for others that it need not stop for. */
+#define PERIOD_NS (400 * MS)
+/* A client that has not looked for longer had no work: a waiter looks every 5 ms, a client that runs every 8 ms, and
+ * one without quota every 50 ms. */
+#define IDLE_NS (60 * MS)
+/* A client that goes on does so until it has not been held up for this long; the next time twice as long. */
+#define QUIET_NS      (10000 * MS)
+#define QUIET_NS_MOST (600000 * MS)
+/* A turn is longer than the policy says where work is: by 300 ms at most, and mostly by much less (shm/README.md, "A
+ * GPU that alternates"). */
+#define OUTLASTS_NS (400 * MS)
+#define TURN_NS     (100 * MS)
+/* So often within VAIN_NS no client finds that a dead one had the place before it, or that another runs beside it in
+ * its turn: those never lived, or do not take turns. */
+#define VAIN_MOST 20
+#define VAIN_NS   SECOND
+/* So large a part of its share a client may miss for ever: kernels and turns end where they end. It goes on as soon as it
+ * has missed half of what it should have had in PERIOD_NS beyond that. */
+#define MISSED_PART 10
+/* The accounts that are told apart: more of them leave each less than the measurement can tell. */
+#define ACCOUNTS_MOST 64
+
+/* Returns the entry of the account in the list, or n. */
+static unsigned find(const uint32_t *accounts, unsigned n, uint32_t account)
+{
+	unsigned i = 0;
+
+	while (i < n && accounts[i] != account)
+		i++;
+	return i;
+}
+
+/* Was a client heard of in this slot within the last second, and does the kernel say that it lives? */
+static bool lives(const struct gpuarb_client *c, uint32_t i, uint64_t now_ns)
+{
+	return arb_load32(&c->seg.slots[i].state) == ARB_SLOT_LIVE &&
+	       now_ns - arb_running_heard(&c->seg, i, now_ns) < ARB_ABOVE_PRESENT_NS &&
+	       arb_slot_alive(&c->seg, i) != 0;
+}
+
+/* Lists the other accounts that have work. Only those count that have a client of which the kernel says that it lives: the
+ * words of accounts can be forged by the hundred. */
+static unsigned others(const struct gpuarb_client *c, const struct arb_snap *snap, struct arb_share *all)
+{
+	uint64_t now_ns = arb_os_now_ns();
+	uint32_t accounts[ACCOUNTS_MOST];
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < c->seg.nslots && n < ACCOUNTS_MOST; i++) {
+		uint32_t a = arb_load32(&c->seg.slots[i].account);
+
+		if (a >= c->seg.naccounts || a == c->account || find(accounts, n, a) < n ||
+			!arb_account_share(&c->seg, a, snap->win_number, &all[n]) || !lives(c, i, now_ns))
+			continue;
+		accounts[n++] = a;
+	}
+	return n;
+}
+
+/* Returns the client's part of the GPU if no client came before another: the requests, and the rest by weight, as far
+ * as the limits allow. */
+static uint32_t fair_part(const struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	struct arb_share all[1 + ACCOUNTS_MOST];
+	unsigned n = others(c, snap, all + 1);
+	uint64_t sum = 0;
+	uint32_t scaled;
+
+	all[0] = (struct arb_share){c->quota.request_ppm, c->quota.terms.limit_ppm, c->quota.weight, 0};
+	for (unsigned i = 0; i <= n; i++)
+		sum += all[i].limit_ppm < ARB_PPM ? all[i].limit_ppm : 0;
+	scaled = arb_policy_scale(all[0].limit_ppm, sum, c->quota.lost_ppm);
+	if (!arb_share_in_force(all, n + 1) && scaled < all[0].limit_ppm)
+		return scaled;
+	arb_share_fill(all, n + 1);
+	return all[0].quota_ppm;
+}
+
+static uint64_t usage(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	struct arb_account_snap acct;
+
+	if (arb_account_read(&c->seg, c->account, &acct) < 0)
+		return c->floor.looked_used;
+	return arb_account_usage(&c->seg, snap, &acct, acct.wall, false);
+}
+
+/*
+ * Does the client miss its share because it is held up? `used` of `whole`, in ns. While it was not held up it used the
+ * GPU as much as it wanted to.
+ */
+static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole)
+{
+	uint64_t share = whole / ARB_PPM * f->ppm, free = whole - f->held_ns, wanted, less;
+
+	wanted = used < free ? used * whole / free : whole;
+	if (wanted > share)
+		wanted = share;
+	f->missed_ns += wanted > used ? wanted - used : 0;
+	less = share / MISSED_PART + (used > wanted ? used - wanted : 0);
+	f->missed_ns -= less < f->missed_ns ? less : f->missed_ns;
+	return f->missed_ns > share / 2;
+}
+
+static void begin(struct arb_client_floor *f, uint64_t used, uint64_t now_ns)
+{
+	f->since_ns = f->looked_ns = now_ns;
+	f->used = f->looked_used = used;
+	f->held_ns = 0;
+}
+
+/* From now on the client goes on. */
+static void keep(struct gpuarb_client *c)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	f->keeps = true;
+	arb_client_show_outlasts(c);
+	f->quiet_ns = !f->quiet_ns                    ? QUIET_NS
+		      : f->quiet_ns < QUIET_NS_MOST / 2 ? 2 * f->quiet_ns
+							: QUIET_NS_MOST;
+	arb_add32_full(&c->seg.header->epoch, 1);
+}
+
+/* Adds the time since the last look. */
+static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+	uint64_t used = usage(c, snap), gone = now_ns - f->looked_ns, whole, ns;
+
+	if (gone > IDLE_NS) {
+		f->since_ns += gone;
+		f->used += used - f->looked_used;
+	} else if (f->stopped) {
+		f->held_ns += gone;
+	}
+	f->looked_ns = now_ns;
+	f->looked_used = used;
+	whole = now_ns - f->since_ns;
+	if (whole < PERIOD_NS)
+		return;
+	/* What stands in the segment may be wrong for a moment: no account uses more than the time that passes. */
+	ns = (used - f->used) / ARB_TICKS_PER_NS;
+	if ((int64_t)(used - f->used) < 0)
+		ns = 0;
+	if (ns > whole)
+		ns = whole;
+	f->ppm = fair_part(c, snap);
+	if (!f->keeps && misses(f, ns, whole))
+		keep(c);
+	begin(f, used, now_ns);
+}
+
+bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	if (f->since_ns)
+		look(c, snap, now_ns);
+	else
+		begin(f, usage(c, snap), now_ns);
+	f->stopped_ns = now_ns;
+	f->stopped = !f->keeps;
+	return f->keeps;
+}
+
+/* Is there a client in the set, or in the queue, that an administrator has put above this one? */
+static bool any_put_above(const struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	for (uint32_t w = 0; w < snap->words; w++)
+		for (uint64_t rest = snap->running[w] | snap->waiting[w]; rest; rest &= rest - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
+
+			if (i < c->seg.nslots && i != c->me.slot && arb_floor_put_above(c, i))
+				return true;
+		}
+	return false;
+}
+
+/* Returns how long the client waits for its turn at most, if each of the others has one before it. A client of a low
+ * priority may have to wait for max_wait_ms before that. */
+static uint64_t longest_wait(const struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	uint64_t now_ns = arb_os_now_ns(), n = 0, longest;
+	uint64_t turn = arb_policy_turn(c->policy, c->rules.slice_ticks, snap->win_ticks) / ARB_TICKS_PER_NS;
+
+	for (uint32_t i = 0; i < c->seg.nslots && n < ACCOUNTS_MOST; i++)
+		n += i != c->me.slot && lives(c, i, now_ns);
+	longest = n * (turn > TURN_NS ? turn : TURN_NS) + OUTLASTS_NS;
+	return arb_load32(&c->admission.base_priority) < ARB_PRIORITY ? longest + 2 * c->rules.max_wait_ns : longest;
+}
+
+/* A member that is silent is evicted after grace_ms. */
+static bool any_silent(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
+		i = arb_bits_next(snap->running, snap->words, i + 1))
+		if (now_ns - arb_running_heard(&c->seg, i, now_ns) > ARB_ABOVE_HEARD_NS)
+			return true;
+	return false;
+}
+
+/* Does a task run with a lease where the administrator lets one client run at a time? It has the GPU until it ends. */
+static bool has_whole_gpu(const struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	bool leased = false;
+
+	for (uint32_t w = 0; w < snap->words; w++)
+		leased |= (snap->running[w] & arb_load64(&c->seg.header->adm_leased[w])) != 0;
+	return leased && (c->rules.policy == ARB_POLICY_EXCLUSIVE || c->rules.policy == ARB_POLICY_AUTO);
+}
+
+bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	/* A task waits for its lease as long as it said. */
+	if (c->rules.policy == ARB_POLICY_MEMORY || c->admission.leasing)
+		return false;
+	if (!f->queued_ns || now_ns - f->waited_ns > 4 * IDLE_NS) {
+		f->queued_ns = now_ns;
+		f->bound_ns = 0;
+	}
+	f->waited_ns = now_ns;
+	if (f->keeps || now_ns - f->queued_ns <= OUTLASTS_NS)
+		return f->keeps;
+	if (!f->bound_ns)
+		f->bound_ns = longest_wait(c, snap);
+	if (now_ns - f->queued_ns <= f->bound_ns || any_silent(c, snap, now_ns) || any_put_above(c, snap) ||
+		has_whole_gpu(c, snap))
+		return false;
+	f->ppm = fair_part(c, snap);
+	f->stopped_ns = now_ns;
+	keep(c);
+	return true;
+}
+
+void arb_floor_in_vain(struct gpuarb_client *c, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	if (now_ns - f->vain_ns > VAIN_NS) {
+		f->vain_ns = now_ns;
+		f->vain = 0;
+	}
+	if (++f->vain < VAIN_MOST || f->keeps)
+		return;
+	f->stopped_ns = now_ns;
+	f->ppm = 0;
+	keep(c);
+}
+
+void arb_floor_lapse(struct gpuarb_client *c, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	if (now_ns - f->stopped_ns <= (f->keeps ? f->quiet_ns : QUIET_NS))
+		return;
+	f->since_ns = f->missed_ns = 0;
+	if (!f->keeps)
+		return;
+	f->keeps = false;
+	arb_client_show_outlasts(c);
+	arb_add32_full(&c->seg.header->epoch, 1);
+}
+
+void arb_floor_goes_on(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	f->queued_ns = 0;
+	if (__builtin_expect(f->since_ns != 0, 0))
+		look(c, snap, now_ns);
+	f->stopped = false;
+}
+
+bool arb_floor_put_above(const struct gpuarb_client *c, uint32_t i)
+{
+	uint32_t a = arb_load32(&c->seg.slots[i].account);
+	struct gpuarb_config_limit set;
+	char name[ARB_NAME_BYTES];
+
+	if (!c->have_control || a >= c->seg.naccounts)
+		return false;
+	arb_text_load(c->seg.accounts[a].name, ARB_NAME_WORDS, name);
+	return arb_settings_limit(c->control.control, name, &set) == 1 && set.set & ARB_LIMIT_PRIORITY &&
+	       (uint32_t)set.priority > arb_load32(&c->admission.base_priority);
+}
