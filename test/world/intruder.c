@@ -23,192 +23,11 @@ enum { VICTIM, NEIGHBOUR, NEWCOMER, PROGRAMS };
 #define WITHIN_NS WORLD_S
 #define OVER_NS   (2 * WORLD_S)
 #define EVERY_NS  WORLD_MS
-#define HOUR      (3600ull * 1000000000u * ARB_TICKS_PER_NS)
 /* Percentage points by which a share may be off. Without an attack the shares are within half a point. */
 #define ERROR_MOST 3.0
 
 static struct program programs[PROGRAMS];
 static const unsigned limits[PROGRAMS] = {30, 40, 20};
-
-/* What is written to: the victim's slot and account. */
-struct target {
-	struct arb_segment *seg;
-	struct arb_slot *slot;
-	struct arb_account *entry;
-	struct arb_account_record *account; /* the account's record that its head names */
-	struct arb_record *record; /* the running set's record that the head names; NULL: there is none */
-};
-
-static void add(arb_u64 *word, uint64_t by)
-{
-	word->v += by;
-}
-
-static void bill(struct target *t)
-{
-	add(&t->slot->acc, HOUR);
-	add(&t->slot->total, HOUR);
-}
-
-static void credit(struct target *t)
-{
-	add(&t->slot->acc, 0 - HOUR);
-	add(&t->slot->total, 0 - HOUR);
-}
-
-static void base(struct target *t)
-{
-	add(&t->slot->base, 0 - HOUR);
-}
-
-static void weight(struct target *t)
-{
-	t->slot->weight.v = 1;
-}
-
-static void asked(struct target *t)
-{
-	t->slot->asked_ppm.v = 10000;
-	t->seg->header->epoch.v++;
-}
-
-static void asked_nothing(struct target *t)
-{
-	t->slot->asked_ppm.v = 0;
-	t->seg->header->epoch.v++;
-}
-
-static void folded(struct target *t)
-{
-	add(&t->account->folded, HOUR);
-}
-
-static void cap_lowered(struct target *t)
-{
-	add(&t->account->cap, 0 - HOUR);
-	add(&t->account->hard, 0 - HOUR);
-}
-
-static void cap_raised(struct target *t)
-{
-	add(&t->account->cap, HOUR);
-	add(&t->account->hard, HOUR);
-}
-
-static void quota(struct target *t)
-{
-	t->account->quota.v = 10000 | 10000ull << 32;
-	t->entry->limit_ppm.v = 10000;
-}
-
-static void detach(struct target *t)
-{
-	memset(t->account->attached, 0, sizeof(t->account->attached));
-}
-
-static void memory(struct target *t)
-{
-	t->account->mem_used.v = 1ull << 40;
-	t->slot->asked_mem.v = 4096;
-	t->slot->mem_now.v = 1ull << 40;
-}
-
-static void account_zeroed(struct target *t)
-{
-	memset(t->entry->home, 0, sizeof(t->entry->home));
-	memset(t->slot->account_record, 0, sizeof(t->slot->account_record));
-	t->entry->head.v = 0;
-}
-
-static void slots_zeroed(struct target *t)
-{
-	memset(t->seg->slots, 0, t->seg->nslots * sizeof(struct arb_slot));
-}
-
-static void emptied(struct target *t)
-{
-	if (!t->record)
-		return;
-	memset(t->record->running, 0, sizeof(t->record->running));
-	t->record->shape.v &= ~((1ull << ARB_SHAPE_WEIGHT_BITS) - 1);
-}
-
-static void crowd(struct target *t)
-{
-	if (!t->record)
-		return;
-	for (uint32_t i = 0; i < 64 && i < t->seg->nslots; i++)
-		if (t->seg->slots[i].state.v == ARB_SLOT_FREE) {
-			t->seg->slots[i].weight.v = ARB_WEIGHT_ONE;
-			t->seg->slots[i].heartbeat_ns.v = world.now_ns;
-			if (!(t->record->running[0].v >> i & 1))
-				t->record->shape.v += ARB_WEIGHT_ONE;
-			t->record->running[0].v |= 1ull << i;
-		}
-}
-
-static void jump(struct target *t)
-{
-	if (t->record)
-		add(&t->record->v, HOUR / ARB_WEIGHT_ONE);
-}
-
-static void ahead(struct target *t)
-{
-	if (!t->record)
-		return;
-	add(&t->record->t, 50ull * 1000000000u * ARB_TICKS_PER_NS);
-	add(&t->record->win_start, 50ull * 1000000000u * ARB_TICKS_PER_NS);
-}
-
-static void window(struct target *t)
-{
-	if (t->record)
-		t->record->shape.v =
-			(t->record->shape.v & 0xff000000ffffffff) | 3600000ull << ARB_SHAPE_WIN_SHIFT;
-}
-
-static void freed(struct target *t)
-{
-	t->slot->state.v = ARB_SLOT_FREE;
-	t->slot->generation.v++;
-	t->slot->account.v = 7;
-}
-
-static const struct {
-	const char *name;
-	void (*write)(struct target *t);
-	bool again;   /* the attack is repeated every millisecond, until the end */
-	double gives; /* points by which the victim's share may be off while such an attack lasts */
-} attacks[] = {
-	{"bill", bill, false, 0},
-	{"bills", bill, true, 0},
-	{"credit", credit, false, 0},
-	{"credits", credit, true, 0},
-	{"base", base, false, 0},
-	{"weight", weight, true, 0},
-	{"asked", asked, false, 0},
-	{"asked-not", asked_nothing, false, 0},
-	{"folded", folded, false, 0},
-	{"cap", cap_lowered, false, 0},
-	{"caps", cap_lowered, true, 0},
-	{"unlimit", cap_raised, true, 0},
-	{"quota", quota, true, 0},
-	{"detach", detach, true, 0},
-	{"memory", memory, true, 0},
-	{"account", account_zeroed, false, 0},
-	{"slots", slots_zeroed, false, 0},
-	{"emptied", emptied, false, 0},
-	/* A client that was taken out of the set is billed as one of the most members that the set had at any look in
-	 * the last five to ten windows. So it pays its part at most, and less where the set has become smaller. */
-	{"out", emptied, true, 5},
-	/* Half of what is used may be billed to no account. These points are what that gives at the smallest limit. */
-	{"crowd", crowd, true, 2},
-	{"jump", jump, false, 0},
-	{"ahead", ahead, false, 0},
-	{"window", window, false, 0},
-	{"free", freed, true, 0},
-};
 
 static uint64_t device_ns(unsigned i)
 {
@@ -250,18 +69,40 @@ static void write_over(unsigned attack, struct target *first)
 {
 	struct target t = *first;
 
+	if (!intruder_attacks[attack].write)
+		return;
+
 	t.account = account_record_of(t.seg, (uint32_t)(t.entry - t.seg->accounts), t.entry->head.v);
 	t.record = snap_record_of(t.seg, t.seg->header->head.v);
 	if (!t.account)
 		t.account = &t.entry->home[0];
-	attacks[attack].write(&t);
+	intruder_attacks[attack].write(&t);
+}
+
+/* Time passes, half a second a step, from the beginning of the attack on. Each program is measured from WITHIN_NS after
+ * that, or after it came, on. */
+#define STEPS (1 + (WITHIN_NS + OVER_NS) / (WITHIN_NS / 2))
+
+static unsigned first_step(unsigned program)
+{
+	return program == NEWCOMER ? 2 : 1;
+}
+
+static void pass(unsigned attack, struct target *target, uint64_t ns)
+{
+	for (uint64_t until = world.now_ns + ns; world.now_ns < until && !world.failed;) {
+		world_run(world.now_ns + EVERY_NS, judge_step);
+		if (intruder_attacks[attack].again)
+			write_over(attack, target);
+	}
 }
 
 static double run(unsigned attack, const struct case_options *o)
 {
 	static const char *const names[PROGRAMS] = {"victim", "neighbour", "newcomer"};
-	uint64_t before[PROGRAMS], until;
+	uint64_t before[PROGRAMS], after[PROGRAMS];
 	struct target target;
+	const struct intruder_attack *a = &intruder_attacks[attack];
 	double worst = 0, least = 0;
 
 	world_begin(o->seed);
@@ -275,7 +116,13 @@ static double run(unsigned attack, const struct case_options *o)
 	judge_begin();
 	memset(programs, 0, sizeof(programs));
 	for (unsigned i = 0; i < PROGRAMS; i++) {
-		program_prepare(&programs[i], names[i], limits[i], "--kernel-us=200 --duration=10");
+		bool asks = i == NEIGHBOUR && a->asks[0];
+
+		program_prepare(&programs[i], names[i], asks ? 0 : limits[i], "--kernel-us=200 --duration=10");
+		if (asks)
+			program_set(&programs[i], a->asks[0], a->asks[1]);
+		if (a->policy)
+			program_set(&programs[i], "GPUARB_POLICY", a->policy);
 		/* The newcomer starts after a single attack, or during a repeated one. */
 		program_start(&programs[i], world.now_ns + (i == NEWCOMER ? BEGINS_NS + WITHIN_NS / 2 : 0));
 	}
@@ -284,26 +131,24 @@ static double run(unsigned attack, const struct case_options *o)
 		write_over(attack, &target);
 	else
 		world_fail("there is no victim");
-	for (until = world.now_ns + WITHIN_NS; world.now_ns < until && !world.failed;) {
-		world_run(world.now_ns + EVERY_NS, judge_step);
-		if (attacks[attack].again)
-			write_over(attack, &target);
-	}
-	for (unsigned i = 0; i < PROGRAMS; i++)
-		before[i] = device_ns(i);
-	for (until = world.now_ns + OVER_NS; world.now_ns < until && !world.failed;) {
-		world_run(world.now_ns + EVERY_NS, judge_step);
-		if (attacks[attack].again)
-			write_over(attack, &target);
+	for (unsigned step = 0; step < STEPS; step++) {
+		pass(attack, &target, WITHIN_NS / 2);
+		for (unsigned i = 0; i < PROGRAMS; i++)
+			if (step == first_step(i))
+				before[i] = device_ns(i);
+			else if (step == first_step(i) + OVER_NS / (WITHIN_NS / 2))
+				after[i] = device_ns(i);
 	}
 	for (unsigned i = 0; i < PROGRAMS; i++) {
-		double error = 100 * (double)(device_ns(i) - before[i]) / (double)OVER_NS - limits[i];
+		double error = 100 * (double)(after[i] - before[i]) / (double)OVER_NS - limits[i];
 
+		if (i == NEIGHBOUR && a->asks[0])
+			continue;
 		if (fabs(error) > fabs(worst))
 			worst = error;
 		/* No program may get less than its limit or, during a repeated attack, than an equal part of the GPU
 		 * if that is less. */
-		if (attacks[attack].again && limits[i] > 100.0 / PROGRAMS)
+		if (a->again && limits[i] > 100.0 / PROGRAMS)
 			error += limits[i] - 100.0 / PROGRAMS;
 		if (error < least)
 			least = error;
@@ -323,18 +168,19 @@ int intruder_run(const struct case_options *o, int *n)
 
 	if (strncmp(o->pattern, "intruder", 8))
 		return 0;
-	for (unsigned i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
+	for (unsigned i = 0; i < intruder_nattacks; i++) {
 		char name[64];
 		double error;
 		bool failed;
 
-		snprintf(name, sizeof(name), "intruder-%s", attacks[i].name);
+		snprintf(name, sizeof(name), "intruder-%s", intruder_attacks[i].name);
 		if (fnmatch(o->pattern, name, 0))
 			continue;
 		device_settings_apply(&before, devices[0].settings);
 		setenv("GPUSIM_UUID", WORLD_GPU, 1);
 		error = run(i, o);
-		failed = world.failed || error > ERROR_MOST + attacks[i].gives || error < -ERROR_MOST;
+		failed = world.failed || error > ERROR_MOST + intruder_attacks[i].gives ||
+			 error < -ERROR_MOST - intruder_attacks[i].takes;
 		device_settings_restore(&before);
 		(*n)++;
 		bad += failed;
