@@ -224,4 +224,8 @@ void frozen_end(void)
 {
 	arb_word_store_full(&arb_own.frozen.end, 1);
 	ring();
+	/* On a kernel before 5.16 the thread sleeps on this word of a client, and not on its own. */
+	for (unsigned i = 0; i < tracks_high(); i++)
+		if (arb_word_load_acquire(&arb_own.tracks[i].device))
+			gpuarb_client_ask_frozen(arb_own.tracks[i].device->client);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -189,6 +190,37 @@ static void may_have_no_process_more(void)
 		host_lines("preload: "));
 }
 
+static void *works_and_idles(void *argument)
+{
+	host_context(0);
+	host_work();
+	/* Our threads begin to sleep for long meanwhile. */
+	t_sleep_us(3000000);
+	return argument;
+}
+
+static int ends_with_its_second_thread(void *argument)
+{
+	static const int waitv[] = {449}; /* futex_waitv */
+	pthread_t thread;
+
+	(void)argument;
+	OK(cuInit(0));
+	forbid(waitv, 1, REFUSE);
+	T_CHECK(!pthread_create(&thread, NULL, works_and_idles, NULL), "no thread");
+	pthread_detach(thread);
+	pthread_exit(NULL);
+}
+
+/* As before Linux 5.16: a thread of ours can sleep on one word only. The program ends with its last thread all the same. */
+static void may_sleep_on_one_word_only(void)
+{
+	uint64_t began = t_now_ns();
+
+	T_CHECK(t_run(ends_with_its_second_thread, NULL, 20) == 0, "it did not work");
+	T_CHECK(t_now_ns() - began < 7000000000ull, "it was there for seconds after its last thread");
+}
+
 static void change_root(void)
 {
 	char path[] = "/tmp/preload-host-XXXXXX";
@@ -254,6 +286,7 @@ const struct host_case host_sandbox_cases[] = {
 	{"may open nothing, unlimited", may_open_nothing_and_says_so, NULL, 0},
 	{"may open nothing any more", may_open_nothing_any_more_and_is_silent, "50", 0},
 	{"is killed for unusual system calls", is_killed_for_the_unusual, "50", 0},
+	{"may sleep on one word only", may_sleep_on_one_word_only, "50", 0},
 	{"may start no thread", may_start_no_thread, "50", 0},
 	{"has no memory left", has_no_memory_for_it, "50", 0},
 	{"has no descriptor left", has_no_descriptor_and_says_so, "50", 0},
