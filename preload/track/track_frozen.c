@@ -183,7 +183,8 @@ static void *keep(void *argument)
 		idle = !worked && state == ARB_FROZEN_NOT;
 		sleep_until_asked(
 			clients, asked, n, heard, state == ARB_FROZEN_NOT ? LOOK_NS : pause_ns, idle);
-		worked = idle || any_has_work();
+		/* One that was only asked goes on sleeping. */
+		worked = (idle && heard != arb_word_load_full(&arb_own.frozen.rung)) || any_has_work();
 	}
 	arb_word_store_release(&arb_own.frozen.running, 0);
 	return argument;

@@ -163,7 +163,12 @@ void arb_shared_tend(struct gpuarb_client *c, uint64_t *next_ns)
 	int r;
 
 	*next_ns = IDLE_NS;
-	if (c->admission.tracked || arb_word_load(&parted))
+	if (c->admission.tracked) {
+		/* The preload's thread does all this. */
+		*next_ns = UINT64_MAX;
+		return;
+	}
+	if (arb_word_load(&parted))
 		return;
 	/* Without quota the client runs into debt, and its next lease waits; the lease that it has cannot be taken
 	 * back. */

@@ -22,6 +22,8 @@
 #define PATIENCE_NS 200000000u
 /* A silent member is asked no more often than this whether it is frozen. */
 #define ASK_AGAIN_NS 5000000u
+/* And one without work, where its context is counted: about once in two scrubs, however many clients scrub. */
+#define ASK_IDLE_NS 1000000000u
 
 /* What is done with a member that lives and has not been heard of for its whole grace. */
 enum hang {
@@ -57,6 +59,20 @@ static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 		.choose = choose,
 		.argument = c,
 		.next = ARB_NONE};
+}
+
+/* Asks a member that is silent, because it may be frozen: it can then take itself out as of the right time. A client that
+ * neither runs nor waits is left to sleep, except where its context is counted. */
+static void ask_whether_frozen(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, uint64_t now_ns)
+{
+	struct arb_snap snap;
+	bool there = arb_running_read(seg, &snap) == 0 && slot / 64 < snap.words &&
+		     (arb_bit_test(snap.running, slot) || arb_bit_test(snap.waiting, slot) ||
+			     arb_bit_test(snap.evicted, slot));
+
+	if (there || rules->policy == ARB_POLICY_MEMORY)
+		arb_frozen_ask(&seg->slots[slot], there ? ASK_AGAIN_NS : ASK_IDLE_NS, now_ns);
 }
 
 static int look(
@@ -343,9 +359,8 @@ static int look(
 	live = arb_load32(&seg->slots[slot].state) == ARB_SLOT_LIVE;
 	if (!live)
 		patience = ARB_HEARD_NS;
-	/* The member may be frozen. It can take itself out as of the right time if it is asked. */
 	if (alive > 0 && live && arb_running_heard(seg, slot, now) + ARB_HEARD_NS < now)
-		arb_frozen_ask(&seg->slots[slot], ASK_AGAIN_NS, now);
+		ask_whether_frozen(seg, slot, rules, now);
 	if (alive > 0 && (!live || hang == HANG_EVICTED) &&
 		arb_running_heard(seg, slot, now) + patience < arb_os_now_ns())
 		return arb_reclaim_evict(seg, me, slot, rules);

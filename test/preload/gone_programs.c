@@ -282,6 +282,20 @@ static void beside(const char *how, const char *core, const char *const *argumen
 		(double)longest / 1e6);
 }
 
+/* One that runs looks for dead ones every second, and wakes nobody who idles. */
+static void sleeps_beside_a_busy_one(void)
+{
+	static const char *const busy[] = {"-k", "200", "-d", "50", NULL};
+	pid_t working = start("neighbour", "100", busy), idling;
+
+	client_of("neighbour");
+	idling = start("idle", "100", idle);
+	must_sleep(client_of("idle"));
+	stop(idling, "idle");
+	stop(working, "neighbour");
+	printf("gone: one that idles sleeps on beside one that works\n");
+}
+
 /* A program is killed while it has work and no other program is there: the time until somebody looks must not be
  * billed. A limited program has work for a part of each window. */
 static void alone(void)
@@ -410,6 +424,7 @@ int main(int argc, char **argv)
 	beside("runs", "100", busy);
 	beside("sleeps throttled", "1", slow);
 	beside("idles", "100", idle);
+	sleeps_beside_a_busy_one();
 	in_the_making();
 	with_leases_alone();
 	behind_a_stopped_one();

@@ -159,6 +159,27 @@ Test(frozen, a_silent_member_is_asked)
 	gpuarb_client_close(b);
 }
 
+/* One that is idle is left to sleep, unless clients take turns at the memory: then its context counts. */
+Test(frozen, one_without_work_is_asked_only_where_its_context_counts)
+{
+	struct gpuarb_client *a = u_client("idle", 0), *b = u_client("other", 0);
+
+	gpuarb_client_asked_frozen(a);
+	u_clock_ns += 3000 * MS;
+	cr_assert_eq(arb_reclaim_look(&b->seg, b->me.slot, a->me.slot, false, &b->rules), 0);
+	cr_assert_eq(asked(a), 1);
+	gpuarb_client_say_frozen(a, ARB_FROZEN_NOT);
+	u_clock_ns += 500 * MS;
+	cr_assert_eq(arb_reclaim_look(&b->seg, b->me.slot, a->me.slot, false, &b->rules), 0);
+	cr_assert_eq(asked(a), 1, "another client has asked not long ago");
+	u_clock_ns += 3000 * MS;
+	b->rules.policy = ARB_POLICY_CONCURRENT;
+	cr_assert_eq(arb_reclaim_look(&b->seg, b->me.slot, a->me.slot, false, &b->rules), 0);
+	cr_assert_eq(asked(a), 1, "nobody waits for it");
+	gpuarb_client_close(a);
+	gpuarb_client_close(b);
+}
+
 /* Its memory may be off the GPU at once, and its context is. */
 Test(frozen, others_have_its_room)
 {
