@@ -97,19 +97,28 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 
 const struct argp run_class_options = {option_table, on_option, NULL, NULL, NULL, NULL, NULL};
 
-static const char *which_gpu(const struct run_options *o)
+/* NULL: what GPUs have a segment cannot be seen, `err` says why, and the driver alone does not tell which one is meant. */
+static const char *which_gpu(const struct run_options *o, struct gpuarb_error *err)
 {
 	char names[1][ARB_UUID_BYTES];
+	int listed = gpuarb_control_list(o->dir, names, 1, err), count;
 	const char *uuid;
-	int count;
 
+	if (o->gpu && (listed >= 0 || gpuarb_gpu_is_uuid(o->gpu)))
+		return listed >= 0 ? cli_gpu(o->dir, o->gpu) : o->gpu;
 	if (o->gpu)
-		return cli_gpu(o->dir, o->gpu);
+		return cli_gpu_known(o->gpu, &count);
 	/* The first program on a machine with one GPU need not name the GPU. */
-	if (gpuarb_control_list(o->dir, names, 1, NULL) == 0 && (uuid = cli_gpu_known("0", &count)) &&
-		count == 1)
+	if (listed <= 0 && (uuid = cli_gpu_known("0", &count)) && count == 1)
 		return uuid;
-	return cli_gpu(o->dir, NULL);
+	return listed >= 0 ? cli_gpu(o->dir, NULL) : NULL;
+}
+
+/* Returns if the program may run without a lease. */
+static void go_without_segment(const struct gpuarb_error *err)
+{
+	if (!run_without_segment(err, "the program runs without a lease"))
+		die("%s", err->text);
 }
 
 /* Ends, or runs the fallback, because there is no lease. */
@@ -159,7 +168,11 @@ void run_class(const struct run_options *o)
 
 	if (!wanted.name)
 		return;
-	options.gpu = which_gpu(o);
+	options.gpu = which_gpu(o, &err);
+	if (!options.gpu) {
+		go_without_segment(&err);
+		return;
+	}
 	options.lock_fd = &fd;
 	run_set(o, "GPUARB_GPU", options.gpu);
 	if (o->dry_run)
@@ -168,8 +181,7 @@ void run_class(const struct run_options *o)
 	 * segment yet. */
 	gpuarb_control_reap(o->dir, options.gpu, NULL, NULL, NULL);
 	if (gpuarb_client_open(&options, &c, &err) < 0) {
-		if (!run_without_segment(&err, "the program runs without a lease"))
-			die("%s", err.text);
+		go_without_segment(&err);
 		return;
 	}
 	r = gpuarb_client_acquire_for(c, o->program, &request, &lease);

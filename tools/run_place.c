@@ -116,8 +116,8 @@ static void find_all(struct run_place *p, bool automatic)
 		*c = (struct candidate){.gpu = list[i], .fd = -1};
 		snprintf(c->name, sizeof(c->name), "%.63s", list[i].uuid);
 		if (gpuarb_promiser_open(p->dir, list[i].uuid, list[i].bytes, &c->promiser, &c->err) < 0) {
-			if (!run_without_segment(&c->err, "no memory of it is promised"))
-				fprintf(stderr, "%s: %s: no memory of it is promised\n",
+			if (!run_without_segment(&c->err, "nothing of it is promised"))
+				fprintf(stderr, "%s: %s: nothing of it is promised\n",
 					program_invocation_short_name, c->err.text);
 			if (!*p->unpromised)
 				memcpy(p->unpromised, list[i].uuid, sizeof(p->unpromised));

@@ -153,8 +153,8 @@ Test(run, a_policy_is_for_the_first_on_a_gpu)
 	cr_assert_eq(system(command), 0);
 }
 
-/* Runs commands with $d, a directory of segments that is full, read-only or forbidden, on a file system of its own,
- * and without capabilities that would override this. */
+/* Runs commands with $d, a directory of segments that is full, read-only, may not be made or not even be looked for, on
+ * a file system of its own, and without capabilities that would override this. */
 static int in_directory(
 	const char *kind, const char *on_error, const char *command, char *output, size_t size)
 {
@@ -172,7 +172,7 @@ static int in_directory(
 		"[ $KIND = read-only ] && room=$room,ro; "
 		"mount -t tmpfs -o size=$room none $w 2>/dev/null || exit 77; export d=$w/gpuarb "
 		"GPUSIM_DIR=$w-sim; "
-		"[ $KIND = forbidden ] && chmod 555 $w; "
+		"[ $KIND = forbidden ] && chmod 555 $w; [ $KIND = hidden ] && chmod 0 $w; "
 		"setpriv --inh-caps=-all --bounding-set=-all sh -c \"$COMMAND\"'",
 		kind, state + 65536, on_error, t_build());
 	if (r == 77 || (r != 0 && system("unshare -rm true 2>/dev/null") != 0)) {
@@ -182,17 +182,18 @@ static int in_directory(
 	return r;
 }
 
-static const char *const kinds[] = {"full", "read-only", "forbidden"};
+static const char *const kinds[] = {"full", "read-only", "forbidden", "hidden"};
 
 /* Checks that each kind of directory gives the same result, with the kernel's own words for the reason. */
 static void expect_alike(const char *on_error, const char *command, int status, const char *sentence)
 {
 	static const char *const reasons[] = {
-		"No space left on device", "Read-only file system", "Permission denied"};
-	static const char *const before[] = {"no room in ", "Read-only file system", "Permission denied"};
+		"No space left on device", "Read-only file system", "Permission denied", "Permission denied"};
+	static const char *const before[] = {
+		"no room in ", "Read-only file system", "Permission denied", "Permission denied"};
 	char out[8192];
 
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		int r = in_directory(kinds[i], on_error, command, out, sizeof(out));
 
 		cr_assert_eq(r, status, "%s, %s, %s: %d: %s", kinds[i], on_error, command, r, out);
@@ -213,8 +214,10 @@ Test(run, a_full_a_read_only_and_a_forbidden_directory_are_alike)
 	expect_alike("closed", "$B/gpuarb-run --sim --core 50 --dir $d -- " LOAD, 1,
 		"; nothing is started (on_error = closed)\n");
 	expect_alike("open", "$B/gpuarb-run --sim --mem 1Gi --gpu auto --dir $d -- " LOAD, 0,
-		": no memory of it is promised (on_error = open)\n");
+		": nothing of it is promised (on_error = open)\n");
 	expect_alike("open", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 0,
+		": the program runs without a lease (on_error = open)\n");
+	expect_alike("open", "$B/gpuarb-run --sim --class default --dir $d -- " LOAD, 0,
 		": the program runs without a lease (on_error = open)\n");
 	expect_alike("closed", "$B/gpuarb-run --sim --class default --gpu 0 --dir $d -- " LOAD, 1,
 		"nothing is started");
