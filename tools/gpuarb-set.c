@@ -52,9 +52,17 @@ static void check(const struct options *o, const char *name, const char *value)
 	if (*value && gpuarb_config_parse(key, value,
 			      o->account ? o->account
 			      : target   ? target
-					 : "GPU",
+					 : "",
 			      &parsed, &err) < 0)
 		die_usage("%s", err.text);
+}
+
+/* What to call the GPUs that were looked at; `several` if there are several. */
+static const char *name_of(const struct set_gpus *gpus, const char *several)
+{
+	static char name[CLI_GPU_TEXT];
+
+	return gpus->count > 1 ? several : cli_gpu_text(gpus->names[0], name);
 }
 
 /* The changes to one GPU, and those that take them back. */
@@ -121,9 +129,8 @@ static size_t find_work(const struct options *o, const struct set_gpus *gpus, st
 	if (n)
 		return n;
 	if (o->all)
-		die("nobody uses %s now; name an account with --account",
-			gpus->count > 1 ? "a GPU" : gpus->names[0]);
-	die("process %ld is no client of %s", o->pid, gpus->count > 1 ? "any GPU" : gpus->names[0]);
+		die("nobody uses %s now; name an account with --account", name_of(gpus, "a GPU"));
+	die("process %ld is no client of %s", o->pid, name_of(gpus, "any GPU"));
 }
 
 /* Prepares the changes for arbiter.conf, each once, because a limit there does not belong to a single GPU. */
@@ -161,16 +168,18 @@ static void change(const struct options *o, const struct set_gpus *gpus)
 	size_t n = find_work(o, gpus, list);
 	struct conf_save *save = o->save ? prepare_save(list, n) : NULL;
 	struct gpuarb_error err = {0}, stays = {0};
+	char why[CLI_GPU_SENTENCE];
 
 	for (size_t i = 0; i < n; i++) {
 		if (gpuarb_control_change(o->dir, list[i].gpu, list[i].changes, list[i].count, &err) == 0)
 			continue;
+		cli_gpu_sentence(list[i].gpu, err.text, why);
 		/* A limit that was lowered is not taken back if its memory was promised to another account since. */
 		while (i-- > 0)
 			gpuarb_control_change(o->dir, list[i].gpu, list[i].before, list[i].count, &stays);
 		if (save)
 			conf_save_abandon(save);
-		die("%s%s%s", err.text, *stays.text ? "; what was changed before stays: " : "", stays.text);
+		die("%s%s%s", why, *stays.text ? "; what was changed before stays: " : "", stays.text);
 	}
 	if (save)
 		conf_save_finish(save);
@@ -199,10 +208,10 @@ static void show(const struct options *o, const struct set_gpus *gpus)
 	if (any || o->count || !one)
 		return;
 	if (o->pid)
-		die("process %ld is no client of %s", o->pid, gpus->count > 1 ? "any GPU" : gpus->names[0]);
+		die("process %ld is no client of %s", o->pid, name_of(gpus, "any GPU"));
 	die("there is no account '%s' on %s: no limit is set for it and no process is in it; --show without "
 	    "--account lists those that there are",
-		o->account, gpus->count > 1 ? "any GPU" : gpus->names[0]);
+		o->account, name_of(gpus, "any GPU"));
 }
 
 static const struct argp_option option_table[] = {

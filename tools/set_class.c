@@ -9,6 +9,7 @@
 #include "gpuarb/control.h"
 
 #include "tools/common/cli.h"
+#include "tools/common/cli_gpu.h"
 #include "tools/common/conf_save.h"
 
 #define FIELDS_MOST 16
@@ -60,6 +61,7 @@ void set_class(const char *dir, const struct set_gpus *gpus, const char *name, c
 	struct before *before = calloc((size_t)gpus->count, sizeof(*before));
 	struct conf_save *file = NULL;
 	struct gpuarb_error err = {0}, ignored;
+	char why[CLI_GPU_SENTENCE];
 
 	if (!changes || !before)
 		die("out of memory");
@@ -72,12 +74,13 @@ void set_class(const char *dir, const struct set_gpus *gpus, const char *name, c
 		remember(dir, gpus->names[i], name, &before[i]);
 		if (gpuarb_control_change_classes(dir, gpus->names[i], changes, count ? count : 1, &err) == 0)
 			continue;
+		cli_gpu_sentence(gpus->names[i], err.text, why);
 		while (i-- > 0)
 			gpuarb_control_change_classes(
 				dir, gpus->names[i], before[i].changes, before[i].count, &ignored);
 		if (file)
 			conf_save_abandon(file);
-		die("%s", err.text);
+		die("%s", why);
 	}
 	if (file)
 		conf_save_finish(file);

@@ -87,11 +87,11 @@ bool set_show(const char *dir, const char *gpu, const char *account, bool severa
 {
 	struct gpuarb_config config;
 	struct gpuarb_error err = {0};
-	char text[64], name[CLI_GPU_TEXT];
+	char text[64], name[CLI_GPU_TEXT], why[CLI_GPU_SENTENCE];
 	unsigned shown;
 
 	if (gpuarb_control_read(dir, gpu, &config, &err) < 0)
-		die("%s", err.text);
+		die("%s", cli_gpu_sentence(gpu, err.text, why));
 	if (!account || several)
 		printf("%s\n", cli_gpu_text(gpu, name));
 	for (int key = 0; key < ARB_KEY_COUNT && !account; key++)

@@ -241,7 +241,8 @@ int gpuarb_config_parse(
 		return 0;
 	}
 	gpuarb_config_allowed(key, allowed, sizeof(allowed));
-	return arb_fail(err, -EINVAL, "%s: %s cannot be '%.60s'; allowed: %s", where, k->name, text, allowed);
+	return arb_fail(err, -EINVAL, "%s%s%s cannot be '%.60s'; allowed: %s", where, *where ? ": " : "",
+		k->name, text, allowed);
 }
 
 void gpuarb_config_format(enum arb_key key, int64_t value, char *text, size_t size)

@@ -49,5 +49,8 @@ void gpuarb_spelling_try(struct gpuarb_spelling *s, const char *known)
 
 const char *gpuarb_spelling_meant(const struct gpuarb_spelling *s)
 {
-	return s->least <= 2 + strlen(s->wrong) / 4 ? s->best : NULL;
+	size_t n = strlen(s->wrong);
+
+	/* More than half of the word is another word. */
+	return s->least <= 2 + n / 4 && 2 * s->least <= n ? s->best : NULL;
 }

@@ -118,7 +118,7 @@ static int apply(struct arb_control_copy *draft, const struct gpuarb_change *cha
 		return r;
 	if (change->value) {
 		r = gpuarb_config_parse(
-			key, change->value, change->account ? change->account : "GPU", &value[0], err);
+			key, change->value, change->account ? change->account : "", &value[0], err);
 		if (r < 0)
 			return r;
 		if (key == ARB_KEY_MEMBERS)

@@ -112,11 +112,12 @@ Test(place, programs_that_gpuarb_run_did_not_start_are_bound_as_well)
 	expect_load("GPUARB_ACCOUNT=training GPUARB_MEM_LIMIT=10Gi", 0, "");
 	expect_load("GPUARB_ACCOUNT=web", 0, "");
 	cr_assert_eq(t_shell(out, sizeof(out),
-			     "%s/gpuarb-set --gpu GPU-00000000-0000-0000-0000-00000000000a "
-			     "--account training mem=17Gi",
-			     t_build()),
+			     "LD_LIBRARY_PATH=%s/sim %s/gpuarb-set "
+			     "--gpu GPU-00000000-0000-0000-0000-00000000000a --account training mem=17Gi",
+			     t_build(), t_build()),
 		1, "%s", out);
-	cr_assert(strstr(out, "cannot promise 17Gi to training: that is more than the 16Gi"), "%s", out);
+	cr_assert(strstr(out, " (GPU 0) cannot promise 17Gi to training: that is more than the 16Gi"), "%s",
+		out);
 	let_go();
 	pclose(first);
 	expect_load("GPUARB_ACCOUNT=web GPUARB_MEM_LIMIT=16Gi", 0, "");

@@ -80,7 +80,7 @@ Test(set, a_mistake_changes_nothing)
 {
 	expect("--account web core=30", 0, "");
 	expect("window_ms=200", 0, "");
-	expect("policy=fair window_ms=5", 2, "window_ms cannot be '5'; allowed: 10 to 60000 ms");
+	expect("policy=fair window_ms=5", 2, "gpuarb-set: window_ms cannot be '5'; allowed: 10 to 60000 ms");
 	expect("--account web core=50 polcy=fair", 2, "there is no setting 'polcy'; did you mean 'policy'?");
 	expect("--account web core=0", 2, "core cannot be '0'; allowed: 1 to 100 percent");
 	expect("high_water=10", 1, "low_water (78) must not be above high_water (10)");

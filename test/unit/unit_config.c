@@ -257,6 +257,7 @@ Test(config, a_wrong_name_is_told_the_nearest_right_one)
 	cr_assert_str_eq(gpuarb_config_nearest("polcy"), "policy");
 	cr_assert_str_eq(gpuarb_config_nearest("highwater"), "high_water");
 	cr_assert_null(gpuarb_config_nearest("completely_different"));
+	cr_assert_null(gpuarb_config_nearest("frob"), "three of four letters are others");
 }
 
 /* arbiter.conf.example names every setting, with its default. */

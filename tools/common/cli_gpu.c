@@ -167,3 +167,21 @@ const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT])
 			snprintf(to, CLI_GPU_TEXT, "%s (GPU %s)", uuid, list[i].index);
 	return to;
 }
+
+const char *cli_gpu_sentence(const char *uuid, const char *sentence, char to[CLI_GPU_SENTENCE])
+{
+	const char *at = sentence;
+	char name[CLI_GPU_TEXT];
+	size_t n = strlen(uuid);
+
+	/* Not where it is the name of a file, nor where its number stands already. */
+	while ((at = strstr(at, uuid)) &&
+		((at > sentence && at[-1] == '/') || strncmp(at + n, " (GPU ", 6) == 0))
+		at += n;
+	if (at)
+		snprintf(to, CLI_GPU_SENTENCE, "%.*s%s%s", (int)(at - sentence), sentence,
+			cli_gpu_text(uuid, name), at + n);
+	else
+		snprintf(to, CLI_GPU_SENTENCE, "%s", sentence);
+	return to;
+}

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "gpuarb/abi.h"
+#include "gpuarb/client.h"
 
 #include "tools/common/nvml.h"
 
@@ -49,5 +50,9 @@ struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted);
  * Returns `to`. */
 #define CLI_GPU_TEXT (ARB_UUID_BYTES + 40)
 const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT]);
+
+/* Writes a sentence of the library, with the number of this GPU behind its UUID. Returns `to`. */
+#define CLI_GPU_SENTENCE (sizeof(((struct gpuarb_error *)0)->text) + CLI_GPU_TEXT)
+const char *cli_gpu_sentence(const char *uuid, const char *sentence, char to[CLI_GPU_SENTENCE]);
 
 #endif
