@@ -185,6 +185,8 @@ void run_class(const struct run_options *o)
 		return;
 	}
 	r = gpuarb_client_acquire_for(c, o->program, &request, &lease);
+	if (r != GPUARB_OK)
+		gpuarb_client_close(c);
 	if (r == -ENOENT)
 		die("there is no task class '%.60s'; see [class NAME] in arbiter.conf, and gpuarb-set "
 		    "--class",
@@ -195,7 +197,6 @@ void run_class(const struct run_options *o)
 		bequeath(fd);
 		return;
 	}
-	gpuarb_client_close(c);
 	close(fd);
 	do_without(r, &lease);
 }

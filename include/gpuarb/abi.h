@@ -157,6 +157,8 @@ enum arb_reason {
 	2u /* its work outlasts its turn: others need not wait for it. A stale one lets one more in */
 #define ARB_SLOT_STALLS                                                                                      \
 	4u /* its work waits for something: its account does not owe for it. A stale one costs exactness */
+#define ARB_SLOT_TREE                                                                                        \
+	8u /* held by a process tree with a descriptor: its end is no death. A wrong one changes what people read */
 
 #define ARB_COUNTERS      16
 #define ARB_UNKNOWN_WORDS 16 /* two or three names; the rest is only counted */

@@ -263,17 +263,16 @@ int arb_client_join(struct gpuarb_client *c)
 		return r;
 	c->me.seg = &c->seg;
 	read_settings(c);
-	if (arb_load32_acquire(&arb_client_slot(c)->state) != ARB_SLOT_FREE) {
-		r = arb_reclaim_clean(&c->seg, c->me.slot, ARB_GONE_DIED, &c->rules, &left);
-		if (r == 0)
-			arb_add64_full(&c->seg.header->reclaimed, 1);
-	}
+	if (arb_load32_acquire(&arb_client_slot(c)->state) != ARB_SLOT_FREE)
+		r = arb_reclaim_held(&c->seg, c->me.slot, &c->rules, &left);
 	if (r == 0) {
 		arb_os_identify(&id);
 		if (c->opened.own_account)
 			arb_client_own_name(c, &id);
 		arb_ledger_begin(&c->seg, c->me.slot, &c->ledger);
 		arb_slot_fill(&c->seg, c->me.slot, &id, c->asked.priority);
+		if (c->lock_fd)
+			arb_store32(&arb_client_slot(c)->flags, ARB_SLOT_TREE);
 		c->ledger.generation = arb_hint32(&arb_client_slot(c)->generation);
 		r = arb_client_attach(c, &id);
 	}

@@ -266,13 +266,31 @@ static bool is_clean(const struct arb_segment *seg, uint32_t slot)
 		       !arb_bit_test(snap.evicted, slot));
 }
 
+int arb_reclaim_held(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
+{
+	uint32_t account = arb_load32(&seg->slots[slot].account);
+	/* When the last process of a tree has ended, nobody can tell how, and nobody was to say that it leaves. */
+	bool tree = arb_load32(&seg->slots[slot].flags) & ARB_SLOT_TREE;
+	int r = arb_reclaim_clean(seg, slot, ARB_GONE_DIED, rules, what);
+
+	if (r < 0)
+		return r;
+	if (!tree)
+		arb_add64_full(&seg->header->reclaimed, 1);
+	/* A process that was cleaning it up and died at the last step may have detached it already. */
+	if (account != ARB_NONE)
+		arb_events_write(seg, tree ? ARB_EVENT_LEFT : ARB_EVENT_RECLAIMED, slot, account,
+			what->used_ticks, what->freed_bytes);
+	return 0;
+}
+
 /* Does what arb_reclaim_slot does, without a sleep. */
 static int reclaim_now(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
 	uint64_t bit = 1ull << (slot % 64);
 	struct arb_lock lock;
-	uint32_t account;
 	int r;
 
 	/* A slot that is clean but marked as taken is about to be filled in, or the process that cleaned it died at
@@ -282,15 +300,11 @@ static int reclaim_now(
 	r = arb_slot_lock(seg, ARB_BYTE_SLOT(slot), &lock);
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
-	account = arb_load32(&seg->slots[slot].account);
 	if (is_clean(seg, slot)) {
 		arb_bit_clear(&seg->header->taken[slot / 64], bit);
 		r = 0;
-	} else if ((r = arb_reclaim_clean(seg, slot, ARB_GONE_DIED, rules, what)) == 0) {
+	} else if ((r = arb_reclaim_held(seg, slot, rules, what)) == 0) {
 		arb_bit_clear(&seg->header->taken[slot / 64], bit);
-		arb_add64_full(&seg->header->reclaimed, 1);
-		arb_events_write(
-			seg, ARB_EVENT_RECLAIMED, slot, account, what->used_ticks, what->freed_bytes);
 		r = 1;
 	}
 	arb_slot_unlock(&lock);

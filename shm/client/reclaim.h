@@ -34,6 +34,10 @@ enum arb_gone {
 int arb_reclaim_clean(struct arb_segment *seg, uint32_t slot, enum arb_gone gone,
 	const struct arb_rules *rules, struct arb_reclaimed *what);
 
+/* Does that behind an owner that is gone, counts it and writes the event: it died, or a tree of processes has ended. */
+int arb_reclaim_held(
+	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what);
+
 /* Takes the byte if its owner is dead, and cleans: 1 reclaimed, 0 alive or already clean, or -errno. Tries again for
  * a while if another process holds the directory, so the caller must hold no process lock. */
 int arb_reclaim_slot(

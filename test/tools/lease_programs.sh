@@ -91,6 +91,10 @@ while kill -0 "$holder" 2>/dev/null; do sleep 0.01; done
 holder=
 "$build/gpuarb-watchdog" --once >/dev/null
 [ "$(gpu leases)" = 0 ] || say "the lease of a dead tree is left"
+# Nobody can tell how its last process ended; most end by themselves. Nor does a program die for which there is no class.
+died=$("$build/gpuarb-top" --history | grep -E 'died|evicted')
+[ -z "$died" ] || say "programs that ended are said to have died: $died"
+[ "$(gpu slots_reclaimed)" = 0 ] || say "$(gpu slots_reclaimed) are said to have died"
 
 # There is pressure: a client has load, above the water line.
 "$build/gpuarb-set" high_water=1 low_water=0
