@@ -101,11 +101,15 @@ static int find_only(struct gpuarb_error *err)
 	n = gpuarb_control_list(NULL, names, 2, err);
 	if (n < 0)
 		return n;
-	if (n != 1)
+	if (n == 0)
 		return arb_fail(err, -ENODEV,
-			n ? "which GPU? %d have a segment in %s/state; name one, or set GPUARB_GPU"
-			  : "which GPU? %d have a segment in %s/state; name it, or set GPUARB_GPU",
-			n, gpuarb_control_dir(NULL));
+			"no GPU has a segment in %s/state yet: 'sudo gpuarb-node' makes it; or name the GPU, or set "
+			"GPUARB_GPU",
+			gpuarb_control_dir(NULL));
+	if (n > 1)
+		return arb_fail(err, -ENODEV,
+			"which GPU? %d have a segment in %s/state; name one, or set GPUARB_GPU", n,
+			gpuarb_control_dir(NULL));
 	memcpy(only_gpu, names[0], sizeof(only_gpu));
 	return 0;
 }

@@ -15,6 +15,7 @@
 
 #include "test/multi/multi.h"
 
+#include "gpuarb.h"
 #include "gpuarb/control.h"
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
@@ -383,4 +384,24 @@ Test(files, a_user_who_may_only_read_does_not_keep_administrators_from_writing)
 	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &change, 1, &err), -EAGAIN);
 	close(fd);
 	gpuarb_client_close(c);
+}
+
+/* In a process of its own, because a process looks for its GPU once. */
+static int asks_where_no_gpu_has_a_segment(void *argument)
+{
+	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
+
+	(void)argument;
+	unsetenv("GPUARB_GPU");
+	setenv("GPUARB_DIR", "/dev/shm/gpuarb-none", 1);
+	T_CHECK(gpuarb_acquire(NULL, NULL, &lease) == -ENODEV, "it has a GPU");
+	T_CHECK(strstr(gpuarb_error_text(),
+			"no GPU has a segment in /dev/shm/gpuarb-none/state yet: 'sudo gpuarb-node' makes it"),
+		"%s", gpuarb_error_text());
+	return 0;
+}
+
+Test(leases_of_nobody, the_command_that_makes_a_segment_is_named)
+{
+	cr_assert_eq(t_run(asks_where_no_gpu_has_a_segment, NULL, 20), 0);
 }
