@@ -316,7 +316,8 @@ uint64_t limits_file_look(struct arb_device *device);
 
 /* track_frozen.c: a thread that finds out whether this process is frozen by a checkpoint. */
 void frozen_begin(void);
-/* A round of the tracker: wakes the thread if work has come, or if the process was frozen and is back from the driver. */
+/* A round of the tracker begins, and ends: wakes the thread if work has come; if it was frozen and is back from the driver. */
+void frozen_wake(void);
 void frozen_look(void);
 /* A client has moved to another segment: questions come on other words. */
 void frozen_moved(void);

@@ -7,7 +7,8 @@
  * The thread sleeps until another process wants to know: a neighbour that has not heard of this client for too long, or a
  * process of its account that would be refused memory (shm/segment/frozen.h). While this process has work, the thread also
  * looks once a second, without asking the driver, whether a question or a launch has been in the driver for that long; only
- * then it asks. In a process without work it never wakes up by itself: the tracker wakes it when there is work again.
+ * then it asks. It asks once more when the work has ended. In a process without work it never wakes up by itself: the tracker
+ * wakes it when there is work again.
  */
 #include "preload/track/track.h"
 
@@ -144,7 +145,7 @@ static void *keep(void *argument)
 	uint32_t asked[GPUS], before = 0, now;
 	unsigned state = ARB_FROZEN_NOT, n;
 	uint64_t running_ns = track_now(), asked_ns = 0, pause_ns = ASK_FROZEN_NS, begun_ns;
-	bool first = true, can = true, worked = true, idle;
+	bool first = true, can = true, worked = true, settled = false, idle;
 
 	prctl(PR_SET_NAME, "gpuarb");
 	act_thread_is_tracker();
@@ -163,6 +164,9 @@ static void *keep(void *argument)
 		for (unsigned i = 0; i < tracks_high(); i++)
 			if (arb_word_load_acquire(&arb_own.tracks[i].device))
 				wanted |= is_held_up(&arb_own.tracks[i], &looks[i]);
+		/* It may have been frozen at the end of its work, and then nobody else may ask. */
+		wanted |= !worked && !settled;
+		settled = !worked;
 		begun_ns = track_now();
 		if (wanted && begun_ns - asked_ns < ASK_LEAST_NS) {
 			arb_os_sleep_ns(ASK_LEAST_NS - (begun_ns - asked_ns));
@@ -201,11 +205,15 @@ void frozen_begin(void)
 		arb_own.frozen.running = 0;
 }
 
-void frozen_look(void)
+void frozen_wake(void)
 {
 	if (__builtin_expect(arb_word_load(&arb_own.frozen.dormant), 0) && any_has_work() &&
 		arb_word_exchange_acq_rel(&arb_own.frozen.dormant, 0))
 		ring();
+}
+
+void frozen_look(void)
+{
 	if (__builtin_expect(!arb_word_load(&arb_own.frozen.state), 1))
 		return;
 	for (unsigned i = 0; i < tracks_high(); i++)

@@ -220,6 +220,8 @@ static void *tracker(void *argument)
 		follow = limits_file_follow();
 		arb_word_store_full(&arb_own.asleep, AWAKE);
 		account_for();
+		/* First, because the driver may hold the looks up. */
+		frozen_wake();
 		for (unsigned i = 0; i < tracks_high(); i++) {
 			uint64_t ns;
 
