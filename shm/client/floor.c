@@ -84,7 +84,7 @@ static uint32_t fair_part(const struct gpuarb_client *c, const struct arb_snap *
 	scaled = arb_policy_scale(all[0].limit_ppm, sum, c->quota.lost_ppm);
 	if (!arb_share_in_force(all, n + 1) && scaled < all[0].limit_ppm)
 		return scaled;
-	arb_share_fill(all, n + 1);
+	arb_share_fill(all, n + 1, c->quota.lost_ppm);
 	return all[0].quota_ppm;
 }
 
