@@ -35,8 +35,9 @@ static const struct device devices[] = {
 	{"-slices30-unkind", SLICES(30000) UNKIND_EVENTS, 3, true},
 	{"-fifo", "GPUSIM_MODE=fifo" KIND_EVENTS, 3, true},
 	{"-spatial", SPATIAL, 3, true},
-	/* A clock that runs faster than the host's, and events with the resolution of real drivers. */
+	/* A clock that runs faster than the host's, or slower, and events with the resolution of real drivers. */
 	{"-drift", "GPUSIM_MODE=share GPUSIM_DRIFT_PPM=50 GPUSIM_EVENT_NS=500", 1, true},
+	{"-drift-slow", "GPUSIM_MODE=share GPUSIM_DRIFT_PPM=-50 GPUSIM_EVENT_NS=500", 1, true},
 };
 
 static inline double device_setting(const char *settings, const char *name, double otherwise)

@@ -1,26 +1,59 @@
 #include "preload/book/gputime.h"
 
-/* The clocks of GPU and host drift apart by at most 50 millionths. */
-#define DRIFT_MILLIONTHS 50
+/* Quartz oscillators are exact to 50 millionths; this is twice as much, so that the bounds always keep up. */
+#define DRIFT_MILLIONTHS 100
 /* A record call that took longer was held up, perhaps after it had submitted its event: its return says nothing. */
 #define CALL_MOST_NS 20000u
-/* Within this time the clocks drift apart by at most 5 us, which is as exact as ends need to be. */
-#define OLD_NS 100000000u
+/* As exact as ends need to be. */
+#define EXACT_NS 5000
+/* Within this time the clocks drift apart by at most EXACT_NS. */
+#define OLD_NS 50000000u
+/* The drift is measured over this time: an event's resolution of half a microsecond is half a millionth of it. */
+#define RATE_NS 1000000000u
 
 static int64_t drifted(uint64_t since_ns, uint64_t now_ns)
 {
-	return now_ns > since_ns ? (int64_t)((now_ns - since_ns) / 1000000u * DRIFT_MILLIONTHS) : 0;
+	return now_ns > since_ns ? (int64_t)((now_ns - since_ns) / 1000 * DRIFT_MILLIONTHS / 1000) : 0;
 }
 
-void gputime_recorded(struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns, bool free)
+/* Returns by how much the offset has grown between two moments, as far as the drift is known. */
+static int64_t grown(const struct gputime *t, uint64_t from_ns, uint64_t to_ns)
+{
+	return (int64_t)(to_ns - from_ns) / 1000 * t->drift / 1000000;
+}
+
+/* An event that took place at once has this offset. */
+static void learn_drift(struct gputime *t, int64_t offset, uint64_t now_ns)
+{
+	int64_t most = DRIFT_MILLIONTHS * 1000, drift;
+
+	if (t->rate_ns && now_ns - t->rate_ns < RATE_NS)
+		return;
+	if (t->rate_ns) {
+		drift = (offset - t->rate) * 1000000 / ((int64_t)(now_ns - t->rate_ns) / 1000);
+		t->drift = (int32_t)(drift > most ? most : drift < -most ? -most : drift);
+	}
+	t->rate = offset;
+	t->rate_ns = now_ns;
+}
+
+void gputime_recorded(struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns,
+	enum gputime_wait wait)
 {
 	int64_t bound = (int64_t)(returned_ns - gpu_ns);
+	bool free = wait == GPUTIME_FREE;
 
 	if (call_ns > CALL_MOST_NS)
 		return;
+	/* Beside others an event in an idle stream may wait for their slices. Where the bounds all but meet it did not. */
+	if (wait == GPUTIME_OTHERS)
+		free = t->most_ns && bound + EXACT_NS >= t->most + grown(t, t->most_ns, returned_ns);
 	/* Only an event that did not have to wait may loosen the bound by the drift. */
-	if (t->least_ns && bound < t->least - (free || !t->sure ? drifted(t->least_ns, returned_ns) : 0))
+	if (t->least_ns && bound < t->least + grown(t, t->least_ns, returned_ns) -
+					   (free || !t->sure ? drifted(t->least_ns, returned_ns) : 0))
 		return;
+	if (free)
+		learn_drift(t, bound, returned_ns);
 	t->sure |= free;
 	t->least = bound;
 	t->least_ns = returned_ns;
@@ -30,7 +63,8 @@ void gputime_noticed(struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns)
 {
 	int64_t bound = (int64_t)(noticed_ns - gpu_ns);
 
-	if (t->most_ns && bound > t->most + drifted(t->most_ns, noticed_ns))
+	if (t->most_ns &&
+		bound > t->most + grown(t, t->most_ns, noticed_ns) + drifted(t->most_ns, noticed_ns))
 		return;
 	t->most = bound;
 	t->most_ns = noticed_ns;
@@ -38,15 +72,17 @@ void gputime_noticed(struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns)
 
 uint64_t gputime_host(const struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns)
 {
+	uint64_t about = gpu_ns + (uint64_t)(t->sure ? t->least : t->most);
+	int64_t most = t->most + grown(t, t->most_ns, about);
 	/* The lower bound is tight as soon as one event did not have to wait. Until then the upper bound is
 	 * nearer to the truth. */
-	int64_t offset = t->sure ? t->least : t->most;
+	int64_t offset = t->sure ? t->least + grown(t, t->least_ns, about) : most;
 
 	if (!t->sure && !t->most_ns)
 		return noticed_ns;
 	/* The bounds contradict each other: a record call was held up although it seemed short. */
-	if (t->most_ns && offset > t->most)
-		offset = t->most;
+	if (t->most_ns && offset > most)
+		offset = most;
 	return gpu_ns + (uint64_t)offset < noticed_ns ? gpu_ns + (uint64_t)offset : noticed_ns;
 }
 

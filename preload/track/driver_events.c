@@ -183,7 +183,8 @@ static void started(struct track *t, struct track_clock *clock, const struct ans
 	clock->started = false;
 	if (!a->start_dated)
 		return;
-	gputime_recorded(&clock->time, gpu_ns, clock->start_record_ns, clock->start_ns, !contended);
+	gputime_recorded(&clock->time, gpu_ns, clock->start_record_ns, clock->start_ns,
+		contended ? GPUTIME_OTHERS : GPUTIME_FREE);
 	gputime_noticed(&clock->time, gpu_ns, a->noticed_ns);
 	at = gputime_host(&clock->time, gpu_ns, a->noticed_ns);
 	if (at <= clock->start_ns)
@@ -208,7 +209,7 @@ static uint64_t when(struct track_clock *clock, struct track_event *v, const str
 	} else if (alone && a->noticed_ns - clock->since_ns >= BASE_AGE_NS) {
 		v->event = rebase(clock, v->event, gpu_ns, a->noticed_ns);
 	}
-	gputime_recorded(&clock->time, gpu_ns, v->record_ns, v->recorded_ns, false);
+	gputime_recorded(&clock->time, gpu_ns, v->record_ns, v->recorded_ns, GPUTIME_WORK);
 	gputime_noticed(&clock->time, gpu_ns, a->noticed_ns);
 	return gputime_host(&clock->time, gpu_ns, a->noticed_ns);
 }

@@ -17,6 +17,9 @@ cases=$?
 "$world" --cases '*+*60-slices' --robbed --seconds 10 --brief || cases=1
 # The same where an account has a request: the other one must not lose all that hand-overs lose.
 "$world" --cases 'request-40-4-slices*' --robbed --seconds 10 --brief || cases=1
+# Clocks that drift: ends that are dated too early make the work before them free.
+"$world" --cases '*-25-drift*' --seconds 10 --brief || cases=1
+"$world" --cases '*-25-drift-slow' --seconds 10 --brief || cases=1
 # Requests and weights: 60 s of a case with eight programs would take a minute.
 "$world" --cases 'request-*' --seconds 4 --brief || cases=1
 # Graphs of 2 ms are longer than slices of 1.93 ms. They can be queued in two ways; one seed in three meets both.
