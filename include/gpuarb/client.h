@@ -143,6 +143,9 @@ GPUARB_API void gpuarb_client_part(struct gpuarb_client *client);
  */
 GPUARB_API bool gpuarb_client_free(const struct gpuarb_client *client);
 
+/* Returns the weights of the others that were in the running set when this thread entered or left it: 256 for each. */
+GPUARB_API uint32_t gpuarb_client_beside(const struct gpuarb_client *client);
+
 /*
  * This client has measured that the GPU serves its processes one after the other (time slices, one queue): it had
  * work on an idle stream, and others ran before it. Where the policy lets clients run together they take turns

@@ -289,6 +289,7 @@ static struct book_action on_entered(struct book *b, const struct book_event *e)
 	if (e->result < 0)
 		return (struct book_action){.what = ACT_GIVE_UP};
 	interval_begin(b, e);
+	others_met(b, e);
 	b->interval.first_to_come = !(e->call & CALL_EARLIER);
 	b->interval.first_work = resumed ? 0 : e->work;
 	b->interval.first_inside = !resumed && (e->call & CALL_INSIDE);
@@ -310,6 +311,7 @@ static struct book_action on_entered_in(struct book *b, const struct book_event 
 
 static struct book_action on_left(struct book *b, const struct book_event *e)
 {
+	others_met(b, e);
 	return interval_left(b, e);
 }
 

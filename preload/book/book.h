@@ -111,7 +111,8 @@ enum book_call {
 struct book_status {
 	int32_t verdict; /* 0: may go on; -EDQUOT: quota used up; -EAGAIN: another's turn */
 	int32_t tail_pct;
-	uint32_t core_pct, others;
+	uint32_t core_pct;
+	uint32_t others; /* STATUS: other clients in the running set. ENTERED, LEFT: their weights then */
 	bool turns, running, gated, above_present, request_present;
 	bool shares; /* core_pct is not a limit but a share by requests and weights, which is in force */
 	uint64_t window_ns, window_end_ns, left_ns, look_ns;

@@ -83,6 +83,19 @@ static void outlast(struct book *b, const struct book_event *e)
 	}
 }
 
+void others_met(struct book *b, const struct book_event *e)
+{
+	struct book_others *o = &b->others;
+
+	if (!e->status.others)
+		return;
+	o->contended_ns = e->now_ns;
+	/* Credit that was given while the client was not watched is taken back. */
+	if (!o->watched)
+		b->open = false;
+	o->watched = true;
+}
+
 /*
  * An unlimited client that is alone is not watched: the ends of its work need not be exact. While others run it must be in the
  * set exactly as long as it has work, because what it is not billed for, they are.

@@ -76,6 +76,9 @@ static inline bool others_contended(const struct book *b, uint64_t now)
 }
 /* Takes over what the segment says. */
 struct book_action others_status(struct book *b, const struct book_event *e);
+/* The set was entered or left. If others were in it then, the client is contended: a program whose intervals are shorter than
+ * the pause between two questions to the segment would not learn it otherwise. */
+void others_met(struct book *b, const struct book_event *e);
 /*
  * Whether work that should take expected_ns, and took took_ns while others were in the set, has waited for theirs. Sets
  * *alternates when that has happened twice within a second.

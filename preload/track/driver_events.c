@@ -5,6 +5,8 @@
 
 /* cuEventElapsedTime returns a float of milliseconds: for longer times it is coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)
+/* An event before a launch costs about 1 us. Where others run, one is recorded at most this often. */
+#define START_NS (500 * US)
 /* The first fences of at most this many streams are asked about at a time. */
 #define ASKED 8
 
@@ -103,7 +105,8 @@ bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	CUevent event;
 
 	if (!clock || !clock->base || clock->started || clock->starting || !record || !create ||
-		(!(contended && !t->book.others.turns) && !gputime_is_old(&clock->time, before)))
+		(!(contended && !t->book.others.turns && before - clock->start_ns > START_NS) &&
+			!gputime_is_old(&clock->time, before)))
 		return false;
 	clock->starting = true;
 	event = clock->start;

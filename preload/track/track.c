@@ -243,6 +243,7 @@ static void leave(struct track *t, const struct book_action *act)
 	struct book_event e = {.kind = EVENT_LEFT};
 
 	e.result = gpuarb_client_pause(t->device->client, act->at_ns, act->ns);
+	e.status.others = gpuarb_client_beside(t->device->client);
 	if (track_tell(t, &e).what == ACT_GIVE_UP)
 		give_up(t, e.result);
 }
@@ -253,6 +254,7 @@ static void resume(struct track *t, bool earlier)
 
 	e.now_ns = track_now();
 	e.result = gpuarb_client_resume(t->device->client);
+	e.status.others = gpuarb_client_beside(t->device->client);
 	track_tell(t, &e);
 }
 
@@ -287,6 +289,7 @@ static void enter(struct track *t, const struct act_call *call)
 
 	e.now_ns = track_now();
 	e.result = gpuarb_client_enter(client, NULL);
+	e.status.others = gpuarb_client_beside(client);
 	act = track_tell(t, &e);
 	if (e.result == -EAGAIN) {
 		number = t->book.interval.number;
@@ -299,6 +302,7 @@ static void enter(struct track *t, const struct act_call *call)
 			t->book.interval.number != number)
 			return;
 		e.now_ns = track_now();
+		e.status.others = gpuarb_client_beside(client);
 		act = track_tell(t, &e);
 	}
 	if (act.what == ACT_GIVE_UP)

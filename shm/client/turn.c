@@ -498,3 +498,8 @@ void gpuarb_client_cancel(struct gpuarb_client *c)
 	arb_os_wake(&arb_client_slot(c)->wake);
 	arb_lock_give(&c->guard->lock);
 }
+
+uint32_t gpuarb_client_beside(const struct gpuarb_client *c)
+{
+	return c->move.others;
+}

@@ -266,6 +266,7 @@ static inline bool plain_move(const struct arb_actor *me, struct arb_move *move,
 	}
 	if (!snap_publish_as(me, &s, true))
 		return false;
+	move->others = entering ? s.weight - move->weight : s.weight;
 	if (entering)
 		entered(me, &s);
 	else
@@ -366,6 +367,7 @@ int arb_running_enter(const struct arb_actor *me, struct arb_move *move, struct 
 			choose(seg, move, s, false);
 		if (snap_publish(me, s)) {
 			entered(me, s);
+			move->others = s->weight - move->weight;
 			arb_lost_add(seg, lost ? s->t - from : 0);
 			return 0;
 		}
@@ -434,6 +436,7 @@ int arb_running_leave(const struct arb_actor *me, struct arb_move *move, struct 
 			choose(seg, move, s, true);
 		if (snap_publish(me, s)) {
 			left(me);
+			move->others = s->weight;
 			return 0;
 		}
 		move->kept = false;

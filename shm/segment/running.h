@@ -61,6 +61,7 @@ struct arb_move {
 
 	uint64_t heard, heard_until; /* all members of this head's record have been heard of, until then */
 	uint32_t reason;             /* out: why it was refused */
+	uint32_t others;             /* out: the weights of the others in the set that was entered or left */
 	bool kept;                   /* out: it has left and keeps its place, as a waiter does */
 	bool returned;               /* out: it had been evicted; for the caller to clear */
 	bool rose;                   /* out: those below it in the set must stop */

@@ -395,3 +395,21 @@ Test(turns, a_client_that_does_not_wait_saves_nothing)
 	u_clock_ns += 1000 * MS;
 	cr_assert_eq(left(waiter), 50 * MS);
 }
+
+Test(turns, a_client_that_enters_or_leaves_knows_whether_others_run)
+{
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_beside(holder), 0);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_beside(holder), 0);
+
+	cr_assert_eq(gpuarb_client_enter(holder, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(waiter, NULL), 0);
+	cr_assert_eq(gpuarb_client_beside(waiter), ARB_WEIGHT_ONE);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_leave(holder, 0), 0);
+	cr_assert_eq(gpuarb_client_beside(holder), ARB_WEIGHT_ONE);
+	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
+	cr_assert_eq(gpuarb_client_beside(waiter), 0);
+}
