@@ -86,12 +86,10 @@ static struct book_action on_asked_in(struct book *b, const struct book_event *e
 
 	if (e->call & CALL_AWAKE) {
 		b->waiters--;
-		others_below_slept(b, e->took_ns);
+		others_slept(b, e->took_ns);
 	}
-	/* The queue ran dry during the sleep: this machine wakes threads too late for so short a queue. */
-	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING && b->queue.bound_ns < 5 * QUEUE_NS &&
-		!others_contended(b, e->now_ns))
-		b->queue.bound_ns += b->queue.bound_ns / 2;
+	if ((e->call & CALL_AWAKE) && none && b->state == BOOK_RUNNING)
+		queue_ran_dry(b, e->now_ns);
 	if (is_check_due(b, e))
 		return check(b, e);
 	/* The two launches of a programmatic dependent launch are one piece of work. */
@@ -465,4 +463,5 @@ void book_init(struct book *b, bool limited)
 	b->queue.window = 1;
 	b->queue.bound_ns = QUEUE_NS;
 	b->others.limited = b->others.watched = limited;
+	b->others.late_ns = QUEUE_BELOW_MOST_NS / 4;
 }

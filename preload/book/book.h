@@ -285,7 +285,7 @@ struct book_others {
 	/* The queue while a client of a higher priority has work: its bound; busy and lost time since that was changed; a
 	 * bound that was found too small, which is not tried again before below_until_ns. */
 	uint64_t below_ns, below_busy_ns, below_lost_ns, below_tried_ns, below_until_ns;
-	uint64_t below_late_ns; /* how late sleeps usually end */
+	uint64_t late_ns; /* how late sleeps usually end */
 };
 
 /* A kernel that waits for a partner on another GPU: partner.c. */

@@ -42,8 +42,6 @@ static uint32_t watched(const struct book *b, const struct book_event *e)
 	/* A fence says nothing about work in other streams. */
 	if (b->interval.call_ns >= KEEP_NS && fence_is_scattered(b))
 		return 0;
-	if (e->now_ns < b->interval.begin_ns + FRESH_NS)
-		return 0;
 	return (q->launches < q->window ? q->launches : q->window) / 4;
 }
 

@@ -262,6 +262,8 @@ struct book_action interval_left(struct book *b, const struct book_event *e)
 	struct book_interval *i = &b->interval;
 	uint64_t now = e->now_ns;
 
+	if (b->state == BOOK_RUNNING && b->waiters && i->leaving.why == WHY_IDLE)
+		queue_ran_dry(b, now);
 	i->left_ns = now;
 	b->program.waited_ns = 0;
 	b->open = false;

@@ -108,10 +108,8 @@ static void watch(struct book *b, const struct book_status *s, uint64_t now)
 	o->others = s->others;
 	if (s->others)
 		o->contended_ns = now;
-	if (s->above_present && !o->below_ns) {
+	if (s->above_present && !o->below_ns)
 		o->below_ns = QUEUE_BELOW_NS;
-		o->below_late_ns = QUEUE_BELOW_MOST_NS / 4;
-	}
 	o->gated = s->gated;
 	o->above = s->above_present;
 	o->lent = s->request_present;
@@ -214,13 +212,15 @@ void others_below_passed(struct book *b, const struct book_fence *f, uint64_t to
  * A thread that sleeps until its launch has room wakes up late, and the GPU stands still meanwhile. A longer queue would help,
  * but it would delay the client of a higher priority: with kernels of 20 us two are queued, and a sleep that is 30 us late
  * would need five. So for ends within the usual lateness of sleeps the thread polls, and yields the processor after each look.
- * The lateness is learned: it rises fast and falls slowly, so that nearly all sleeps are less late than it says.
+ * The same goes for the end of a turn, which others wait for, and for the end of the quota beside others, who pay less for
+ * what they use while this client is in the set without work. The lateness is learned: it rises fast and falls slowly, so
+ * that nearly all sleeps are less late than it says.
  */
-void others_below_slept(struct book *b, uint64_t late_ns)
+void others_slept(struct book *b, uint64_t late_ns)
 {
-	uint64_t *late = &b->others.below_late_ns;
+	uint64_t *late = &b->others.late_ns;
 
-	if (!b->others.above || !late_ns)
+	if (!late_ns)
 		return;
 	if (late_ns > *late)
 		*late += (late_ns - *late) / 4;
@@ -232,11 +232,16 @@ void others_below_slept(struct book *b, uint64_t late_ns)
 		*late = QUEUE_BELOW_MOST_NS / 2;
 }
 
-uint64_t others_below_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns)
+uint64_t others_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns)
 {
-	uint64_t late = b->others.below_late_ns;
+	uint64_t late = b->others.late_ns, ns = due_ns > now + late ? due_ns - now - late : 0;
+	/* Others wait for the end, or pay less while it is not seen. One thread that looks is enough. */
+	bool hands_over = b->state == BOOK_DRAINING && b->waiters < 2 &&
+			  (b->others.turns || others_contended(b, now));
 
-	if (!b->others.above || !book_is_in(b) || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
+	if (!book_is_in(b) || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
 		return otherwise_ns;
-	return due_ns > now + late ? due_ns - now - late : 0;
+	if (b->others.above)
+		return ns;
+	return hands_over && ns < otherwise_ns ? ns : otherwise_ns;
 }

@@ -36,6 +36,8 @@ uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now
 bool queue_let_past(struct book *b, const struct book_event *e);
 /* Notes that a call was let past queued work, which may have waited for it. */
 void queue_note_need(struct book *b, const struct book_event *e);
+/* Notes that all queued work ended while a thread slept because there was no room. */
+void queue_ran_dry(struct book *b, uint64_t now);
 /* Notes that this many launches have ended: more may be queued. */
 void queue_widen(struct book *b, uint32_t launches, uint64_t now);
 /* Whether the end of this fence shows that its work had waited for a launch that was let past it. */
@@ -89,9 +91,9 @@ void others_outlasted(struct book *b, uint64_t now);
 /* Learns from a fence that has passed how much time is lost between kernels. */
 void others_below_passed(struct book *b, const struct book_fence *f, uint64_t took_ns, uint64_t now);
 /* Learns that the sleep of a thread which waited for room ended late_ns too late. */
-void others_below_slept(struct book *b, uint64_t late_ns);
+void others_slept(struct book *b, uint64_t late_ns);
 /* Returns how long to sleep for an end expected at due_ns: shorter by what sleeps are late, or otherwise_ns. */
-uint64_t others_below_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns);
+uint64_t others_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns);
 
 /* partner.c. Whether the gate is closed and the oldest queued kernel waits for a partner. */
 bool partner_waits(struct book *b, uint64_t now);

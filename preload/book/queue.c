@@ -115,15 +115,25 @@ void queue_widen(struct book *b, uint32_t launches, uint64_t now)
 		q->window = 1;
 }
 
+/* This machine wakes threads too late for so short a queue. */
+void queue_ran_dry(struct book *b, uint64_t now)
+{
+	if (b->queue.bound_ns < 5 * QUEUE_NS && !others_contended(b, now))
+		b->queue.bound_ns += b->queue.bound_ns / 2;
+}
+
 uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now)
 {
 	uint64_t at = due(b), ns = at > now ? (at - now) / 2 : (now - at) / 8;
 	uint64_t least = LOOK_NS / 2, most = now > at + STUCK_SOON_NS ? 4 * LONG_NS : LONG_NS;
-	uint64_t early = behind(b) + expected_ns;
+	uint64_t early = behind(b) + expected_ns, until = at + behind(b);
 
 	/* When there is room for the next one; or, where none may be queued, when the place can be handed over. */
-	early = b->state == BOOK_RUNNING && early < b->others.below_ns ? b->others.below_ns - early : 0;
-	return others_below_patience(b, at > early ? at - early : 0, now,
+	if (b->state == BOOK_RUNNING) {
+		early = early < b->others.below_ns ? b->others.below_ns - early : 0;
+		until = at > early ? at - early : 0;
+	}
+	return others_patience(b, until, now,
 		ns < least  ? least
 		: ns > most ? most
 			    : ns);

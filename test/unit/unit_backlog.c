@@ -189,7 +189,7 @@ Test(backlog, below_a_higher_priority_the_next_kernel_is_queued_shortly_before_t
 	s.above_present = true;
 	status(s);
 	b.others.below_ns = 25 * US;
-	b.others.below_late_ns = 5 * US;
+	b.others.late_ns = 5 * US;
 	b.queue.window = 2;
 	act = ask(CALL_ENTERED);
 	cr_assert_eq(act.what, ACT_WAIT, "two of them are 40 us");
@@ -221,7 +221,7 @@ Test(backlog, who_must_stop_for_a_higher_priority_sees_the_end_without_sleeping)
 	status(s);
 	cr_assert_eq(b.state, BOOK_DRAINING);
 	b.others.below_ns = 25 * US;
-	b.others.below_late_ns = 5 * US;
+	b.others.late_ns = 5 * US;
 	act = ask(CALL_ENTERED | STEP_SETTLED);
 	cr_assert_eq(act.what, ACT_WAIT);
 	cr_assert_eq(act.ns, 15 * US, "as late as sleeps are before the end");
