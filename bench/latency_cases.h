@@ -42,6 +42,7 @@ static const struct latency_way latency_ways[] = {
 	{"auto", "auto", false, false, false, true, 1.07},
 	{"fair", "fair", false, false, false, false, 1.07},
 	{"exclusive", "exclusive", false, false, false, false, 1.07},
+	{"memory", "memory", false, false, false, true, 1.07},
 };
 #define LATENCY_WAYS (sizeof(latency_ways) / sizeof(latency_ways[0]))
 

@@ -25,6 +25,13 @@ static inline bool arb_above_matters(const struct gpuarb_client *c)
 	return arb_hint32(&c->seg.header->ranks) != 0;
 }
 
+/* Returns whether levels decide who launches. Where one client runs at a time, the queue decides, by priority. Under
+ * `memory` several run together, and turns are about memory alone. */
+static inline bool arb_above_decides(const struct gpuarb_client *c)
+{
+	return !c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY;
+}
+
 /* Finds the level that the client has now; stores it in its slot, where others see it. */
 uint32_t arb_above_level(struct gpuarb_client *c);
 

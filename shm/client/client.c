@@ -444,7 +444,7 @@ static void tell_levels(struct gpuarb_client *c, const struct arb_snap *snap, ui
 
 	status->gated = true;
 	status->in_request = c->move.level & ARB_LEVEL_IN_REQUEST;
-	status->below = !c->turn.taken && arb_above_me(c, snap, now_ns);
+	status->below = arb_above_decides(c) && arb_above_me(c, snap, now_ns);
 	seen = arb_above_present(c, now_ns);
 	status->above_present = seen.priority;
 	status->request_present = seen.request;

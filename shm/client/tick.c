@@ -62,7 +62,7 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 
 			if (leveled < 0)
 				return leveled;
-			above = !c->turn.taken && arb_above_me(c, &snap, now);
+			above = arb_above_decides(c) && arb_above_me(c, &snap, now);
 		}
 		if (!above)
 			arb_floor_goes_on(c, &snap, now);
@@ -71,7 +71,8 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 			    : arb_turn_over(c, &snap, now) || above ? -EAGAIN
 								    : 0;
 	}
-	if (__builtin_expect(r == -EAGAIN && c->turn.taken, 0) &&
+	/* Under `memory` several run together in their turns. */
+	if (__builtin_expect(r == -EAGAIN && c->turn.taken && c->rules.policy != ARB_POLICY_MEMORY, 0) &&
 		now * ARB_TICKS_PER_NS - c->turn.began < c->rules.slice_ticks / 2 &&
 		arb_alternates_in_the_way(&c->seg, &snap) > 1)
 		arb_floor_in_vain(c, now);

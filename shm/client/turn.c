@@ -69,9 +69,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 
 	if (!arb_quota_left(c, snap, c->quota.outstanding))
 		return ARB_REASON_QUOTA;
-	/* Where one client runs at a time, a client that is above others goes first in the queue. */
-	if (__builtin_expect(c->move.level && (!c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY), 0) &&
-		arb_above_me(c, snap, now_ns))
+	if (__builtin_expect(c->move.level && arb_above_decides(c), 0) && arb_above_me(c, snap, now_ns))
 		return ARB_REASON_ABOVE;
 	if (c->rules.policy == ARB_POLICY_MEMORY) {
 		struct arb_residency r = arb_turn_residency(c, snap, now_ns);

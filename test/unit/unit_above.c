@@ -324,3 +324,21 @@ Test(above, requests_that_are_too_much_already_can_be_lowered_only)
 	cr_assert_eq(set_request("x", "89", &err), 0, "%s", err.text);
 	cr_assert_eq(set_request("x", NULL, &err), 0, "%s", err.text);
 }
+
+/* Under `memory` clients that fit run together, so levels decide who launches. That does not end a turn: what the client
+ * has on the GPU stays there. */
+Test(above, under_memory_a_client_stops_for_one_above_and_keeps_its_turn)
+{
+	u_set("policy", "memory");
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	cr_assert_not(is_open(low));
+	cr_assert_eq(gpuarb_client_tick(low), -EAGAIN);
+	cr_assert_not(is_open(low), "its tick does not open the gate");
+	cr_assert(status_of(low).below);
+	cr_assert_eq(gpuarb_client_leave(low, 0), 0);
+	cr_assert_gt(arb_load64(&low->seg.slots[low->me.slot].turn_hold_ns), u_clock_ns);
+	cr_assert_eq(gpuarb_client_leave(high, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
+	cr_assert_eq(gpuarb_client_tick(low), 0);
+}
