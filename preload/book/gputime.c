@@ -37,8 +37,8 @@ static void learn_drift(struct gputime *t, int64_t offset, uint64_t now_ns)
 	t->rate_ns = now_ns;
 }
 
-void gputime_recorded(struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns,
-	enum gputime_wait wait)
+void gputime_recorded(
+	struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns, enum gputime_wait wait)
 {
 	int64_t bound = (int64_t)(returned_ns - gpu_ns);
 	bool free = wait == GPUTIME_FREE;

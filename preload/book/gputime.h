@@ -27,8 +27,8 @@ struct gputime {
 enum gputime_wait { GPUTIME_WORK, GPUTIME_OTHERS, GPUTIME_FREE };
 
 /* Learns from an event of GPU time `gpu_ns`, recorded by a call that took `call_ns` and returned at `returned_ns`. */
-void gputime_recorded(struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns,
-	enum gputime_wait wait);
+void gputime_recorded(
+	struct gputime *t, uint64_t gpu_ns, uint64_t call_ns, uint64_t returned_ns, enum gputime_wait wait);
 /* Learns that an event of GPU time `gpu_ns` was found to have taken place at `noticed_ns`. */
 void gputime_noticed(struct gputime *t, uint64_t gpu_ns, uint64_t noticed_ns);
 /* Returns when the event took place on the host's clock, or `noticed_ns` if nothing is known. */

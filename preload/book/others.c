@@ -236,8 +236,8 @@ uint64_t others_patience(const struct book *b, uint64_t due_ns, uint64_t now, ui
 {
 	uint64_t late = b->others.late_ns, ns = due_ns > now + late ? due_ns - now - late : 0;
 	/* Others wait for the end, or pay less while it is not seen. One thread that looks is enough. */
-	bool hands_over = b->state == BOOK_DRAINING && b->waiters < 2 &&
-			  (b->others.turns || others_contended(b, now));
+	bool hands_over =
+		b->state == BOOK_DRAINING && b->waiters < 2 && (b->others.turns || others_contended(b, now));
 
 	if (!book_is_in(b) || now > due_ns + QUEUE_BELOW_MOST_NS / 2)
 		return otherwise_ns;

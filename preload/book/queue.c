@@ -133,10 +133,7 @@ uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now
 		early = early < b->others.below_ns ? b->others.below_ns - early : 0;
 		until = at > early ? at - early : 0;
 	}
-	return others_patience(b, until, now,
-		ns < least  ? least
-		: ns > most ? most
-			    : ns);
+	return others_patience(b, until, now, ns < least ? least : ns > most ? most : ns);
 }
 
 static bool is_stuck(const struct book *b, const struct book_event *e)

@@ -93,7 +93,8 @@ Test(others, the_end_that_others_wait_for_is_not_slept_through)
 	run_beside(0, 200 * US);
 	drain(0, false);
 	now += 190 * US;
-	cr_assert_gt(ask(CALL_ENTERED | CALL_AWAKE | STEP_SETTLED).ns, 0, "alone nobody pays for a late look");
+	cr_assert_gt(
+		ask(CALL_ENTERED | CALL_AWAKE | STEP_SETTLED).ns, 0, "alone nobody pays for a late look");
 
 	run_beside(0, 200 * US);
 	drain(0, true);
