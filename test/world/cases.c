@@ -130,7 +130,17 @@ static double promised(const struct client *client)
 	return client->target >= percent ? percent : 0;
 }
 
-static void attained(struct run *r, uint64_t from_ns);
+/* Reads what each client attained, by the GPU's own books. */
+static void attained(struct run *r, uint64_t from_ns)
+{
+	struct sim_device_state state;
+
+	sim_snapshot(0, &state, true, NULL, 0);
+	r->elapsed_s = (double)(world.now_ns - from_ns) / 1e9;
+	r->busy_s = (double)state.busy_ns / 1e9;
+	for (unsigned i = 0; i < r->n; i++)
+		r->got[i] = 100 * (double)program_device_ns(&r->programs[i]) / 1e9 / r->elapsed_s;
+}
 
 /* Lets these seconds pass, and notes the least share that each client got in any second. */
 static void pass_seconds(struct run *r, double seconds)
@@ -175,26 +185,6 @@ static void pass_time(struct run *r, double seconds)
 	for (unsigned s = 0; s < 2 * (unsigned)(seconds / 2 + 0.5) && !world.failed; s++) {
 		set_limit(r, s % 2 ? c->clients[0].limit : c->other);
 		world_run(world.now_ns + WORLD_S, judge_step);
-	}
-}
-
-/* Reads what each client attained, by the GPU's own books. */
-static void attained(struct run *r, uint64_t from_ns)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	struct sim_device_state state;
-	int n = sim_snapshot(0, &state, true, list, SIM_MAX_PROCS);
-
-	r->elapsed_s = (double)(world.now_ns - from_ns) / 1e9;
-	r->busy_s = (double)state.busy_ns / 1e9;
-	for (unsigned i = 0; i < r->n; i++) {
-		const struct program *p = &r->programs[i];
-
-		r->got[i] = 0;
-		for (unsigned k = 0; k < p->load.processes; k++)
-			for (int j = 0; j < n; j++)
-				if (list[j].pid == (int)(1000 + p->process[k]->number))
-					r->got[i] += 100 * (double)list[j].device_ns / 1e9 / r->elapsed_s;
 	}
 }
 
@@ -284,6 +274,19 @@ static uint64_t over_ns(const struct limits_case *c)
 	return c->other ? 0 : QUEUED_NS + (uint64_t)(3e3 * longest_us);
 }
 
+void case_begin(const struct case_options *o)
+{
+	world_begin(o->seed);
+	faults = (struct faults){0};
+	if (o->robbed)
+		world_robbed();
+	else
+		world_quiet();
+	world_gpu_begin();
+	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
+	judge_begin();
+}
+
 static bool run_case(const struct limits_case *c, const struct device *device, const struct case_options *o)
 {
 	static struct run r;
@@ -298,16 +301,8 @@ static bool run_case(const struct limits_case *c, const struct device *device, c
 	snprintf(r.name, sizeof(r.name), "%s%s", c->name, device->suffix);
 	device_settings_apply(&before, device->settings);
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
+	case_begin(o);
 	world_terms.over_ns = over_ns(c);
-	judge_begin();
 	sim_device_info(0, &info);
 	snprintf(r.uuid, sizeof(r.uuid), "%s", info.uuid);
 	start(&r, o);

@@ -16,6 +16,9 @@ struct case_options {
 	json_t *json;   /* the array that gets the results, or NULL */
 };
 
+/* Begins the world of a case. Its terms can be changed afterwards. */
+void case_begin(const struct case_options *o);
+
 /* Runs the cases whose names match. Returns how many missed their target; -1: no name matches. */
 int cases_run(const struct case_options *o);
 

@@ -29,17 +29,6 @@ enum { VICTIM, NEIGHBOUR, NEWCOMER, PROGRAMS };
 static struct program programs[PROGRAMS];
 static const unsigned limits[PROGRAMS] = {30, 40, 20};
 
-static uint64_t device_ns(unsigned i)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	int n = sim_snapshot(0, NULL, true, list, SIM_MAX_PROCS);
-
-	for (int j = 0; programs[i].process[0] && j < n; j++)
-		if (list[j].pid == (int)(1000 + programs[i].process[0]->number))
-			return list[j].device_ns;
-	return 0;
-}
-
 static bool find(struct target *t)
 {
 	struct arb_segment *seg = judge_segment();
@@ -105,20 +94,14 @@ static double run(unsigned attack, const struct case_options *o)
 	const struct intruder_attack *a = &intruder_attacks[attack];
 	double worst = 0, least = 0;
 
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
+	case_begin(o);
 	world_terms = (struct world_terms){.every = 1000, .garbage = true};
-	judge_begin();
 	memset(programs, 0, sizeof(programs));
 	for (unsigned i = 0; i < PROGRAMS; i++) {
 		bool asks = i == NEIGHBOUR && a->asks[0];
 
-		program_prepare(&programs[i], names[i], asks ? 0 : limits[i], "--kernel-us=200 --duration=10");
+		program_prepare(
+			&programs[i], names[i], asks ? 0 : limits[i], "--kernel-us=200 --duration=10");
 		if (asks)
 			program_set(&programs[i], a->asks[0], a->asks[1]);
 		if (a->policy)
@@ -135,9 +118,9 @@ static double run(unsigned attack, const struct case_options *o)
 		pass(attack, &target, WITHIN_NS / 2);
 		for (unsigned i = 0; i < PROGRAMS; i++)
 			if (step == first_step(i))
-				before[i] = device_ns(i);
+				before[i] = program_device_ns(&programs[i]);
 			else if (step == first_step(i) + OVER_NS / (WITHIN_NS / 2))
-				after[i] = device_ns(i);
+				after[i] = program_device_ns(&programs[i]);
 	}
 	for (unsigned i = 0; i < PROGRAMS; i++) {
 		double error = 100 * (double)(after[i] - before[i]) / (double)OVER_NS - limits[i];

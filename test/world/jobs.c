@@ -23,23 +23,6 @@
 
 static struct program programs[JOBS];
 
-/* Returns how many kernels the job's ranks have ended, on all GPUs together. */
-static uint64_t kernels(const struct program *p)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	uint64_t sum = 0;
-
-	for (int device = 0; device < sim_device_count(); device++) {
-		int n = sim_snapshot(device, NULL, true, list, SIM_MAX_PROCS);
-
-		for (unsigned k = 0; k < p->load.processes; k++)
-			for (int j = 0; j < n; j++)
-				if (list[j].pid == (int)(1000 + p->process[k]->number))
-					sum += list[j].launches;
-	}
-	return sum;
-}
-
 /* Prints which client waits for what, on each GPU. */
 static void tell_state(void)
 {
@@ -80,10 +63,10 @@ static bool get_on(const char *name, const char *when, unsigned first)
 		uint64_t before[JOBS];
 
 		for (unsigned i = first; i < JOBS; i++)
-			before[i] = kernels(&programs[i]);
+			before[i] = program_kernels(&programs[i]);
 		world_run(world.now_ns + SPAN_NS, judge_step);
 		for (unsigned i = first; i < JOBS && !world.failed; i++)
-			if (kernels(&programs[i]) < before[i] + programs[i].load.ranks) {
+			if (program_kernels(&programs[i]) < before[i] + programs[i].load.ranks) {
 				printf("#   %s: job %u stood still for %llu s %s\n", name, i,
 					(unsigned long long)(SPAN_NS / WORLD_S), when);
 				tell_state();
@@ -103,15 +86,7 @@ static bool run_case(const char *name, const char *policy, unsigned ranks, unsig
 	snprintf(settings, sizeof(settings), "GPUSIM_DEVICES=%u GPUSIM_MODE=share", ranks);
 	device_settings_apply(&before, settings);
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	for (unsigned i = 0; i < JOBS; i++) {
 		char account[32];
 

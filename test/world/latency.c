@@ -25,26 +25,6 @@ struct outcome {
 	double keeps; /* percent of the time that the requests leave over which the greedy program gets */
 };
 
-/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
- * which the world is to stop. */
-static void *metronome(void *argument)
-{
-	while (!world.failed)
-		world_sleep(WORLD_MS);
-	return argument;
-}
-
-static double device_s(const struct program *p)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	int n = sim_snapshot(0, NULL, true, list, SIM_MAX_PROCS);
-
-	for (int j = 0; j < n; j++)
-		if (list[j].pid == (int)(1000 + p->process[0]->number))
-			return (double)list[j].device_ns / 1e9;
-	return 0;
-}
-
 static void prepare(struct program *p, unsigned i, const struct latency_case *c,
 	const struct latency_way *way, double seconds)
 {
@@ -89,22 +69,13 @@ static struct outcome run_way(
 	const uint32_t *latency;
 	uint64_t from;
 
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	if (way->lease)
 		make_class();
 	for (unsigned i = 0; i < (way->alone ? 1 : PROGRAMS); i++)
 		start(&programs[i], i, c, way, o->seconds + 5);
 	if (way->bare)
-		world_thread_new(world_process_new(programs[REQUESTS].environment), "metronome", world.now_ns,
-			metronome, NULL);
+		program_metronome(&programs[REQUESTS]);
 	world_run(world.now_ns + WARM_NS, judge_step);
 	sim_reset();
 	from = world.now_ns;
@@ -117,9 +88,9 @@ static struct outcome run_way(
 	of.median_us = simload_latency_us(latency, 0.5);
 	of.p99_us = simload_latency_us(latency, 0.99);
 	of.p999_us = simload_latency_us(latency, 0.999);
-	high_s = device_s(&programs[REQUESTS]);
+	high_s = (double)program_device_ns(&programs[REQUESTS]) / 1e9;
 	if (!way->alone)
-		of.keeps = 100 * device_s(&programs[GREEDY]) / (elapsed_s - high_s);
+		of.keeps = 100 * ((double)program_device_ns(&programs[GREEDY]) / 1e9) / (elapsed_s - high_s);
 	if (!of.requests)
 		world_fail("no request was answered");
 	if (world.failed)
@@ -204,8 +175,7 @@ static void plot_way(const struct latency_case *c, const struct latency_way *way
 	prepare(&programs[GREEDY], GREEDY, c, way, PLOT_TO - PLOT_FROM);
 	program_start(&programs[GREEDY], world.now_ns + PLOT_FROM * WORLD_S);
 	if (way->bare)
-		world_thread_new(world_process_new(programs[REQUESTS].environment), "metronome", world.now_ns,
-			metronome, NULL);
+		program_metronome(&programs[REQUESTS]);
 	from_s = (double)world.now_ns / 1e9;
 	world_run(world.now_ns + PLOT_S * WORLD_S, judge_step);
 	for (uint32_t i = 0; i < r->nsamples; i++)

@@ -37,17 +37,6 @@ static const struct {
 
 static struct program programs[PROGRAMS];
 
-static uint64_t device_ns(unsigned i)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	int n = sim_snapshot(0, NULL, true, list, SIM_MAX_PROCS);
-
-	for (int j = 0; j < n; j++)
-		if (list[j].pid == (int)(1000 + programs[i].process[0]->number))
-			return list[j].device_ns;
-	return 0;
-}
-
 static void start(unsigned i, const char *line, uint64_t at_ns)
 {
 	program_prepare(&programs[i], i == OWNER ? "owner" : "borrower", 0, line);
@@ -60,9 +49,9 @@ static double share(unsigned i, uint64_t after_ns)
 	uint64_t before;
 
 	world_run(world.now_ns + after_ns, judge_step);
-	before = device_ns(i);
+	before = program_device_ns(&programs[i]);
 	world_run(world.now_ns + OVER_NS, judge_step);
-	return 100 * (double)(device_ns(i) - before) / (double)OVER_NS;
+	return 100 * (double)(program_device_ns(&programs[i]) - before) / (double)OVER_NS;
 }
 
 static double run(enum what what, uint64_t within_ns, uint64_t seed)
@@ -81,7 +70,7 @@ static double run(enum what what, uint64_t within_ns, uint64_t seed)
 	world_run(world.now_ns + WORLD_S, judge_step);
 	if (what == COMES_BACK) {
 		/* Counts from the owner's first work, which began at most LOOK_NS ago. */
-		while (!device_ns(OWNER) && !world.failed)
+		while (!program_device_ns(&programs[OWNER]) && !world.failed)
 			world_run(world.now_ns + LOOK_NS, judge_step);
 		got = share(OWNER, within_ns - LOOK_NS);
 	} else {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test/sim/device/model.h"
 #include "test/world/judge.h"
 
 /* Settings of the GPU that each process reads from its own environment. They are copied from the environment in which
@@ -91,4 +92,47 @@ void program_start(struct program *p, uint64_t at_ns)
 		p->process[i]->script = p;
 		world_thread_new(p->process[i], "program", at_ns, run, p);
 	}
+}
+
+/* Adds up what the program's processes got on one GPU. */
+static void add_up(const struct program *p, int device, uint64_t *ns, uint64_t *kernels)
+{
+	static struct sim_process_state list[SIM_MAX_PROCS];
+	int n = sim_snapshot(device, NULL, true, list, SIM_MAX_PROCS);
+
+	for (unsigned k = 0; k < p->load.processes; k++)
+		for (int j = 0; p->process[k] && j < n; j++)
+			if (list[j].pid == (int)(1000 + p->process[k]->number)) {
+				*ns += list[j].device_ns;
+				*kernels += list[j].launches;
+			}
+}
+
+uint64_t program_device_ns(const struct program *p)
+{
+	uint64_t ns = 0, kernels = 0;
+
+	add_up(p, 0, &ns, &kernels);
+	return ns;
+}
+
+uint64_t program_kernels(const struct program *p)
+{
+	uint64_t ns = 0, kernels = 0;
+
+	for (int device = 0; device < sim_device_count(); device++)
+		add_up(p, device, &ns, &kernels);
+	return kernels;
+}
+
+static void *metronome(void *argument)
+{
+	while (!world.failed)
+		world_sleep(WORLD_MS);
+	return argument;
+}
+
+void program_metronome(const struct program *p)
+{
+	world_thread_new(world_process_new(p->environment), "metronome", world.now_ns, metronome, NULL);
 }

@@ -25,4 +25,12 @@ void program_set(struct program *p, const char *name, const char *value);
 /* Starts all processes of the program at that time. */
 void program_start(struct program *p, uint64_t at_ns);
 
+/* What the program's processes got, by the GPU's own books: the time on the first GPU, and kernels ended on all of them. */
+uint64_t program_device_ns(const struct program *p);
+uint64_t program_kernels(const struct program *p);
+
+/* Keeps time in a world whose programs have no tracker: no other thread would be due, and a program would run past the
+ * time at which the world is to stop. The process of the thread has the program's environment. */
+void program_metronome(const struct program *p);
+
 #endif

@@ -57,34 +57,10 @@ static bool ended(const struct program *p)
 	return true;
 }
 
-static double device_s(const struct program *p)
-{
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	int n = sim_snapshot(0, NULL, true, list, SIM_MAX_PROCS);
-	double ns = 0;
-
-	for (unsigned k = 0; k < p->load.processes; k++)
-		for (int j = 0; j < n; j++)
-			if (list[j].pid == (int)(1000 + p->process[k]->number))
-				ns += (double)list[j].device_ns;
-	return ns / 1e9;
-}
-
 /* Returns the kernels of one rank, or of all processes of a program without ranks. */
 static double kernels(const struct program *p)
 {
-	static struct sim_process_state list[SIM_MAX_PROCS];
-	double sum = 0;
-
-	for (int device = 0; device < sim_device_count(); device++) {
-		int n = sim_snapshot(device, NULL, true, list, SIM_MAX_PROCS);
-
-		for (unsigned k = 0; k < p->load.processes; k++)
-			for (int j = 0; j < n; j++)
-				if (list[j].pid == (int)(1000 + p->process[k]->number))
-					sum += (double)list[j].launches;
-	}
-	return sum / (p->load.ranks ? p->load.ranks : 1);
+	return (double)program_kernels(p) / (p->load.ranks ? p->load.ranks : 1);
 }
 
 static double used_s(const struct program *p)
@@ -95,15 +71,6 @@ static double used_s(const struct program *p)
 	return (double)ns / 1e9;
 }
 
-/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
- * which the world is to stop. */
-static void *metronome(void *argument)
-{
-	while (!world.failed)
-		world_sleep(WORLD_MS);
-	return argument;
-}
-
 /* Runs clients [first, first + n) and fills in what they got. */
 static void run(
 	struct row_run *r, unsigned first, unsigned n, bool with_preload, const struct case_options *o)
@@ -112,20 +79,11 @@ static void run(
 	double before[CLIENTS] = {0};
 	uint64_t from;
 
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	for (unsigned i = first; i < first + n; i++)
 		start(r, i, with_preload, ends ? 3600 : o->seconds + 5);
 	if (!with_preload)
-		world_thread_new(world_process_new(r->programs[first].environment), "metronome", world.now_ns,
-			metronome, NULL);
+		program_metronome(&r->programs[first]);
 	from = world.now_ns;
 	if (!ends) {
 		world_run(world.now_ns + WARM_NS, judge_step);
@@ -144,7 +102,7 @@ static void run(
 		const struct result *result = r->programs[i].result;
 		struct outcome *of = &r->of[i];
 
-		of->device_s = device_s(&r->programs[i]);
+		of->device_s = (double)program_device_ns(&r->programs[i]) / 1e9;
 		of->billed_s = used_s(&r->programs[i]) - before[i];
 		of->got = 100 * of->device_s / r->elapsed_s;
 		if (r->row->goal == GOAL_RATE)

@@ -15,29 +15,17 @@
 
 static struct program programs[SCRIPT_PROGRAMS];
 
-static double attained_ns(const struct program *p, const struct sim_process_state *list, int n)
-{
-	double ns = 0;
-
-	for (unsigned k = 0; k < p->load.processes; k++)
-		for (int j = 0; j < n; j++)
-			if (list[j].pid == (int)(1000 + p->process[k]->number))
-				ns += (double)list[j].device_ns;
-	return ns;
-}
-
 static void tell(unsigned n, const uint64_t *before, double elapsed_ns, double took_s)
 {
-	static struct sim_process_state list[SIM_MAX_PROCS];
 	struct sim_device_state state;
-	int listed = sim_snapshot(0, &state, true, list, SIM_MAX_PROCS);
 
+	sim_snapshot(0, &state, true, NULL, 0);
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t used = before[i];
 
 		judge_used(programs[i].account, &used);
 		printf("program %u, limit %3u: attained %6.2f, billed %6.2f percent  %s\n", i,
-			programs[i].core_pct, 100 * attained_ns(&programs[i], list, listed) / elapsed_ns,
+			programs[i].core_pct, 100 * (double)program_device_ns(&programs[i]) / elapsed_ns,
 			100 * (double)(used - before[i]) / elapsed_ns, programs[i].line);
 	}
 	/* The shares leave out the first second; the processor time includes it. */
@@ -66,15 +54,7 @@ int script_run(const char *const *lines, unsigned n, const struct case_options *
 	setenv("GPUSIM_UUID", WORLD_GPU, 1);
 	if (!getenv("GPUSIM_MODE"))
 		setenv("GPUSIM_MODE", "share", 1);
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	for (unsigned i = 0; i < n; i++) {
 		char account[32], line[256], *rest;
 		unsigned limit = (unsigned)strtoul(lines[i], &rest, 10);

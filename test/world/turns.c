@@ -35,15 +35,6 @@ static const struct job {
 
 static struct program programs[MOST];
 
-/* Keeps time in worlds without a tracker: no other thread would be due, and a program would run past the time at
- * which the world is to stop. */
-static void *metronome(void *argument)
-{
-	while (!world.failed)
-		world_sleep(WORLD_MS);
-	return argument;
-}
-
 static bool done(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -60,15 +51,7 @@ static double run(
 	uint64_t from, last = 0;
 	double seconds;
 
-	world_begin(o->seed);
-	faults = (struct faults){0};
-	if (o->robbed)
-		world_robbed();
-	else
-		world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	from = world.now_ns;
 	for (unsigned i = 0; i < clients; i++) {
 		char line[160], account[32];
@@ -85,8 +68,7 @@ static double run(
 			program_set(&programs[i], "WORLD_WITHOUT_PRELOAD", "1");
 		program_start(&programs[i], from);
 	}
-	world_thread_new(
-		world_process_new(programs[0].environment), "metronome", world.now_ns, metronome, NULL);
+	program_metronome(&programs[0]);
 	while (!done(clients) && !world.failed && (double)(world.now_ns - from) < most * 1e9)
 		world_run(world.now_ns + WORLD_S / 20, judge_step);
 	for (unsigned i = 0; i < clients; i++) {
