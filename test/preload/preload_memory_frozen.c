@@ -43,6 +43,12 @@ static pid_t begin(struct frozen *f)
 	return pid;
 }
 
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	t_wait(pid);
+}
+
 static void must_have_left(uint64_t bytes)
 {
 	size_t left, total;
@@ -95,13 +101,17 @@ static void restored(struct frozen *f, pid_t pid)
 	__atomic_store_n(&f->more, 1, __ATOMIC_RELEASE);
 	wait_for(&f->holds, 2);
 	T_CHECK(pm_counted(0) == 200 * MIB && pm_truth(0) == 0, "counted %lld", (long long)pm_counted(0));
+	end(pid);
+	must_have_left(256 * MIB);
+	PM_BOTH(0);
 }
 
 /* A process that is stopped cannot say whether it is frozen: nobody waits for it, and what it said last counts. */
-static void stopped(pid_t pid)
+static void stopped(struct frozen *f, pid_t pid)
 {
 	CUdeviceptr a;
 
+	(void)f;
 	kill(pid, SIGSTOP);
 	GIVES(cuMemAlloc_v2(&a, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	must_have_left(56 * MIB);
@@ -118,18 +128,19 @@ static void stopped(pid_t pid)
 	OK(cuCheckpointProcessRestore(pid, NULL));
 	OK(cuCheckpointProcessUnlock(pid, NULL));
 	must_come_to(56 * MIB);
+	end(pid);
 }
 
-static void killed(pid_t pid)
+static void killed(struct frozen *f, pid_t pid)
 {
 	CUdeviceptr a, b;
 
+	(void)f;
 	OK(cuCheckpointProcessLock(pid, NULL));
 	OK(cuCheckpointProcessCheckpoint(pid, NULL));
 	must_come_to(256 * MIB);
 	OK(cuMemAlloc_v2(&a, 100 * MIB));
-	kill(pid, SIGKILL);
-	t_wait(pid);
+	end(pid);
 	/* Nothing of it is left to be counted or to be left out. */
 	OK(cuMemAlloc_v2(&b, 156 * MIB));
 	PM_BOTH(256 * MIB);
@@ -139,7 +150,8 @@ static void killed(pid_t pid)
 	must_have_left(256 * MIB);
 }
 
-void pm_frozen(void)
+/* Starts the holder and makes this process's context. The test ends the holder. */
+static void with_holder(void (*test)(struct frozen *f, pid_t pid))
 {
 	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t pid;
@@ -148,33 +160,20 @@ void pm_frozen(void)
 	/* It starts before this process has a driver, because children cannot use their parent's. */
 	pid = begin(f);
 	pm_context();
-	restored(f, pid);
-	kill(pid, SIGKILL);
-	t_wait(pid);
-	must_have_left(256 * MIB);
-	PM_BOTH(0);
+	test(f, pid);
+}
+
+void pm_frozen(void)
+{
+	with_holder(restored);
 }
 
 void pm_frozen_stopped(void)
 {
-	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t pid;
-
-	T_CHECK(f != MAP_FAILED, "no memory");
-	pid = begin(f);
-	pm_context();
-	stopped(pid);
-	kill(pid, SIGKILL);
-	t_wait(pid);
+	with_holder(stopped);
 }
 
 void pm_frozen_killed(void)
 {
-	struct frozen *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t pid;
-
-	T_CHECK(f != MAP_FAILED, "no memory");
-	pid = begin(f);
-	pm_context();
-	killed(pid);
+	with_holder(killed);
 }

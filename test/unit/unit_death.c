@@ -120,7 +120,9 @@ Test(death, each_of_several_dead_is_billed_to_its_own_end)
 	gpuarb_client_close(c);
 }
 
-Test(death, one_that_died_5_ms_earlier_is_not_billed_for_them_whichever_is_found_first)
+/* Two clients die, one 5 ms after the other, and the later one is found first. `young`: a third client enters and leaves in
+ * between. */
+static void two_deaths(bool young, uint64_t early_ns, uint64_t late_ns)
 {
 	struct gpuarb_client *finder = u_client("other", 0), *early = working("early", 0),
 			     *late = working("late", 0), *a, *b;
@@ -131,41 +133,30 @@ Test(death, one_that_died_5_ms_earlier_is_not_billed_for_them_whichever_is_found
 	u_die(early);
 	live(5 * MS, (struct gpuarb_client *[]){late, NULL});
 	u_die(late);
+	if (young) {
+		cr_assert_eq(gpuarb_client_enter(finder, NULL), 0);
+		cr_assert_eq(gpuarb_client_leave(finder, 0), 0, "the record's time is 105 ms now");
+	}
 	u_clock_ns += 20 * MS;
 	cr_assert_eq(arb_reclaim_slot(&finder->seg, found, &finder->rules, &what), 1);
 	cr_assert_eq(busy_ns(finder), 109 * MS);
 	gpuarb_client_close(finder);
 	a = u_client("early", 0);
 	b = u_client("late", 0);
-	cr_assert_eq(total_ns(a), 52 * MS);
-	cr_assert_eq(total_ns(b), 57 * MS);
+	cr_assert_eq(total_ns(a), early_ns);
+	cr_assert_eq(total_ns(b), late_ns);
 	gpuarb_client_close(a);
 	gpuarb_client_close(b);
 }
 
+Test(death, one_that_died_5_ms_earlier_is_not_billed_for_them_whichever_is_found_first)
+{
+	two_deaths(false, 52 * MS, 57 * MS);
+}
+
 Test(death, one_that_died_earlier_is_not_billed_for_4_ms_more_where_the_record_is_young)
 {
-	struct gpuarb_client *finder = u_client("other", 0), *early = working("early", 0),
-			     *late = working("late", 0), *a, *b;
-	struct arb_reclaimed what;
-	uint32_t found = late->me.slot;
-
-	live(100 * MS, (struct gpuarb_client *[]){early, late, NULL});
-	u_die(early);
-	live(5 * MS, (struct gpuarb_client *[]){late, NULL});
-	u_die(late);
-	cr_assert_eq(gpuarb_client_enter(finder, NULL), 0);
-	cr_assert_eq(gpuarb_client_leave(finder, 0), 0, "the record's time is 105 ms now");
-	u_clock_ns += 20 * MS;
-	cr_assert_eq(arb_reclaim_slot(&finder->seg, found, &finder->rules, &what), 1);
-	cr_assert_eq(busy_ns(finder), 109 * MS);
-	gpuarb_client_close(finder);
-	a = u_client("early", 0);
-	b = u_client("late", 0);
-	cr_assert_eq(total_ns(a), 105 * MS / 2);
-	cr_assert_eq(total_ns(b), 105 * MS / 2 + 4 * MS);
-	gpuarb_client_close(a);
-	gpuarb_client_close(b);
+	two_deaths(true, 105 * MS / 2, 105 * MS / 2 + 4 * MS);
 }
 
 Test(death, several_clients_that_died_at_once_and_were_not_found_for_a_night)
