@@ -22,13 +22,17 @@
 #include "shm/base/os.h"
 #include "shm/base/word.h"
 
-/* How long the thread sleeps between its own looks while the process has work. */
+/* How long the thread sleeps between its own looks while the process has work: one wake-up a second. So a frozen process that
+ * nobody asks about is in the running set for two seconds at most; a neighbour that wants the GPU asks after 10 ms. */
 #define LOOK_NS (1000 * MS)
-/* The shortest time between two questions to the driver; while the process is frozen the time grows from FROZEN to MOST. */
-#define ASK_LEAST_NS  MS
+/* The shortest time between two questions to the driver: for so long an answer counts (ARB_FROZEN_FRESH_NS), so a question
+ * before that would tell nothing new. */
+#define ASK_LEAST_NS MS
+/* While the process is frozen nothing wakes the thread when it goes on, so it asks by itself: soon at first, because a
+ * checkpoint that fails lasts for some ms, then once a second, because a frozen process may be frozen for days. */
 #define ASK_FROZEN_NS (50 * MS)
 #define ASK_MOST_NS   (1000 * MS)
-/* Other processes can ask by way of this many GPUs; the thread looks at further ones by itself only. */
+/* Other processes can ask by way of this many GPUs, as many as a machine has; the thread looks at further ones by itself. */
 #define GPUS 16
 
 struct frozen_look {

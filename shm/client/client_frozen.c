@@ -1,19 +1,24 @@
 /* How a client answers whether its process is frozen by a checkpoint, and how it asks other clients
  * (segment/frozen.h). */
 #include "gpuarb/client.h"
+#include "units.h"
 
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
 #include "shm/segment/frozen.h"
 
-/* An answer takes a driver some 0.1 ms. After this time it is not waited for any longer: the driver may be in the
- * midst of moving memory, or the process may be stopped. */
-#define ANSWER_NS 10000000ull
-#define LOOK_NS   100000ull
-/* A process that did not answer, and has not answered since, is not waited for again within this time. */
-#define IN_VAIN_NS 100000000ull
-/* A kernel before 5.16 lets a thread sleep on one word only. The thread then looks at the others this often. */
-#define ALONE_NS 10000000000ull
+/* For so long an allocation that would be refused waits for answers. An answer takes two wake-ups and a question to a driver,
+ * some 0.1 ms in all on an idle machine, and a hundred times that on a busy one. A process that needs longer is stopped, or
+ * its driver is moving memory, which takes seconds. */
+#define ANSWER_NS (10 * MS)
+/* How often the caller looks whether all have answered: about as long as one answer takes. */
+#define LOOK_NS (100 * US)
+/* A process that did not answer, and has not answered since, is not waited for again within this time. So a program whose
+ * allocations are refused waits for a tenth of its time at most. */
+#define IN_VAIN_NS (100 * MS)
+/* A kernel before 5.16 lets a thread sleep on one word only. The thread then looks at the others this often; a client that
+ * asks is then not answered in time, and its memory counts as if that process were not frozen. */
+#define ALONE_NS (10 * SECOND)
 
 void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
 {
