@@ -1,7 +1,8 @@
 /*
- * The layout of the two shared-memory segments of a GPU. Nothing but layout is here: every field with its writer, its
- * readers and what becomes of it when its writer is killed. The orderings named below (SNAPSHOT_PUBLISH,
- * ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE, CONTROL_PUBLISH, EVENT_PUBLISH) are explained in shm/README.md.
+ * The layout of the two shared-memory segments of a GPU: of the state here, of its events in abi_events.h, of the
+ * settings in abi_control.h. Nothing but layout is there: every field with its writer, its readers and what becomes of
+ * it when its writer is killed. The orderings named below (SNAPSHOT_PUBLISH, ACCOUNT_PUBLISH, SLOT_PUBLISH, WAKE,
+ * CONTROL_PUBLISH, EVENT_PUBLISH) are explained in shm/README.md.
  *
  * The "holder of byte i" is the process that has the kernel's OFD write lock on byte i of the file of the segment's
  * locks: the client that joined as slot i or, after its death, the one process that cleans up after it.
@@ -9,51 +10,13 @@
 #ifndef GPUARB_ABI_H
 #define GPUARB_ABI_H
 
-#include <stdint.h>
-
-/* A word that two processes see. A struct, so that a plain assignment does not compile. */
-typedef struct {
-	uint32_t v;
-} arb_u32;
-
-typedef struct {
-	uint64_t v;
-} arb_u64;
+#include "gpuarb/abi_control.h"
+#include "gpuarb/abi_events.h"
+#include "gpuarb/abi_words.h"
 
 #define ARB_STATE_MAGIC   0x6174732d62726167ull /* "garb-sta" */
 #define ARB_CONTROL_MAGIC 0x7274632d62726167ull /* "garb-ctr" */
 #define ARB_ABI_VERSION   3u
-
-#define ARB_LINE           64
-#define ARB_SLOTS_MIN      2u
-#define ARB_SLOTS_MAX      1024u
-#define ARB_SLOTS_DEFAULT  256u
-#define ARB_WORDS          (ARB_SLOTS_MAX / 64) /* of a bitmap over all slots */
-#define ARB_EVENTS         4096u
-#define ARB_KEYS_MAX       64 /* room for settings in the control segment */
-#define ARB_CONTROL_LIMITS 1024u
-#define ARB_NAME_WORDS     8 /* an account's name: 63 bytes and a NUL */
-#define ARB_NAME_BYTES     (8 * ARB_NAME_WORDS)
-#define ARB_COMMAND_WORDS  16 /* a process's command: 127 bytes and a NUL */
-#define ARB_COMMAND_BYTES  (8 * ARB_COMMAND_WORDS)
-#define ARB_CLASSES        32u /* task classes; the first is "default" */
-#define ARB_CLASS_WORDS    4   /* a class's name: 31 bytes and a NUL */
-#define ARB_CLASS_BYTES    (8 * ARB_CLASS_WORDS)
-#define ARB_UUID_BYTES     64
-#define ARB_MEMBERS        8u  /* users and groups that may join an account besides its owner */
-#define ARB_MEMBERS_BYTES  160 /* all of them as text */
-
-/* Time inside the segment is counted in ticks of 1/16 ns (36 years in 64 bits), and a weight of one is
- * 256: so the remainder of V's division, which waits in T, is 16 ns for each client that runs. */
-#define ARB_TICKS_PER_NS 16u
-#define ARB_WEIGHT_ONE   256u
-
-/* A head word: {sequence : 52, index : 11, buffer : 1}. The index is a slot, or ARB_HOME. */
-#define ARB_HEAD_BUFFER_BITS 1
-#define ARB_HEAD_INDEX_BITS  11
-#define ARB_HEAD_SEQ_SHIFT   (ARB_HEAD_BUFFER_BITS + ARB_HEAD_INDEX_BITS)
-#define ARB_HOME             2047u
-#define ARB_NONE             0xffffffffu
 
 /* Bytes of the file of the locks: what each of them means. */
 #define ARB_BYTE_SLOT(i)            ((uint64_t)(i))
@@ -348,90 +311,6 @@ struct arb_account {
 	struct arb_account_record home[2];
 } __attribute__((aligned(ARB_LINE)));
 
-/* What happened. Each is written once; an event that repeats quickly is written once a second, with the number of
- * times. */
-enum arb_event_kind {
-	ARB_EVENT_NONE = 0,
-	ARB_EVENT_JOINED,            /* a: pid; b: uid */
-	ARB_EVENT_LEFT,              /* a: ticks it had used; b: bytes freed */
-	ARB_EVENT_RECLAIMED,         /* a: ticks it had used; b: bytes freed */
-	ARB_EVENT_THROTTLED,         /* a: ticks used in the window; b: until, ns */
-	ARB_EVENT_RESUMED,           /* a: ns it had waited; b: enum arb_reason, why it does not run now */
-	ARB_EVENT_EVICTED,           /* a: ns without a heartbeat */
-	ARB_EVENT_RETURNED,          /* an evicted client came back */
-	ARB_EVENT_WAIT_TIMEOUT,      /* a: ns it had waited; b: enum arb_reason */
-	ARB_EVENT_LIMIT_CHANGED,     /* a: old ppm; b: new ppm */
-	ARB_EVENT_MEM_LIMIT_CHANGED, /* a: old bytes; b: new bytes; 0: none */
-	ARB_EVENT_MEM_REFUSED,       /* a: bytes wanted; b: the bound; c: counted; why: enum arb_refusal */
-	ARB_EVENT_MEM_DRIVER,        /* the driver refused. a: bytes wanted; b: quota; c: used */
-	ARB_EVENT_TURN_BEGAN,        /* at the GPU's memory. a: its bytes; b: ns it had waited */
-	ARB_EVENT_TURN_ENDED,        /* a: its bytes; b: ns; c: when, ns; why: enum arb_turn_end */
-	ARB_EVENT_PRESSURE,      /* a: hundredths of a percent; b: the line; why: 1 HIGH_PRESSURE, 0 NORMAL */
-	ARB_EVENT_LEASE_SKIPPED, /* a: class; why: enum arb_reason */
-	ARB_EVENT_LEASE_TIMEOUT, /* a: class; b: ns it had waited; why: enum arb_reason */
-	ARB_EVENT_AUTO, /* the policy auto. a: sum of the limits, ppm; why: 1 one at a time, 0 all at once */
-	ARB_EVENT_WINDOW,     /* a: new length in ns; b: the old one */
-	ARB_EVENT_ALTERNATES, /* the GPU serves its processes one after the other. a: ns for which that counts */
-	ARB_EVENT_CORRUPT,    /* a process found garbage; a: which check */
-	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
-	/* Words that somebody else wrote over were put right; why: ARB_RESTORED_*. a: 0: a client's own; 1: those of an
-	 * account that nobody uses, by the watchdog or by whoever came to it (no slot) */
-	ARB_EVENT_RESTORED,
-	ARB_EVENT_EMPTIED, /* the account's last member is gone. a: ticks used by all; b: ticks owed; c: the head of its record */
-	ARB_EVENT_COUNT
-};
-
-/* The bound that an allocation would have exceeded. */
-enum arb_refusal {
-	ARB_REFUSAL_NONE = 0,
-	ARB_REFUSAL_QUOTA,  /* the account's */
-	ARB_REFUSAL_SINGLE, /* the most that one client may have of the GPU: single_oversub is off */
-	ARB_REFUSAL_SIZE,   /* the largest number of bytes that can be counted */
-	ARB_REFUSAL_COUNT
-};
-
-/* The words that a client found written over. */
-#define ARB_RESTORED_BILL   1u  /* acc, total, weight, base */
-#define ARB_RESTORED_ASKED  2u  /* the limits that it asks for */
-#define ARB_RESTORED_MEMORY 4u  /* the bytes that it holds */
-#define ARB_RESTORED_SLOT   8u  /* state, generation, account */
-#define ARB_RESTORED_RECORD 16u /* its account's record: caps, usage, members, memory */
-#define ARB_RESTORED_ENTRY                                                                                   \
-	32u /* its account's name and owner, that it is one of those in use, the segment's kind and size */
-#define ARB_RESTORED_PLACE  64u  /* its place in the running set */
-#define ARB_RESTORED_CLOCKS 128u /* the clocks and the window of the running set */
-/* Their names for people. */
-#define ARB_RESTORED_LIST(X)                                                                                 \
-	X(BILL, "its bill")                                                                                  \
-	X(ASKED, "the limits that it asks for")                                                              \
-	X(MEMORY, "the memory that it holds")                                                                \
-	X(SLOT, "its slot")                                                                                  \
-	X(RECORD, "its account's record")                                                                    \
-	X(ENTRY, "its account's entry or the segment's header")                                              \
-	X(PLACE, "its place in the running set")                                                             \
-	X(CLOCKS, "the clocks")
-
-enum arb_turn_end {
-	ARB_TURN_OVER, /* its time was over, and others waited */
-	ARB_TURN_IDLE, /* it had no work for switch_idle_ms */
-};
-
-/*
- * A place in the event ring. seq is 2 * position + 1 while it is written and 2 * position + 2 after
- * (EVENT_PUBLISH); check covers seq and the fields, so that an entry that two writers filled at once, or
- * that a dead one left half-way, is recognised and skipped.
- */
-struct arb_event {
-	arb_u64 seq;
-	arb_u64 time_ns;
-	arb_u64 what;    /* kind | slot << 16 | generation << 32 */
-	arb_u64 account; /* index | why << 16 | times << 32; the index ARB_EVENT_GPU: of the GPU as a whole */
-	arb_u64 a, b, c;
-	arb_u64 check;
-} __attribute__((aligned(ARB_LINE)));
-
-#define ARB_EVENT_GPU 0xffffu
-
 /*
  * A promise of memory, made by the process that starts a program. It counts while byte ARB_BYTE_PROMISE(i) is locked,
  * through a descriptor that the program and all its children inherit. Written by the holder of that byte, which also
@@ -528,68 +407,10 @@ struct arb_state_header {
 	arb_u64 adm_leased[ARB_WORDS] __attribute__((aligned(ARB_LINE)));
 } __attribute__((aligned(4096)));
 
-/* The limits that an administrator set for an account, by its name: they exist before the account does, and after
- * it. */
-struct arb_limit {
-	arb_u64 name[ARB_NAME_WORDS];
-	arb_u64 core_pct;    /* 1..100, 0: not set */
-	arb_u64 mem_bytes;   /* valid if ARB_LIMIT_MEM is in set */
-	arb_u64 priority;    /* valid if ARB_LIMIT_PRIORITY is in set */
-	arb_u64 set;         /* ARB_LIMIT_* */
-	arb_u64 request_pct; /* valid if ARB_LIMIT_REQUEST is in set */
-	arb_u64 weight;      /* valid if ARB_LIMIT_WEIGHT is in set */
-	arb_u64 members
-		[ARB_MEMBERS]; /* valid if ARB_LIMIT_MEMBERS is in set: users and groups that may join (shm/base/members.h); -1: none */
-	arb_u64 pad[2];
-} __attribute__((aligned(ARB_LINE)));
-
-/* A class of tasks. A place without a name is free; an index belongs to a class as long as the class exists. */
-struct arb_class {
-	arb_u64 name[ARB_CLASS_WORDS];
-	arb_u64 priority; /* 1..100, higher goes first */
-	arb_u64 flags;    /* ARB_CLASS_* */
-	arb_u64 max_wait_ms;
-	arb_u64 queue_limit; /* processes of this class that may wait; 0: any number */
-} __attribute__((aligned(ARB_LINE)));
-
-#define ARB_CLASS_SKIP 1u /* never waits */
-#define ARB_CLASS_PASS 2u /* goes under pressure too */
-
-#define ARB_LIMIT_CORE     1u
-#define ARB_LIMIT_MEM      2u
-#define ARB_LIMIT_PRIORITY 4u
-#define ARB_LIMIT_REQUEST  8u
-#define ARB_LIMIT_WEIGHT   16u
-#define ARB_LIMIT_MEMBERS  32u
-
 #define ARB_PPM 1000000u /* quotas are in parts per million */
 #define ARB_LOST_PPM_MOST                                                                                    \
 	50000u /* of `lost_ns`: if more is lost the machine stands still, or it is garbage */
 #define ARB_SHARE_WEIGHT      100u /* the weight of an account that asks for none */
 #define ARB_SHARE_WEIGHT_MOST 10000u
-
-struct arb_control_copy {
-	arb_u64 value[ARB_KEYS_MAX]; /* by key, as in include/gpuarb/keys.def */
-	arb_u64 nlimits;
-	arb_u64 pad[7];
-	struct arb_limit limit[ARB_CONTROL_LIMITS];
-	struct arb_class classes[ARB_CLASSES];
-} __attribute__((aligned(ARB_LINE)));
-
-/* Written by an administrator who holds byte 0; clients map it read-only. */
-struct arb_control {
-	uint64_t magic;
-	uint32_t version;
-	uint32_t nkeys;
-	uint64_t fingerprint;
-	uint64_t size;
-	char uuid[ARB_UUID_BYTES];
-	/* The time, in ns, since which an administrator writes although a user who may only read holds byte 0; 0:
-	 * none does. By CAS; an administrator that dies leaves a time, which counts for a second. */
-	arb_u64 writer_ns;
-	uint8_t pad0[24];
-	arb_u64 head __attribute__((aligned(ARB_LINE))); /* epoch << 1 | copy (CONTROL_PUBLISH) */
-	struct arb_control_copy copy[2] __attribute__((aligned(4096)));
-};
 
 #endif
