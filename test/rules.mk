@@ -122,7 +122,7 @@ check-threads: $(BUILD)/test/threads_main
 	$(BUILD)/test/threads_main
 
 # What these and check-debug run; it is built on all cores first.
-AGAIN := $(MULTI_TESTS) multi_namespaces multi_admission stress_admission stress_wakes stress_fork stress_random threads_main
+AGAIN := $(MULTI_TESTS) multi_namespaces multi_admission multi_sampler stress_admission stress_wakes stress_fork stress_random threads_main
 TESTS += $(AGAIN:%=$(BUILD)/test/%)
 
 check-tsan: ## threads under the thread sanitizer

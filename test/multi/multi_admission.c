@@ -1,4 +1,4 @@
-/* Leases of several processes: processes that die, sample or fork, and what the threads of a process share. */
+/* Leases of several processes: processes that die or fork, and what the threads of a process share. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -13,50 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpuarb.h"
-#include "gpuarb/control.h"
-#include "units.h"
-
-#include "test/harness.h"
-
-#include "shm/admission/admission.h"
-#include "shm/client/client_state.h"
-#include "shm/base/os.h"
-#include "shm/segment/slot.h"
-
-static struct t_dir dir;
-static struct arb_segment seg;
-
-static void set(const char *key, const char *value)
-{
-	struct gpuarb_change change = {NULL, key, value};
-	struct gpuarb_error err = {0};
-
-	cr_assert_eq(gpuarb_control_change(dir.path, T_GPU, &change, 1, &err), 0, "%s", err.text);
-}
-
-static void open_dir(void)
-{
-	struct gpuarb_client *c;
-
-	t_dir_make(&dir, "usage_sample_ms = 60000\ncache_ttl_ms = 600000\n"
-			 "[class asr]\npriority = 90\nmax_wait_ms = 30000\nunder_pressure = pass\n"
-			 "[class nmt]\npriority = 80\nmax_wait_ms = 30000\n"
-			 "[class top]\npriority = 99\n"
-			 "[class repair]\npriority = 10\nmode = skip\n");
-	setenv("GPUARB_DIR", dir.path, 1);
-	setenv("GPUARB_CONF", dir.conf, 1);
-	setenv("GPUARB_GPU", T_GPU, 1);
-	cr_assert_eq(t_open(&dir, NULL, &c), 0);
-	gpuarb_client_close(c);
-	cr_assert_eq(arb_segment_open(&seg, dir.path, T_GPU, true, NULL, NULL), 0);
-}
-
-static void close_dir(void)
-{
-	arb_segment_close(&seg);
-	t_dir_remove(&dir);
-}
+#include "test/multi/multi_leases.h"
 
 TestSuite(leases, .init = open_dir, .fini = close_dir);
 
@@ -66,13 +23,6 @@ static void sample(unsigned percent)
 
 	arb_usage_publish(&seg, &rules, percent * 100, ARB_SAMPLE_NVML, arb_os_now_ns());
 	arb_sampler_wake_waiters(&seg);
-}
-
-static int acquire(const char *name, struct gpuarb_lease *lease)
-{
-	struct gpuarb_request request = {.task_class = name};
-
-	return gpuarb_acquire(NULL, &request, lease);
 }
 
 /* The first call of a process makes it sample once; after that only the test samples. */
@@ -87,11 +37,6 @@ static void settle(void)
 	sample(10);
 }
 
-/* What children report to the test, in order. */
-static struct {
-	arb_u32 ready, go, result;
-} * say;
-
 static int hold(void *argument)
 {
 	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
@@ -102,12 +47,6 @@ static int hold(void *argument)
 	while (!arb_load32_acquire(&say->go))
 		t_sleep_us(1000);
 	return 0;
-}
-
-static void until(arb_u32 *word)
-{
-	while (!arb_load32_acquire(word))
-		t_sleep_us(500);
 }
 
 static pid_t start_holder(void)
@@ -413,137 +352,6 @@ Test(leases, children_are_forked_while_threads_ask)
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
 	cr_assert_eq(thread_result[0], GPUARB_OK);
-}
-
-/* Waits for two new samples. */
-static void until_sampled(void)
-{
-	for (int i = 0; i < 2; i++) {
-		uint64_t word = arb_load64(&seg.header->adm_sample) >> ARB_SAMPLE_TIME_SHIFT;
-
-		while (arb_load64(&seg.header->adm_sample) >> ARB_SAMPLE_TIME_SHIFT == word)
-			t_sleep_us(1000);
-	}
-}
-
-static bool somebody_samples(void)
-{
-	void *page;
-
-	if (arb_slot_hold(&seg, ARB_BYTE_SAMPLER, &page) < 0)
-		return true;
-	arb_os_unmap(page, 0);
-	return false;
-}
-
-static int use_and_stay(void *argument)
-{
-	struct gpuarb_lease lease = GPUARB_LEASE_INIT;
-
-	(void)argument;
-	if (acquire("asr", &lease) != GPUARB_OK)
-		return 1;
-	gpuarb_release(&lease);
-	arb_add32_full(&say->ready, 1);
-	until(&say->go);
-	return 0;
-}
-
-Test(leases, a_sampler_that_dies_or_leaves_is_replaced)
-{
-	pid_t pid[3];
-
-	set("usage_sample_ms", "50");
-	say = t_shared(sizeof(*say));
-	for (int i = 0; i < 3; i++) {
-		pid[i] = t_spawn(use_and_stay, NULL, 60);
-		while (arb_load32_acquire(&say->ready) != (uint32_t)i + 1)
-			t_sleep_us(500);
-		until_sampled(); /* so that the first child is elected */
-	}
-	kill(pid[0], SIGKILL);
-	cr_assert_eq(t_wait(pid[0]), -SIGKILL);
-	until_sampled();
-	cr_assert(somebody_samples());
-	/* Either of them may be the sampler: one dies, the other leaves. */
-	kill(pid[1], SIGKILL);
-	cr_assert_eq(t_wait(pid[1]), -SIGKILL);
-	until_sampled();
-	cr_assert(somebody_samples());
-	arb_store32_release(&say->go, 1);
-	cr_assert_eq(t_wait(pid[2]), 0);
-	cr_assert_not(somebody_samples());
-	arb_store32(&say->go, 0);
-	arb_store32(&say->ready, 0);
-	pid[0] = t_spawn(use_and_stay, NULL, 60);
-	until(&say->ready);
-	until_sampled();
-	arb_store32_release(&say->go, 1);
-	cr_assert_eq(t_wait(pid[0]), 0);
-}
-
-Test(leases, a_stopped_sampler_is_helped_out)
-{
-	pid_t pid[2];
-
-	set("usage_sample_ms", "50");
-	set("cache_ttl_ms", "200");
-	say = t_shared(sizeof(*say));
-	for (int i = 0; i < 2; i++) {
-		pid[i] = t_spawn(use_and_stay, NULL, 60);
-		while (arb_load32_acquire(&say->ready) != (uint32_t)i + 1)
-			t_sleep_us(500);
-		until_sampled();
-	}
-	kill(pid[0], SIGSTOP);
-	until_sampled();
-	cr_assert(somebody_samples(), "it still has the byte");
-	kill(pid[0], SIGCONT);
-	arb_store32_release(&say->go, 1);
-	cr_assert_eq(t_wait(pid[0]), 0);
-	cr_assert_eq(t_wait(pid[1]), 0);
-}
-
-static pid_t start_watchdog(void)
-{
-	char path[PATH_MAX];
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(path, sizeof(path), "%s/gpuarb-watchdog", t_build());
-		execl(path, path, "--quiet", "--dir", dir.path, (char *)NULL);
-		_exit(127);
-	}
-	return pid;
-}
-
-Test(leases, the_watchdog_samples_while_it_runs)
-{
-	pid_t client, watchdog;
-
-	set("usage_sample_ms", "50");
-	say = t_shared(sizeof(*say));
-	client = t_spawn(use_and_stay, NULL, 60);
-	until_sampled();
-	cr_assert_eq(arb_load32(&seg.header->adm_watchdog), 0);
-	watchdog = start_watchdog();
-	until(&seg.header->adm_watchdog);
-	until_sampled();
-	/* The client leaves the sampler's byte to the watchdog: when the client is gone there is still a sampler. */
-	kill(client, SIGKILL);
-	cr_assert_eq(t_wait(client), -SIGKILL);
-	until_sampled();
-	cr_assert(somebody_samples());
-	arb_store32(&say->ready, 0);
-	client = t_spawn(use_and_stay, NULL, 60);
-	until(&say->ready);
-	kill(watchdog, SIGKILL);
-	cr_assert_eq(t_wait(watchdog), -SIGKILL);
-	until_sampled();
-	cr_assert(somebody_samples());
-	arb_store32_release(&say->go, 1);
-	cr_assert_eq(t_wait(client), 0);
 }
 
 Test(leases, a_replaced_segment_is_joined)

@@ -12,8 +12,9 @@ ADMISSION_SECONDS ?= 4
 CHECK             += check-admission
 .PHONY: check-admission check-admission-long
 $(BUILD)/test/stress_admission: $(BUILD)/obj/test/stress/lateness.o
-check-admission: $(BUILD)/test/multi_admission $(BUILD)/test/stress_admission $(BUILD)/test/stress_wakes $(BUILD)/test/stress_fork $(BUILD)/gpuarb-watchdog ## leases of several processes: who dies, who samples, who goes first
+check-admission: $(BUILD)/test/multi_admission $(BUILD)/test/multi_sampler $(BUILD)/test/stress_admission $(BUILD)/test/stress_wakes $(BUILD)/test/stress_fork $(BUILD)/gpuarb-watchdog ## leases of several processes: who dies, who samples, who goes first
 	@T_BUILD=$(BUILD) $(BUILD)/test/multi_admission -j2
+	@T_BUILD=$(BUILD) $(BUILD)/test/multi_sampler -j2
 	$(BUILD)/test/stress_admission --seconds $(ADMISSION_SECONDS)
 	$(BUILD)/test/stress_wakes --rounds $$(($(ADMISSION_SECONDS) * 100))
 	$(BUILD)/test/stress_fork
