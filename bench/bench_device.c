@@ -290,39 +290,31 @@ static void run_all(const struct bench *b)
 					run_case(b, &cases[i], &devices[d]);
 }
 
-/* Takes its own options out of the list, and leaves those that all benchmarks share. */
-static int own_options(int argc, char **argv)
+static void own_options(int *argc, char **argv)
 {
-	int n = 1;
+	const char *length = bench_option(argc, argv, "--seconds"), *in = bench_option(argc, argv, "--in");
 
-	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
-			opt.seconds = atof(argv[++i]);
-		} else if (!strcmp(argv[i], "--in") && i + 1 < argc) {
-			opt.world = !strcmp(argv[i + 1], "world");
-			opt.real = !strcmp(argv[i + 1], "time");
-			if (opt.world == opt.real) {
-				fprintf(stderr, "bench_device: --in takes world or time, not '%s'\n",
-					argv[i + 1]);
-				exit(2);
-			}
-			i++;
-		} else {
-			argv[n++] = argv[i];
-		}
-	}
+	if (length)
+		opt.seconds = atof(length);
 	if (!(opt.seconds >= 0.1 && opt.seconds <= 3600)) {
 		fprintf(stderr, "bench_device: --seconds is within 0.1..3600\n");
 		exit(2);
 	}
-	return n;
+	if (!in)
+		return;
+	opt.world = !strcmp(in, "world");
+	opt.real = !strcmp(in, "time");
+	if (opt.world == opt.real) {
+		fprintf(stderr, "bench_device: --in takes world or time, not '%s'\n", in);
+		exit(2);
+	}
 }
 
 int main(int argc, char **argv)
 {
 	struct bench b;
 
-	argc = own_options(argc, argv);
+	own_options(&argc, argv);
 	bench_begin(&b, "device",
 		"[--seconds N]: so long each (5); [--in world|time]: only in virtual, or only in real time.\n"
 		"Cases: device-* are what hurts on hardware (bench/device_rows.h); 30+60-fifo and the like "

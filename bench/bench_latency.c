@@ -149,15 +149,11 @@ static void run_case(struct bench *b, const struct latency_case *c)
 
 int main(int argc, char **argv)
 {
+	const char *value = bench_option(&argc, argv, "--seconds");
 	struct bench b;
 
-	for (int i = 1; i + 1 < argc; i++)
-		if (!strcmp(argv[i], "--seconds")) {
-			seconds = atof(argv[i + 1]);
-			memmove(&argv[i], &argv[i + 2], sizeof(*argv) * (size_t)(argc - i - 1));
-			argc -= 2;
-			break;
-		}
+	if (value)
+		seconds = atof(value);
 	if (seconds < 4 * WARM_S)
 		seconds = 4 * WARM_S;
 	bench_begin(&b, "latency",

@@ -268,15 +268,11 @@ static void run_latency(struct bench *b, const struct device *device)
 
 int main(int argc, char **argv)
 {
+	const char *value = bench_option(&argc, argv, "--seconds");
 	struct bench b;
 
-	for (int i = 1; i + 1 < argc; i++)
-		if (!strcmp(argv[i], "--seconds")) {
-			seconds = atof(argv[i + 1]);
-			memmove(&argv[i], &argv[i + 2], sizeof(*argv) * (size_t)(argc - i - 1));
-			argc -= 2;
-			break;
-		}
+	if (value)
+		seconds = atof(value);
 	bench_begin(&b, "limits",
 		"[--seconds N]: so long each (20).\n"
 		"Cases: alone-10-20us and the like, and with -slices (2.0 ms) and -slices1930 (1.93 ms) "

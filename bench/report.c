@@ -37,6 +37,19 @@ static void cpu_name(char *name, size_t size)
 		fclose(file);
 }
 
+const char *bench_option(int *argc, char **argv, const char *word)
+{
+	for (int i = 1; i + 1 < *argc; i++)
+		if (!strcmp(argv[i], word)) {
+			const char *value = argv[i + 1];
+
+			memmove(&argv[i], &argv[i + 2], sizeof(*argv) * (size_t)(*argc - i - 1));
+			*argc -= 2;
+			return value;
+		}
+	return NULL;
+}
+
 void bench_begin(struct bench *b, const char *name, const char *about, int argc, char **argv)
 {
 	char cpu[128];

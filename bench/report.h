@@ -13,6 +13,9 @@ struct bench {
 	int failed;
 };
 
+/* Takes `word VALUE` out of a benchmark's arguments, before bench_begin reads the others. Returns VALUE, or NULL if the word is
+ * not there. */
+const char *bench_option(int *argc, char **argv, const char *word);
 /* Reads --json, --case NAME and --help, and prints the header. */
 void bench_begin(struct bench *b, const char *name, const char *about, int argc, char **argv);
 bool bench_wants(const struct bench *b, const char *name);

@@ -66,6 +66,10 @@ only 'ini\.h' shm/base/config.c
 only 'urcu[-/][a-z/-]*\.h' preload/process/known.h
 only 'ncurses\.h' tools/top/top_screen.c
 
+# Memory orders are spelled in two files: words that several processes see, and words of one process.
+found=$(grep -rlE '__atomic_|__sync_|\bAO_[a-z]' --include='*.[ch]' shm preload tools | grep -vE '^shm/base/(atomic|word)\.h$')
+[ -z "$found" ] || say "these name a memory order by themselves (shm/base/atomic.h, shm/base/word.h): $found"
+
 grep -rnE '\.timeout = [0-9]' --include='*.c' test &&
 	say "Criterion waits for ever after its own timeout: test/alarm.h is the deadline of each test"
 

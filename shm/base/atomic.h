@@ -50,6 +50,10 @@
 		return __atomic_fetch_add(&p->v, by, __ATOMIC_SEQ_CST);                                      \
 	}
 
+static inline void arb_fence_compiler(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
 static inline void arb_fence_acquire(void)
 {
 }
@@ -103,6 +107,11 @@ _Static_assert(sizeof(unsigned) == 4, "futex words are unsigned ints");
 #define ARB_DEFINE_AO_64(T) ARB_DEFINE_AO(T, AO_t, 64, AO)
 #define ARB_DEFINE_AO_32(T) ARB_DEFINE_AO(T, unsigned, 32, AO_int)
 
+/* Keeps the compiler alone from moving what stands before it behind it. */
+static inline void arb_fence_compiler(void)
+{
+	AO_compiler_barrier();
+}
 /* x86 reorders neither loads with loads nor a load with a later store, so only the compiler must be kept from it. */
 static inline void arb_fence_acquire(void)
 {

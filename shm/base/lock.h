@@ -51,11 +51,7 @@ static inline void arb_lock_take(struct arb_process_lock *lock)
 	ARB_LOCK_COUNT(1);
 	if (__builtin_expect(arb_load64(&lock->owner) == arb_self_thread(), 1)) {
 		arb_store32(&lock->inside, 1);
-#ifdef ARB_ATOMIC_BUILTIN
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-#else
-		AO_compiler_barrier(); /* LOCK_BIAS: the processor is held by the other side's membarrier() */
-#endif
+		arb_fence_compiler(); /* LOCK_BIAS: the processor is held by the other side's membarrier() */
 		if (__builtin_expect(!arb_load32_acquire(&lock->revoked), 1)) {
 			lock->biased = true;
 			return;
