@@ -50,7 +50,7 @@ struct arb_control_copy {
 struct arb_control {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t nkeys;
+	uint32_t pad1;
 	uint64_t fingerprint;
 	uint64_t size;
 	char uuid[ARB_UUID_BYTES];

@@ -35,8 +35,6 @@
 	__atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
 #define arb_word_cas_acq_rel(p, expected, v)                                                                 \
 	__atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
-#define arb_word_cas_full(p, expected, v)                                                                    \
-	__atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)
 
 /* Orders everything before it and everything behind it, for all threads. */
 #define arb_word_fence_full() __atomic_thread_fence(__ATOMIC_SEQ_CST)

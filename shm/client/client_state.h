@@ -243,7 +243,7 @@ int arb_client_refresh(struct gpuarb_client *c);
 void arb_client_leave_as_hung(struct gpuarb_client *c);
 /*
  * Brings the window and the account's caps up to date, as of `at_ns` (0: now). Every transition that finds
- * itself in another window than c->window comes here first, so that an account has been rolled before any of
+ * itself in another window than c->quota.window comes here first, so that an account has been rolled before any of
  * its members changes its usage in the new window.
  */
 int arb_client_roll(
