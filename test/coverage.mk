@@ -1,6 +1,6 @@
 # Counts the lines of the product that tests run. Processes that are killed or end by _exit() report nothing, so the result is
-# a lower bound. Children of the harness end by exit() here (T_COVERAGE). A few tests compare what a program prints or opens
-# and fail because counting prints and opens too; the others of that part run all the same.
+# a lower bound. Children of the harness end by exit() here (T_COVERAGE). A few tests fail
+# because counting changes what they look at (open files, the address of a caller); the others of that part run all the same.
 COVERAGE_PARTS ?= check-unit check-multi check-admission check-tools check-top check-preload-memory check-preload \
 	check-preload-host check-preload-limits check-runtime check-lease-programs check-follow check-checkpoint check-mig \
 	check-traces check-python
