@@ -69,6 +69,8 @@ void runtime_fail(const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
+	/* It may quote what the container's author wrote, and is read on a terminal. */
+	cli_safe(text, text, sizeof(text));
 	snprintf(sentence, sizeof(sentence), "gpuarb-runtime: %s", text);
 	write_log(sentence);
 	if (!args_read)
