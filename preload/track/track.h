@@ -263,7 +263,7 @@ void gate_waits(void);
 void gate_settle(void);
 /* The calling thread ends, or begins another call: the calls that it has in the driver will not come back. */
 void gate_thread_ended(void);
-/* The same for the call at hand alone, without those that copies between GPUs have on other GPUs. */
+/* As gate_thread_ended, but for the call at hand alone, not for those that copies between GPUs have on other GPUs. */
 void gate_abandon(void);
 /* Waits until the call may go on to the driver. Called with the lock held, which is released while it waits. */
 void gate_admit(struct track *t, const struct act_call *call);

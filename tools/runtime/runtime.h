@@ -100,10 +100,10 @@ void runtime_grant_list(const struct runtime_conf *conf);
 /* Returns the path of a file of this container. */
 const char *runtime_grant_path(
 	const struct runtime_conf *conf, const struct runtime_grant *grant, const char *name, char *path);
-/* Fills in grant->gpu with the GPUs that have the most room; ends with a sentence if none has enough. */
+/* Reads all notes, and removes those of containers that are gone. Returns how many there are; the caller frees *all. */
 int runtime_grant_all(const struct runtime_conf *conf, struct runtime_grant **all);
 
-/* Fills in grant->gpu with the GPUs that have the most room, if the container has room there. */
+/* Fills in grant->gpu with the GPUs that have the most room; ends with a sentence if the container has no room there. */
 void runtime_room_choose(const struct runtime_conf *conf, const struct runtime_wish *wish, const char *among,
 	const struct runtime_grant *others, int nothers, struct runtime_grant *grant);
 
