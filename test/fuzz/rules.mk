@@ -8,7 +8,8 @@ FUZZ_TOOLS   := common/conf_edit top/top_since
 FUZZ_trace   := $(wildcard preload/book/*.c)
 FUZZ_json    := test/tools/top_world.c $(TOP_PURE:$(BUILD)/obj/%.o=%.c)
 FUZZ_bundle  := tools/runtime/runtime_json.c
-FUZZ_wish    := $(RUNTIME_PARTS:%=tools/runtime/runtime_%.c) tools/common/cli.c
+FUZZ_WISH    := $(filter-out args,$(RUNTIME_PARTS))
+FUZZ_wish    := $(FUZZ_WISH:%=tools/runtime/runtime_%.c) tools/common/cli.c
 FUZZ_runtime_conf := tools/runtime/runtime_conf.c tools/common/cli.c
 
 $(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz/fuzz_%.o $(BUILD)/obj/test/fuzz/main.o $(FUZZ_TOOLS:%=$(BUILD)/obj/tools/%.o) $(BUILD)/libgpuarb.a
@@ -20,7 +21,7 @@ $(BUILD)/test/fuzz_trace: $(BOOK_OBJ)
 $(BUILD)/test/fuzz_json: $(BUILD)/obj/test/tools/top_world.o $(TOP_PURE)
 $(BUILD)/test/fuzz_bundle: $(BUILD)/obj/tools/runtime/runtime_json.o
 $(BUILD)/test/fuzz_runtime_conf: $(BUILD)/obj/tools/runtime/runtime_conf.o $(BUILD)/obj/tools/common/cli.o
-$(BUILD)/test/fuzz_wish: $(RUNTIME_PARTS:%=$(BUILD)/obj/tools/runtime/runtime_%.o) $(BUILD)/obj/tools/common/cli.o
+$(BUILD)/test/fuzz_wish: $(FUZZ_WISH:%=$(BUILD)/obj/tools/runtime/runtime_%.o) $(BUILD)/obj/tools/common/cli.o
 $(BUILD)/test/fuzz_json $(BUILD)/test/fuzz_bundle $(BUILD)/test/fuzz_wish: LDLIBS += -l:libjansson.a
 
 .PHONY: check-fuzz check-fuzz-corpus fuzz
