@@ -198,7 +198,7 @@ check-gone: $(BUILD)/test/gone_programs $(PRELOAD) $(BUILD)/simload $(SIM)/libcu
 	@$(BUILD)/test/gone_programs $(BUILD)
 
 # What a hostile neighbour can do to a program under load.
-$(BUILD)/test/hostile: $(BUILD)/obj/test/hostile/hostile.o $(BUILD)/obj/test/hostile/hostile_attacks.o $(BUILD)/obj/test/hostile/hostile_files.o $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
+$(BUILD)/test/hostile: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard test/hostile/hostile*.c)) $(BUILD)/obj/test/harness.o $(BUILD)/libgpuarb.a
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) -l:libinih.a -lpthread

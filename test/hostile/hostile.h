@@ -60,6 +60,71 @@ void attack_unlink_locks(struct target *t);
 void attack_fifo_locks(struct target *t);
 void attack_closed_locks(struct target *t);
 
+/* By programs. */
+void attack_join_account(struct target *t);
+void attack_stay_in_account(struct target *t);
+void attack_join_unlimited(struct target *t);
+void attack_many_programs(struct target *t);
+void attack_ask_for_priority(struct target *t);
+
+/* By locks. */
+void attack_lock_all(struct target *t);
+void attack_lock_directory(struct target *t);
+void attack_lock_control(struct target *t);
+
+/* On words of the segment. */
+void attack_bill_raised(struct target *t);
+void attack_bill_lowered(struct target *t);
+void attack_base_lowered(struct target *t);
+void attack_folded_raised(struct target *t);
+void attack_cap_lowered(struct target *t);
+void attack_cap_raised(struct target *t);
+void attack_quota_lowered(struct target *t);
+void attack_slots_zeroed(struct target *t);
+void attack_accounts_zeroed(struct target *t);
+void attack_asked(struct target *t);
+void attack_asked_nothing(struct target *t);
+void attack_weight(struct target *t);
+void attack_out_of_the_set(struct target *t);
+void attack_head_anywhere(struct target *t);
+void attack_clock_jumps(struct target *t);
+void attack_time_ahead(struct target *t);
+void attack_window_long(struct target *t);
+void attack_crowd(struct target *t);
+void attack_entries(struct target *t);
+void attack_promised(struct target *t);
+void attack_name_changed(struct target *t);
+void attack_slot_freed(struct target *t);
+void attack_flood(struct target *t);
+void attack_mem_counted(struct target *t);
+void attack_not_attached(struct target *t);
+void attack_last_events(struct target *t);
+void attack_header(struct target *t);
+void attack_hints(struct target *t);
+void attack_everything(struct target *t);
+
+/* By claims: who comes before others, who lives, who was evicted. */
+void attack_level(struct target *t);
+void attack_level_impossible(struct target *t);
+void attack_in_request(struct target *t);
+void attack_limits(struct target *t);
+void attack_lease(struct target *t);
+void attack_waits(struct target *t);
+void attack_top(struct target *t);
+void attack_gate(struct target *t);
+void attack_heartbeat_old(struct target *t);
+void attack_heartbeat_ahead(struct target *t);
+void attack_evicted(struct target *t);
+void attack_number(struct target *t);
+void attack_overflow(struct target *t);
+void attack_lost(struct target *t);
+void attack_frozen(struct target *t);
+void attack_alternates(struct target *t);
+void attack_life(struct target *t);
+void attack_home(struct target *t);
+void attack_flags(struct target *t);
+void attack_share_hints(struct target *t);
+
 extern const struct attack attacks[];
 extern const unsigned nattacks;
 
