@@ -128,7 +128,7 @@ static void keep(struct gpuarb_client *c)
 
 	f->keeps = true;
 	arb_client_show_outlasts(c);
-	f->quiet_ns = !f->quiet_ns                    ? QUIET_NS
+	f->quiet_ns = !f->quiet_ns                      ? QUIET_NS
 		      : f->quiet_ns < QUIET_NS_MOST / 2 ? 2 * f->quiet_ns
 							: QUIET_NS_MOST;
 	arb_add32_full(&c->seg.header->epoch, 1);
@@ -199,7 +199,8 @@ static uint64_t longest_wait(const struct gpuarb_client *c, const struct arb_sna
 	for (uint32_t i = 0; i < c->seg.nslots && n < ACCOUNTS_MOST; i++)
 		n += i != c->me.slot && lives(c, i, now_ns);
 	longest = n * (turn > TURN_NS ? turn : TURN_NS) + OUTLASTS_NS;
-	return arb_load32(&c->admission.base_priority) < ARB_PRIORITY ? longest + 2 * c->rules.max_wait_ns : longest;
+	return arb_load32(&c->admission.base_priority) < ARB_PRIORITY ? longest + 2 * c->rules.max_wait_ns
+								      : longest;
 }
 
 /* A member that is silent is evicted after grace_ms. */

@@ -444,8 +444,8 @@ bool arb_account_share(const struct arb_segment *seg, uint32_t a, uint64_t windo
 	const struct arb_account *acct = &seg->accounts[a];
 	uint64_t last = arb_load64(&acct->active_window);
 
-	*s = (struct arb_share){arb_load32(&acct->request_ppm), arb_load32(&acct->limit_ppm),
-		arb_load32(&acct->weight), 0};
+	*s = (struct arb_share){
+		arb_load32(&acct->request_ppm), arb_load32(&acct->limit_ppm), arb_load32(&acct->weight), 0};
 	if (s->request_ppm > ARB_PPM)
 		s->request_ppm = 0;
 	if (s->limit_ppm > ARB_PPM)

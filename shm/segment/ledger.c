@@ -82,8 +82,8 @@ void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_le
 	lose(seg, slot, own, at, all);
 }
 
-void arb_ledger_lost_to(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at,
-	uint64_t others)
+void arb_ledger_lost_to(
+	const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at, uint64_t others)
 {
 	uint64_t all = others + own->weight;
 

@@ -139,8 +139,8 @@ void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s);
 void arb_ledger_lost(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at);
 /* Bills a client that has not been evicted, whatever the record says, in the same way; the others in the set have the
  * weight `others`. */
-void arb_ledger_lost_to(const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at,
-	uint64_t others);
+void arb_ledger_lost_to(
+	const struct arb_segment *seg, uint32_t slot, struct arb_ledger *own, uint64_t at, uint64_t others);
 /*
  * Checks the clocks of a published record against an earlier record. `now` was read after the last look. Where the
  * clocks went wrong while the client ran, its own bill is corrected.

@@ -112,8 +112,8 @@ void attack_lease(struct target *t)
 
 	arb_store32(&s->adm_want, 2 | 100u << ARB_WANT_PRIORITY_SHIFT);
 	arb_store64(&s->adm_leased_ns, arb_os_now_ns());
-	arb_store64(&t->seg.header->adm_leased[0],
-		arb_load64(&t->seg.header->adm_leased[0]) | 1ull << OWN_SLOT);
+	arb_store64(
+		&t->seg.header->adm_leased[0], arb_load64(&t->seg.header->adm_leased[0]) | 1ull << OWN_SLOT);
 }
 
 void attack_top(struct target *t)

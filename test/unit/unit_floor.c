@@ -166,8 +166,7 @@ Test(floor_turns, a_place_that_is_kept_again_and_again_for_nobody_is_not_waited_
 
 	/* A slot that no client has had stands in the queue, and the place is kept for it. */
 	for (; r != 0 && u_clock_ns - began < 10 * SECOND; u_clock_ns += 2 * MS) {
-		struct arb_record *record =
-			snap_record_of(&plain->seg, arb_load64(&plain->seg.header->head));
+		struct arb_record *record = snap_record_of(&plain->seg, arb_load64(&plain->seg.header->head));
 		struct arb_slot *s = &plain->seg.slots[40];
 
 		arb_store32(&s->state, ARB_SLOT_LIVE);
@@ -177,8 +176,8 @@ Test(floor_turns, a_place_that_is_kept_again_and_again_for_nobody_is_not_waited_
 		arb_store64(&record->waiting[0], arb_load64(&record->waiting[0]) | 1ull << 40);
 		arb_store64(&record->reserved, 41 | (uint64_t)arb_load32(&s->generation) << 32);
 		arb_store64(&record->reserved_until, u_clock_ns + 5 * MS);
-		arb_store64(&record->shape,
-			arb_load64(&record->shape) | ARB_SHAPE_WAITING | ARB_SHAPE_RESERVED);
+		arb_store64(
+			&record->shape, arb_load64(&record->shape) | ARB_SHAPE_WAITING | ARB_SHAPE_RESERVED);
 		r = gpuarb_client_wait(plain, NULL, 0);
 	}
 	cr_assert_eq(r, 0);

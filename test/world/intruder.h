@@ -17,7 +17,7 @@ struct target {
 struct intruder_attack {
 	const char *name;
 	void (*write)(struct target *t); /* NULL: the neighbour does no more than it asks for */
-	bool again;   /* the attack is repeated every millisecond, until the end */
+	bool again;                      /* the attack is repeated every millisecond, until the end */
 	/* Points by which a share may be larger, and smaller, while such an attack lasts. */
 	double gives, takes;
 	const char *policy; /* GPUARB_POLICY; NULL: as it is */

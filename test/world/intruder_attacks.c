@@ -183,8 +183,8 @@ static void enter(struct target *t, uint32_t level)
 	if (!(t->record->running[0].v >> FORGED & 1))
 		t->record->shape.v += ARB_WEIGHT_ONE;
 	t->record->running[0].v |= 1ull << FORGED;
-	t->record->shape.v =
-		(t->record->shape.v & ~(255ull << ARB_SHAPE_TOP_SHIFT)) | (uint64_t)level << ARB_SHAPE_TOP_SHIFT;
+	t->record->shape.v = (t->record->shape.v & ~(255ull << ARB_SHAPE_TOP_SHIFT)) |
+			     (uint64_t)level << ARB_SHAPE_TOP_SHIFT;
 }
 
 static void level(struct target *t)
@@ -380,7 +380,11 @@ const struct intruder_attack intruder_attacks[] = {
 	{.name = "waits", .write = waits, .again = true, .policy = "fair"},
 	{.name = "stays", .write = level, .again = true, .gives = 5, .policy = "fair"},
 	/* A client waits for its turn for 0.6 s, once. */
-	{.name = "priority-fair", .again = true, .takes = 6, .policy = "fair", .asks = {"GPUARB_PRIORITY", "100"}},
+	{.name = "priority-fair",
+		.again = true,
+		.takes = 6,
+		.policy = "fair",
+		.asks = {"GPUARB_PRIORITY", "100"}},
 	/* Garbage is replaced, and some of what was used meanwhile is billed to nobody. */
 	{.name = "top", .write = top, .again = true, .gives = 2},
 	{.name = "gate", .write = gate, .again = true},
