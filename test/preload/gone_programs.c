@@ -282,6 +282,38 @@ static void beside(const char *how, const char *core, const char *const *argumen
 		(double)longest / 1e6);
 }
 
+static void set_policy(const char *policy)
+{
+	struct gpuarb_change change = {NULL, "policy", policy};
+	struct gpuarb_error err;
+
+	T_CHECK(gpuarb_control_change(NULL, gpu[0], &change, 1, &err) == 0, "%s", err.text);
+}
+
+/* One of the two that take turns runs, and the other waits. */
+static void beside_those_that_take_turns(void)
+{
+	static const char *const slow[] = {"-k", "200000", "-d", "50", NULL};
+	pid_t first, second;
+	uint64_t longest = 0;
+
+	set_policy("exclusive");
+	first = start("first", "100", slow);
+	client_of("first");
+	second = start("second", "100", slow);
+	client_of("second");
+	for (int i = 0; i < 3; i++) {
+		uint64_t took = kill_idle();
+
+		longest = took > longest ? took : longest;
+	}
+	stop(second, "second");
+	stop(first, "first");
+	set_policy("concurrent");
+	printf("gone: killed beside two that take turns: cleaned up behind after at most %.1f ms\n",
+		(double)longest / 1e6);
+}
+
 /* One that runs looks for dead ones every second, and wakes nobody who idles. */
 static void sleeps_beside_a_busy_one(void)
 {
@@ -425,6 +457,7 @@ int main(int argc, char **argv)
 	beside("sleeps throttled", "1", slow);
 	beside("idles", "100", idle);
 	sleeps_beside_a_busy_one();
+	beside_those_that_take_turns();
 	in_the_making();
 	with_leases_alone();
 	behind_a_stopped_one();
