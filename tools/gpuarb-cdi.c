@@ -219,8 +219,8 @@ static void percents(struct options *o, char *text)
 
 		if (dash)
 			*dash = '\0';
-		from = cli_number("--percents", item, 1, 100);
-		to = dash ? cli_number("--percents", dash + 1, from, 100) : from;
+		from = cli_number("--percents", item, 1, 100, "percent");
+		to = dash ? cli_number("--percents", dash + 1, from, 100, "percent") : from;
 		for (; from <= to; from++)
 			o->percent[from] = true;
 	}

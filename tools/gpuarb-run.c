@@ -17,6 +17,9 @@
 #include "tools/run_class.h"
 #include "tools/run_place.h"
 
+/* Longer than anybody waits: --wait without seconds. */
+#define WAIT_FOR_EVER 1e9
+
 /* The output of options that run nothing: what would be set. */
 static FILE *printed;
 static char *text;
@@ -250,7 +253,8 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 		o->account = cli_account("--account", value);
 		return 0;
 	case OPT_WAIT:
-		o->wait_s = value ? (double)cli_number("--wait", value, 0, 31536000) : 1e9;
+		o->wait_s =
+			value ? (double)cli_number("--wait", value, 0, 31536000, "seconds") : WAIT_FOR_EVER;
 		return 0;
 	case OPT_SIM:
 		o->sim = true;
@@ -272,6 +276,10 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!o->program && !o->container_flags)
 			argp_error(state, "no program to run");
+		if (o->wait_s == WAIT_FOR_EVER && o->program &&
+			!o->program[0][strspn(*o->program, "0123456789")])
+			argp_error(state, "--wait takes its seconds behind an equals sign: --wait=%s",
+				*o->program);
 		if (o->container_flags && (o->program || o->sim || o->record || o->wait_s >= 0))
 			argp_error(state, "--print-container-flags runs nothing: no program, no --sim, no "
 					  "--record and no --wait");

@@ -243,7 +243,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->account = cli_account("--account", text);
 		return 0;
 	case OPT_PID:
-		o->pid = cli_number("--pid", text, 1, 1 << 22);
+		o->pid = cli_number("--pid", text, 1, 1 << 22, "");
 		return 0;
 	case OPT_ALL:
 		o->all = true;
@@ -276,9 +276,12 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->values[o->count++] = equals + 1;
 		return 0;
 	case ARGP_KEY_END:
-		if (o->task_class && (o->account || o->pid || o->all || o->without != !o->count))
-			argp_error(state,
-				"--class takes its own settings, --no-class none, and neither accounts");
+		if (o->task_class && (o->account || o->pid || o->all))
+			argp_error(state, "--class and --no-class do not go with --account, --pid and --all");
+		if (o->task_class && !o->without && !o->count)
+			argp_error(state, "--class: which settings? Such as priority=10 mode=skip");
+		if (o->task_class && o->without && o->count)
+			argp_error(state, "--no-class takes a class away, and has no settings");
 		if (!o->count && !o->show && !o->explain && !o->without)
 			argp_error(state, "nothing to change: give key=value, --show or --keys");
 		if (o->save && !o->count && !o->without)

@@ -352,10 +352,10 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->history = true;
 		return 0;
 	case OPT_INTERVAL:
-		o->interval_ms = cli_number("--interval", text, 100, 60000);
+		o->interval_ms = cli_number("--interval", text, 100, 60000, "ms");
 		return 0;
 	case OPT_COUNT:
-		o->count = cli_number("--count", text, 1, 1000000000);
+		o->count = cli_number("--count", text, 1, 1000000000, "");
 		return 0;
 	case OPT_FILTER:
 		o->filter = o->past.filter = text;
@@ -385,7 +385,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 		o->mouse = true;
 		return 0;
 	case OPT_WIDTH:
-		o->width = cli_number("--width", text, 40, 1000);
+		o->width = cli_number("--width", text, 40, 1000, "columns");
 		return 0;
 	case ARGP_KEY_END:
 		if (o->prom + o->json + (o->explain != NULL) > 1)

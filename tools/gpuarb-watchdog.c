@@ -205,7 +205,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 	switch (key) {
 	case OPT_INTERVAL:
-		o->interval_ms = cli_number("--interval", text, 10, 3600000);
+		o->interval_ms = cli_number("--interval", text, 10, 3600000, "ms");
 		return 0;
 	case OPT_ONCE:
 		o->once = true;

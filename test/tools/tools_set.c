@@ -343,7 +343,7 @@ static void expect_file(const char *what, bool there)
 
 Test(set, classes_are_saved_too)
 {
-	expect("--account web core=30 --class asr priority=90", 2, "neither accounts");
+	expect("--account web core=30 --class asr priority=90", 2, "do not go with --account");
 	expect("--class asr priority=90 max_wait_ms=8000 --save", 0, "");
 	expect("--class repair mode=skip --save", 0, "");
 	/* It has only default values and is a class nevertheless. */

@@ -196,7 +196,7 @@ const char *cli_account(const char *option, const char *text)
 	return text;
 }
 
-long cli_number(const char *option, const char *text, long least, long most)
+long cli_number(const char *option, const char *text, long least, long most, const char *unit)
 {
 	char *end;
 	long value;
@@ -204,7 +204,8 @@ long cli_number(const char *option, const char *text, long least, long most)
 	errno = 0;
 	value = strtol(text, &end, 10);
 	if (errno || end == text || *end || value < least || value > most)
-		die_usage("%s cannot be '%s'; allowed: %ld to %ld", option, text, least, most);
+		die_usage("%s cannot be '%s'; allowed: %ld to %ld%s%s", option, text, least, most,
+			*unit ? " " : "", unit);
 	return value;
 }
 

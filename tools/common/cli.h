@@ -62,8 +62,9 @@ const char *cli_library_find(void);
 /* Returns the name of an account. If it cannot be one, ends the program with a sentence that says why. */
 const char *cli_account(const char *option, const char *text);
 
-/* Reads a number within a range. If it is none, ends the program with a sentence that names the option. */
-long cli_number(const char *option, const char *text, long least, long most);
+/* Reads a number within a range. If it is none, ends the program with a sentence that names the option and the unit ("":
+ * a number without one). */
+long cli_number(const char *option, const char *text, long least, long most, const char *unit);
 
 /* Makes text from shared memory safe for a terminal: control characters become '?'. Returns `to`. */
 char *cli_safe(const char *from, char *to, size_t size);
