@@ -239,6 +239,8 @@ def any_kind_of_object_and_any_name():
 
 def nothing_starts_without_a_limit():
     refused("no share", Bundle(pod="p"), "pod team/p asks for no share of a GPU")
+    refused("a request beyond the limit in a variable", Bundle({"gpuarb.dev/core-request": "10"}, env=["GPUARB_CORE_LIMIT=2"]),
+        "gpuarb.dev/core-request: '10' is no number from 1 to 2")
     # What is quoted is one line on any terminal, whoever wrote it.
     refused("a share with control characters", Bundle({"gpuarb.dev/share": "1\x1b[2J\nx"}), "'1?[2J?x' is no number")
     refused("a limit alone is not counted", Bundle({"gpuarb.dev/core-limit": "30"}, pod="p"), "asks for no share of a GPU")

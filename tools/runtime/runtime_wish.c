@@ -157,12 +157,16 @@ static uint64_t lesser(uint64_t granted, uint64_t asked)
 
 static void limits(const json_t *spec, struct runtime_wish *w)
 {
+	w->core = (unsigned)lesser(w->share, core_annotated(spec));
+	w->mem_bytes = lesser(w->mem_bytes, mem_annotated(spec));
+}
+
+/* Called when the limit is known: a request cannot be more than that. */
+static void requests(const json_t *spec, struct runtime_wish *w)
+{
 	const char *request = annotation(spec, PREFIX "core-request"),
 		   *weight = annotation(spec, PREFIX "core-weight");
 
-	w->core = (unsigned)lesser(w->share, core_annotated(spec));
-	w->mem_bytes = lesser(w->mem_bytes, mem_annotated(spec));
-	/* A request cannot be more than what was granted. */
 	if (request)
 		w->request = runtime_number(PREFIX "core-request", request, 1, w->core ? w->core : 100);
 	if (weight)
@@ -191,6 +195,7 @@ static void of_pod(
 		return;
 	divide(w, memory_gib);
 	limits(spec, w);
+	requests(spec, w);
 }
 
 /* Engines show the first twelve digits of an id, and containers by CDI are named so. A name that a user chose counts
@@ -229,6 +234,7 @@ static void of_others(const struct runtime_args *args, const json_t *spec, struc
 		w->mem_bytes = mem_of("GPUARB_MEM_LIMIT", mem);
 		w->mem_granted = true;
 	}
+	requests(spec, w);
 }
 
 void runtime_wish_read(const struct runtime_conf *conf, const struct runtime_args *args, const json_t *spec,
