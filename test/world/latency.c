@@ -25,16 +25,18 @@ struct outcome {
 	double keeps; /* percent of the time that the requests leave over which the greedy program gets */
 };
 
+/* The seed decides also when requests arrive, and all ways of a case have the same arrivals. */
 static void prepare(struct program *p, unsigned i, const struct latency_case *c,
-	const struct latency_way *way, double seconds)
+	const struct latency_way *way, double seconds, uint64_t seed)
 {
 	char line[200];
 
 	if (i == GREEDY)
 		snprintf(line, sizeof(line), "--kernel-us=%g --duration=%g", c->kernel_us, seconds);
 	else
-		snprintf(line, sizeof(line), "%s --random-us=%d --duration=%g%s", c->request,
-			LATENCY_APART_US, seconds, way->lease ? " --lease=" LATENCY_CLASS : "");
+		snprintf(line, sizeof(line), "%s --random-us=%d --duration=%g --seed=%llu%s", c->request,
+			LATENCY_APART_US, seconds, (unsigned long long)seed - 1,
+			way->lease ? " --lease=" LATENCY_CLASS : "");
 	program_prepare(p, i == GREEDY ? "greedy" : "requests", 0, line);
 	if (!c->equal)
 		program_set(p, "GPUARB_PRIORITY", i == GREEDY ? LATENCY_LOW : LATENCY_HIGH);
@@ -45,9 +47,9 @@ static void prepare(struct program *p, unsigned i, const struct latency_case *c,
 }
 
 static void start(struct program *p, unsigned i, const struct latency_case *c, const struct latency_way *way,
-	double seconds)
+	double seconds, uint64_t seed)
 {
-	prepare(p, i, c, way, seconds);
+	prepare(p, i, c, way, seconds, seed);
 	program_start(p, world.now_ns + i * WORLD_MS);
 }
 
@@ -73,7 +75,7 @@ static struct outcome run_way(
 	if (way->lease)
 		make_class();
 	for (unsigned i = 0; i < (way->alone ? 1 : PROGRAMS); i++)
-		start(&programs[i], i, c, way, o->seconds + 5);
+		start(&programs[i], i, c, way, o->seconds + 5, o->seed);
 	if (way->bare)
 		program_metronome(&programs[REQUESTS]);
 	world_run(world.now_ns + WARM_NS, judge_step);
@@ -168,11 +170,11 @@ static void plot_way(const struct latency_case *c, const struct latency_way *way
 	world_gpu_begin();
 	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
 	judge_begin();
-	prepare(&programs[REQUESTS], REQUESTS, c, way, PLOT_S);
+	prepare(&programs[REQUESTS], REQUESTS, c, way, PLOT_S, seed);
 	programs[REQUESTS].result[0].samples = samples;
 	programs[REQUESTS].result[0].room = PLOT_MOST;
 	program_start(&programs[REQUESTS], world.now_ns);
-	prepare(&programs[GREEDY], GREEDY, c, way, PLOT_TO - PLOT_FROM);
+	prepare(&programs[GREEDY], GREEDY, c, way, PLOT_TO - PLOT_FROM, seed);
 	program_start(&programs[GREEDY], world.now_ns + PLOT_FROM * WORLD_S);
 	if (way->bare)
 		program_metronome(&programs[REQUESTS]);
