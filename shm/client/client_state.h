@@ -141,6 +141,8 @@ struct arb_client_floor {
 	unsigned vain;                   /* how many there were since then */
 	uint64_t quiet_ns;               /* for how long it goes on after it was last held up */
 	bool stopped;                    /* it was held up at the last look */
+	bool by_turn;                    /* some of that was a wait for its turn, */
+	bool cut;                        /* and a turn of its own was cut short */
 	bool keeps;                      /* it goes on although others come before it */
 	uint32_t ppm;                    /* its part if no client came before another */
 };

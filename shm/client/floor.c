@@ -101,7 +101,7 @@ static uint64_t usage(struct gpuarb_client *c, const struct arb_snap *snap)
  * Does the client miss its share because it is held up? `used` of `whole`, in ns. While it was not held up it used the
  * GPU as much as it wanted to.
  */
-static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole)
+static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole, uint64_t slice)
 {
 	uint64_t share = whole / ARB_PPM * f->ppm, free = whole - f->held_ns, wanted, less;
 
@@ -111,7 +111,8 @@ static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole)
 	f->missed_ns += wanted > used ? wanted - used : 0;
 	less = share / MISSED_PART + (used > wanted ? used - wanted : 0);
 	f->missed_ns -= less < f->missed_ns ? less : f->missed_ns;
-	return f->missed_ns > share / 2;
+	/* By a turn or two it may be late, also where its share is less than that. */
+	return f->missed_ns > share / 2 && (!f->by_turn || f->missed_ns > 2 * slice);
 }
 
 static void begin(struct arb_client_floor *f, uint64_t used, uint64_t now_ns)
@@ -119,6 +120,33 @@ static void begin(struct arb_client_floor *f, uint64_t used, uint64_t now_ns)
 	f->since_ns = f->looked_ns = now_ns;
 	f->used = f->looked_used = used;
 	f->held_ns = 0;
+	f->by_turn = f->cut = false;
+}
+
+bool arb_floor_put_above(const struct gpuarb_client *c, uint32_t i)
+{
+	uint32_t a = arb_load32(&c->seg.slots[i].account);
+	struct gpuarb_config_limit set;
+	char name[ARB_NAME_BYTES];
+
+	if (!c->have_control || a >= c->seg.naccounts)
+		return false;
+	arb_text_load(c->seg.accounts[a].name, ARB_NAME_WORDS, name);
+	return arb_settings_limit(c->control.control, name, &set) == 1 && set.set & ARB_LIMIT_PRIORITY &&
+	       (uint32_t)set.priority > arb_load32(&c->admission.base_priority);
+}
+
+/* Is there a client in the set, or in the queue, that an administrator has put above this one? */
+static bool any_put_above(const struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	for (uint32_t w = 0; w < snap->words; w++)
+		for (uint64_t rest = snap->running[w] | snap->waiting[w]; rest; rest &= rest - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
+
+			if (i < c->seg.nslots && i != c->me.slot && arb_floor_put_above(c, i))
+				return true;
+		}
+	return false;
 }
 
 /* From now on the client goes on. */
@@ -157,13 +185,20 @@ static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 		ns = 0;
 	if (ns > whole)
 		ns = whole;
-	f->ppm = fair_part(c, snap);
-	if (!f->keeps && misses(f, ns, whole))
-		keep(c);
+	/* A client that ends its turns by itself wants no more than it gets. */
+	if (f->by_turn && !f->cut) {
+		f->missed_ns = 0;
+	} else {
+		f->ppm = fair_part(c, snap);
+		if (!f->keeps && misses(f, ns, whole, c->rules.slice_ticks / ARB_TICKS_PER_NS) &&
+			!(f->by_turn && any_put_above(c, snap)))
+			keep(c);
+	}
 	begin(f, used, now_ns);
 }
 
-bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+/* The client is held up, unless it goes on. */
+static void hold(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct arb_client_floor *f = &c->floor;
 
@@ -173,20 +208,17 @@ bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint6
 		begin(f, usage(c, snap), now_ns);
 	f->stopped_ns = now_ns;
 	f->stopped = !f->keeps;
-	return f->keeps;
 }
 
-/* Is there a client in the set, or in the queue, that an administrator has put above this one? */
-static bool any_put_above(const struct gpuarb_client *c, const struct arb_snap *snap)
+bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
-	for (uint32_t w = 0; w < snap->words; w++)
-		for (uint64_t rest = snap->running[w] | snap->waiting[w]; rest; rest &= rest - 1) {
-			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
+	hold(c, snap, now_ns);
+	return c->floor.keeps;
+}
 
-			if (i < c->seg.nslots && i != c->me.slot && arb_floor_put_above(c, i))
-				return true;
-		}
-	return false;
+void arb_floor_cut(struct gpuarb_client *c)
+{
+	c->floor.cut = true;
 }
 
 /* Returns how long the client waits for its turn at most, if each of the others has one before it. A client of a low
@@ -235,6 +267,10 @@ bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, 
 		f->bound_ns = 0;
 	}
 	f->waited_ns = now_ns;
+	if (arb_load32(&c->admission.base_priority) >= ARB_PRIORITY) {
+		hold(c, snap, now_ns);
+		f->by_turn = true;
+	}
 	if (f->keeps || now_ns - f->queued_ns <= OUTLASTS_NS)
 		return f->keeps;
 	if (!f->bound_ns)
@@ -285,17 +321,4 @@ void arb_floor_goes_on(struct gpuarb_client *c, const struct arb_snap *snap, uin
 	if (__builtin_expect(f->since_ns != 0, 0))
 		look(c, snap, now_ns);
 	f->stopped = false;
-}
-
-bool arb_floor_put_above(const struct gpuarb_client *c, uint32_t i)
-{
-	uint32_t a = arb_load32(&c->seg.slots[i].account);
-	struct gpuarb_config_limit set;
-	char name[ARB_NAME_BYTES];
-
-	if (!c->have_control || a >= c->seg.naccounts)
-		return false;
-	arb_text_load(c->seg.accounts[a].name, ARB_NAME_WORDS, name);
-	return arb_settings_limit(c->control.control, name, &set) == 1 && set.set & ARB_LIMIT_PRIORITY &&
-	       (uint32_t)set.priority > arb_load32(&c->admission.base_priority);
 }

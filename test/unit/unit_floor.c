@@ -147,6 +147,35 @@ Test(floor_turns, a_client_does_not_wait_for_one_that_never_ends_its_turn)
 	cr_assert_eq(told_to_stop(plain, 3 * SECOND), 0);
 }
 
+/* A neighbour of a high priority lets it in for a moment every 24 ms. */
+Test(floor_turns, turns_that_are_cut_short_again_and_again_are_no_turns)
+{
+	uint64_t began = u_clock_ns;
+	bool in = false;
+
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	while (!in && u_clock_ns - began < 10 * SECOND) {
+		for (int i = 0; i < 5 && !in; i++) {
+			gpuarb_client_tick(loud);
+			in = gpuarb_client_wait(plain, NULL, 0) == 0;
+			u_clock_ns += 4 * MS;
+		}
+		if (in)
+			break;
+		cr_assert_eq(gpuarb_client_leave(loud, 0), 0);
+		cr_assert_eq(gpuarb_client_enter(plain, NULL), 0);
+		arb_client_ensure(loud);
+		loud->move.queue = true;
+		arb_running_enter(&loud->me, arb_client_move(loud, 0), &(struct arb_snap){0});
+		u_clock_ns += 1 * MS;
+		cr_assert_eq(gpuarb_client_tick(plain), -EAGAIN, "the other one goes first");
+		cr_assert_eq(gpuarb_client_leave(plain, 0), 0);
+		cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	}
+	cr_assert(in);
+	cr_assert(u_clock_ns - began <= LONGEST, "%llu", (unsigned long long)(u_clock_ns - began));
+}
+
 Test(floor_turns, no_client_waits_for_one_that_takes_no_turns)
 {
 	struct gpuarb_client *third = with("third", 0);
