@@ -123,7 +123,7 @@ void peers_after(struct act_call *call, CUresult result)
 	errno = saved;
 }
 
-/* The thread ended, or left the driver without passing here: its calls on other GPUs will not come back. */
+/* The thread ended, or left the driver by a jump: its calls on other GPUs will not come back. */
 void peers_abandon(void)
 {
 	for (unsigned i = 0; i < GATE_PEERS; i++) {
