@@ -362,6 +362,8 @@ struct gpuarb_client_status {
 	uint64_t mem_limit;    /* 0: none */
 	uint32_t
 		restored; /* how often it found its own words in the segment written over, and restored them */
+	/* By how many times the account's bill grows slower than time, while those run that are in the set now. */
+	uint32_t slower;
 };
 
 /*

@@ -470,6 +470,19 @@ static bool read_again(
 	       (at_ns ? at_ns : arb_os_now_ns()) * ARB_TICKS_PER_NS < snap->win_start + snap->win_ticks;
 }
 
+/* Returns how many clients are in the set for each of this client's account, at least 1. */
+static uint32_t slower(const struct arb_snap *snap, const struct arb_account_snap *acct)
+{
+	uint32_t all = 0, mine = 0;
+
+	for (uint32_t w = 0; w < snap->words; w++) {
+		all += (uint32_t)__builtin_popcountll(snap->running[w]);
+		mine += (uint32_t)__builtin_popcountll(snap->running[w] & acct->attached[w]);
+	}
+	/* By wall time each member pays for all of its time, whoever runs beside it. */
+	return !mine || acct->wall || all < mine ? 1 : all / mine;
+}
+
 static int tell(struct gpuarb_client *c, bool ticked, uint64_t at_ns, struct gpuarb_client_status *status)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
@@ -523,6 +536,7 @@ static int tell(struct gpuarb_client *c, bool ticked, uint64_t at_ns, struct gpu
 		status->mem_used = acct.mem_used;
 		status->mem_limit = c->mem.limit;
 		status->restored = c->restoring.times;
+		status->slower = slower(&snap, &acct);
 	}
 	arb_lock_give(&c->guard->lock);
 	return r;

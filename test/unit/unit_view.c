@@ -202,3 +202,26 @@ Test(view, events_find_the_names_of_those_who_left)
 	cr_assert(!gpuarb_view_account_name(view, 1u << 31, name));
 	gpuarb_client_close(stays);
 }
+
+Test(view, how_slowly_a_quota_is_used_up_is_told_by_who_runs)
+{
+	struct gpuarb_client *a = u_client("web", 50), *b = u_client("web", 0), *others[4];
+	struct gpuarb_client_status status;
+
+	cr_assert_eq(gpuarb_client_enter(a, NULL), 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.slower, 1);
+	for (int i = 0; i < 4; i++) {
+		others[i] = u_client("other", 0);
+		cr_assert_eq(gpuarb_client_enter(others[i], NULL), 0);
+	}
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.slower, 5);
+	cr_assert_eq(gpuarb_client_enter(b, NULL), 0);
+	cr_assert_eq(gpuarb_client_status(a, &status), 0);
+	cr_assert_eq(status.slower, 3, "two of six belong to the account");
+	for (int i = 0; i < 4; i++)
+		gpuarb_client_close(others[i]);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+}
