@@ -176,6 +176,7 @@ static uint32_t flags_of(const struct act_call *call)
 void gate_admit(struct track *t, const struct act_call *call)
 {
 	uint32_t flags = flags_of(call), steps = 0;
+	bool collected = false;
 	uint64_t late = 0;
 
 	while (!t->book.broken && !arb_own.exiting) {
@@ -183,8 +184,9 @@ void gate_admit(struct track *t, const struct act_call *call)
 			.kind = EVENT_ASKED, .work = call->work, .stream = track_stream_key(call)};
 		struct book_action act;
 
-		if (!steps)
+		if (!collected)
 			events_collect(t);
+		collected = true;
 		e.ctx = (uintptr_t)arb_mine.call.ctx;
 		e.covers = arb_mine.call.covers;
 		e.call = flags | steps | STEP_LOOKED;
@@ -208,6 +210,7 @@ void gate_admit(struct track *t, const struct act_call *call)
 			arb_mine.call.held = t->book.state == BOOK_RUNNING;
 			flags |= CALL_AWAKE;
 			steps = 0;
+			collected = false;
 			break;
 		case ACT_FENCE:
 			events_record(t, call, arb_mine.call.begun_ns, act.n, CALL_EARLIER);
@@ -220,6 +223,7 @@ void gate_admit(struct track *t, const struct act_call *call)
 			if (t->book.state == BOOK_RUNNING)
 				flags |= CALL_ENTERED;
 			steps = 0;
+			collected = false;
 			break;
 		default:
 			track_carry_out(t, act, call);
