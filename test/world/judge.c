@@ -212,25 +212,41 @@ static void check_restored(void)
 				i);
 }
 
+static void audit(uint32_t a, struct arb_audit_seen *seen)
+{
+	int found = arb_audit_account(&judge.seg, a, seen);
+
+	if (found > 0 || arb_hint64(&judge.seg.accounts[a].restored))
+		world_fail("account %u was put right (%x), and nobody had written over it", a,
+			(unsigned)found);
+}
+
 /* Checks that the audit of accounts without members finds nothing to put right, either. The judge runs between two
  * steps of the clients, so it needs no lock: a record that is published is complete. */
 static void check_audit(void)
 {
 	static struct arb_audit_seen seen[2 * ARB_SLOTS_MAX];
 	static uint64_t file, started;
+	static uint32_t next;
+	uint32_t high = arb_load32(&judge.seg.header->accounts_high), most = sizeof(seen) / sizeof(seen[0]);
 
 	/* What was seen belongs to another segment or another world. */
-	if (file != judge.seg.file.ino || started > judge.steps)
+	if (file != judge.seg.file.ino || started > judge.steps) {
 		memset(seen, 0, sizeof(seen));
+		next = 0;
+	}
 	file = judge.seg.file.ino;
 	started = judge.steps;
-	for (uint32_t a = 0; a < judge.seg.naccounts && a < sizeof(seen) / sizeof(seen[0]); a++) {
-		int found = arb_audit_account(&judge.seg, a, &seen[a]);
-
-		if (found > 0 || arb_hint64(&judge.seg.accounts[a].restored))
-			world_fail("account %u was put right (%x), and nobody had written over it", a,
-				(unsigned)found);
-	}
+	if (most > judge.seg.naccounts)
+		most = judge.seg.naccounts;
+	if (high > most)
+		high = most;
+	for (uint32_t a = 0; a < high; a++)
+		audit(a, &seen[a]);
+	/* An entry that was never used says the same each time, so one of them is looked at in turn. */
+	next = next + 1 < most && next + 1 > high ? next + 1 : high;
+	if (next < most)
+		audit(next, &seen[next]);
 }
 
 void judge_step(void)

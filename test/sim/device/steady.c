@@ -23,7 +23,9 @@ struct steady {
 	uint64_t
 		edge_ns; /* until then engine.c is not needed: then a sample or a slice ends, or an op arrives */
 	uint64_t least; /* the least work that a runner has left */
+	uint64_t owed;  /* what each payer has not been charged yet: see charge() */
 	uint32_t n, payers;
+	bool plain; /* at most two payers, each of whom fills the device */
 	struct runner list[RINGS];
 	struct sim_account *payer[RINGS];
 };
@@ -36,11 +38,18 @@ static bool simple(const struct sim_account *a)
 
 static uint64_t least_of(const struct steady *s)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t least = s->list[0].rem;
 
-	for (uint32_t i = 0; i < s->n; i++)
+	for (uint32_t i = 1; i < s->n; i++)
 		least = s->list[i].rem < least ? s->list[i].rem : least;
 	return least;
+}
+
+/* Returns whether all payers can be charged the same later: a half of SIM_UNIT is a whole number. */
+static bool is_plain(const struct steady *s)
+{
+	return s->payers <= 2 && s->payer[0]->occupancy == 1000 &&
+	       (s->payers == 1 || s->payer[1]->occupancy == 1000);
 }
 
 static bool prepare(struct steady *s)
@@ -87,8 +96,21 @@ static bool prepare(struct steady *s)
 		if (s->n && r->priority != s->list[0].ring->priority)
 			return false;
 	}
-	s->least = least_of(s);
+	s->owed = 0;
+	s->plain = is_plain(s);
+	s->least = s->n ? least_of(s) : 0;
 	return s->n > 0;
+}
+
+/* Charges what is owed. Called before anything changes by which it is divided, and before anybody else sees the accounts. */
+static void pay(struct steady *s)
+{
+	s->device->any_units += s->owed * s->payers;
+	for (uint32_t k = 0; s->owed && k < s->payers; k++) {
+		s->payer[k]->device_units += s->owed;
+		s->payer[k]->width_units += s->owed;
+	}
+	s->owed = 0;
 }
 
 /* Charges `units`, of which each payer pays `part`; payers from `more_from` on pay one unit more. */
@@ -117,7 +139,10 @@ static uint32_t progress(struct steady *s, uint64_t dt_ns, struct runner **ended
 		part = units / s->payers;
 		more_from = s->payers - (uint32_t)(units - part * s->payers);
 	}
-	charge(s, units, part, more_from);
+	if (s->plain)
+		s->owed += part;
+	else
+		charge(s, units, part, more_from);
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct runner *it = &s->list[i];
 		uint64_t mine = part + (it->share >= more_from);
@@ -158,6 +183,10 @@ static bool follow(struct steady *s, struct runner *it)
 			a->occupancy += op->occupancy;
 			a->last_run_ns = f->now_ns;
 			s->least = least_of(s);
+			if (__builtin_expect(a->occupancy != 1000 || !s->plain, 0)) {
+				pay(s);
+				s->plain = is_plain(s);
+			}
 			return a->occupancy <= 1000;
 		}
 	} while (op->kind == SIM_OP_NOP);
@@ -167,9 +196,10 @@ static bool follow(struct steady *s, struct runner *it)
 	return false;
 }
 
-/* Writes to the runners' rings what is left of their kernels. */
-static enum sim_steady settle(const struct steady *s, enum sim_steady what)
+/* Charges what is owed, and writes to the runners' rings what is left of their kernels. */
+static enum sim_steady settle(struct steady *s, enum sim_steady what)
 {
+	pay(s);
 	for (uint32_t i = 0; i < s->n; i++)
 		s->list[i].ring->rem = s->list[i].rem;
 	return what;
