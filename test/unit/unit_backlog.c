@@ -257,3 +257,16 @@ Test(backlog, when_contended_a_second_launch_is_queued_by_what_it_takes_of_the_g
 	durations_learn(&b.durations, KERNEL, 1, 6 * MS, true);
 	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT, "alone it is 6 ms");
 }
+
+Test(backlog, a_far_end_is_looked_at_seldom_where_many_share_the_gpu)
+{
+	begin(true);
+	durations_learn(&b.durations, KERNEL, 1, 64 * MS, true);
+	enter_and_launch(0);
+	b.others.others = 1;
+	cr_assert_eq(queue_patience(&b, 64 * MS, b.queue.fence[0].begun_ns), LONG_NS,
+		"a kernel that is long may end sooner");
+	b.others.others = 63;
+	cr_assert_eq(queue_patience(&b, 64 * MS, b.queue.fence[0].begun_ns), 8 * MS);
+	cr_assert_eq(queue_patience(&b, 64 * MS, b.queue.fence[0].begun_ns + 63 * MS), LONG_NS);
+}
