@@ -122,8 +122,8 @@ void queue_ran_dry(struct book *b, uint64_t now)
 		b->queue.bound_ns += b->queue.bound_ns / 2;
 }
 
-/* Returns the longest sleep. Where many share the GPU an end is far because they do, so the sleep grows with their number, up
- * to an eighth of the time. */
+/* Returns the longest sleep before an end that is expected in rest_ns. Each of many clients that share the GPU gets little
+ * of it, so its ends are far apart: the sleep grows with the number of clients, up to an eighth of rest_ns. */
 static uint64_t longest_sleep(const struct book *b, uint64_t rest_ns)
 {
 	uint64_t most = LONG_NS * (b->others.others / 2);
@@ -135,10 +135,12 @@ static uint64_t longest_sleep(const struct book *b, uint64_t rest_ns)
 uint64_t queue_patience(const struct book *b, uint64_t expected_ns, uint64_t now)
 {
 	uint64_t at = due(b), ns = at > now ? (at - now) / 2 : (now - at) / 8;
-	uint64_t least = LOOK_NS / 2, most = now > at + STUCK_SOON_NS ? 4 * LONG_NS : longest_sleep(b, at > now ? at - now : 0);
+	uint64_t least = LOOK_NS / 2,
+		 most = now > at + STUCK_SOON_NS ? 4 * LONG_NS : longest_sleep(b, at > now ? at - now : 0);
 	uint64_t early = behind(b) + expected_ns, until = at + behind(b);
 
-	/* When there is room for the next one; or, where none may be queued, when the place can be handed over. */
+	/* The thread waits until there is room for its launch; or, where no launch may be queued, until all work has ended
+	 * and the place can be handed over. */
 	if (b->state == BOOK_RUNNING) {
 		early = early < b->others.below_ns ? b->others.below_ns - early : 0;
 		until = at > early ? at - early : 0;

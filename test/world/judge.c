@@ -217,8 +217,8 @@ static void audit(uint32_t a, struct arb_audit_seen *seen)
 	int found = arb_audit_account(&judge.seg, a, seen);
 
 	if (found > 0 || arb_hint64(&judge.seg.accounts[a].restored))
-		world_fail("account %u was put right (%x), and nobody had written over it", a,
-			(unsigned)found);
+		world_fail(
+			"account %u was put right (%x), and nobody had written over it", a, (unsigned)found);
 }
 
 /* Checks that the audit of accounts without members finds nothing to put right, either. The judge runs between two
