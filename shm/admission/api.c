@@ -21,7 +21,7 @@
 #include "shm/segment/slot.h"
 #include "shm/base/word.h"
 
-/* A driver that no program uses takes a second to answer; a driver that hangs is not waited for. */
+/* How long a driver has to answer: one that no program uses takes a second, one that hangs never answers. */
 #define KNOWS_NS 2000000000ull
 
 static const struct arb_shared_table *table;

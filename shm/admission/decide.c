@@ -18,7 +18,7 @@ bool arb_decide_fits(const struct arb_decide_case *c)
 {
 	if (c->want & ARB_WANT_BLOCKED)
 		return false;
-	/* If no lease is held the highest class goes in spite of the pressure. */
+	/* If no lease is held, a task of the highest class goes in spite of the pressure. */
 	return !c->high || c->want & ARB_WANT_PASS ||
 	       (!c->leases && arb_want_priority(c->want) >= c->highest);
 }

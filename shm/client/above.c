@@ -103,8 +103,8 @@ bool arb_above_me(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t
 	return member_above(c, snap, now_ns, true);
 }
 
-/* Does an account with a request use this GPU beside this client? A member of lower priority than this client's never
- * comes before it, and does not count. */
+/* Does an account with a request use this GPU beside this client? A member of a lower priority than this client's
+ * never comes before it, and does not count. */
 static bool has_request(const struct gpuarb_client *c, const struct arb_slot *s, uint32_t level)
 {
 	uint32_t account = arb_load32(&s->account);

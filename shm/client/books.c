@@ -43,7 +43,7 @@ void gpuarb_control_books_free(struct gpuarb_books *books)
 	free(books);
 }
 
-/* Were these books kept about this segment? What was seen of another one is of no use. */
+/* Were these books kept about this segment? Books about another segment are of no use. */
 static bool is_of(struct gpuarb_books *books, const struct arb_segment *seg)
 {
 	if (books->seen && books->dev == seg->file.dev && books->ino == seg->file.ino &&

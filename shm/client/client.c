@@ -175,7 +175,7 @@ int arb_client_roll(
 				: 0);
 		c->policy = arb_policy_in_force(c->rules.policy, c->rules.alternation,
 			arb_alternates(&c->seg, move->now / ARB_TICKS_PER_NS), c->quota.sum);
-		/* One that does not get its turn does not wait for it. */
+		/* A client that does not get its turn for too long (floor.h) goes on without turns. */
 		arb_floor_lapse(c, move->now / ARB_TICKS_PER_NS);
 		if (__builtin_expect(c->floor.keeps, 0) && c->policy != ARB_POLICY_MEMORY)
 			c->policy = ARB_POLICY_CONCURRENT;
@@ -379,7 +379,7 @@ int gpuarb_client_set_limits(
 	do
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
-	/* What it had been promised stays. */
+	/* The client keeps what it was promised before. */
 	if (r == -EDQUOT || r == -EBUSY)
 		c->asked.mem_bytes = before;
 	arb_lock_give(&c->guard->lock);
@@ -402,7 +402,7 @@ int gpuarb_client_set_share(struct gpuarb_client *c, unsigned request_pct, unsig
 	do
 		r = apply_limits(c);
 	while (r == -EBUSY && arb_client_breathe(c, &patience));
-	/* What it had been promised stays. */
+	/* The client keeps what it was promised before. */
 	if (r == -EDQUOT || r == -EBUSY)
 		c->asked.request_pct = before;
 	arb_lock_give(&c->guard->lock);
@@ -414,7 +414,7 @@ int gpuarb_client_counters(struct gpuarb_client *c, const uint64_t *counters, un
 	int r = -EAGAIN;
 
 	arb_lock_take(&c->guard->lock);
-	/* This is not worth joining for: a forked child that has not used the GPU is no client. */
+	/* A forked child that has not used the GPU is no client, and does not join for this. */
 	if (arb_load32(&c->guard->joined)) {
 		for (unsigned i = 0; i < n && i < ARB_COUNTERS; i++)
 			arb_store64(&arb_client_slot(c)->counter[i], counters[i]);
@@ -470,7 +470,7 @@ static bool read_again(
 	       (at_ns ? at_ns : arb_os_now_ns()) * ARB_TICKS_PER_NS < snap->win_start + snap->win_ticks;
 }
 
-/* Returns how many clients are in the set for each of this client's account, at least 1. */
+/* Returns the number of clients in the set divided by those of this client's account; at least 1. */
 static uint32_t slower(const struct arb_snap *snap, const struct arb_account_snap *acct)
 {
 	uint32_t all = 0, mine = 0;

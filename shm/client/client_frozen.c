@@ -7,7 +7,7 @@
 #include "shm/client/client_state.h"
 #include "shm/segment/frozen.h"
 
-/* For so long an allocation that would be refused waits for answers. An answer takes two wake-ups and a question to a driver,
+/* How long an allocation that would be refused waits for answers. An answer takes two wake-ups and a question to a driver,
  * some 0.1 ms in all on an idle machine, and a hundred times that on a busy one. A process that needs longer is stopped, or
  * its driver is moving memory, which takes seconds. */
 #define ANSWER_NS (10 * MS)
@@ -26,7 +26,7 @@ void gpuarb_client_say_frozen(struct gpuarb_client *c, unsigned state)
 	if (arb_load32(&c->guard->joined)) {
 		struct arb_slot *s = arb_client_slot(c);
 
-		/* What is not on the GPU need not keep its turn there. */
+		/* A client whose memory is off the GPU need not keep its turn at that memory. */
 		if (state == ARB_FROZEN_CHECKPOINTED && !c->running && arb_hint64(&s->turn_hold_ns))
 			arb_store64(&s->turn_hold_ns, 0);
 		arb_frozen_say(s, state, arb_os_now_ns());

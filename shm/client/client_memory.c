@@ -112,8 +112,8 @@ bool gpuarb_client_oversubscribes(const struct gpuarb_client *c)
 	return arb_load32(&c->mem.oversubscribes);
 }
 
-/* Cleans members that died: what they held stays counted until a member is refused because of it. Returns false if
- * the slots of some cannot be cleaned yet. */
+/* Cleans up behind dead members. Their memory is counted until then, and this is called when a member would be refused
+ * memory. Returns false if the slots of some dead members cannot be cleaned yet. */
 static bool reclaim_members(struct gpuarb_client *c)
 {
 	struct arb_account_snap acct;

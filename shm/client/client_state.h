@@ -216,11 +216,11 @@ struct gpuarb_client {
 
 /*
  * All of these are called under the lock, and none sleeps: -EBUSY if another process holds the directory, which has
- * to be locked to join and to repair garbage. A caller that can wait for it does
+ * to be locked to join and to repair garbage. A caller that can wait for the directory does
  *
  *	do r = ...; while (r == -EBUSY && arb_client_breathe(c, &patience));
  *
- * and after each breath finds the client as other threads have left it.
+ * After each arb_client_breathe() the caller finds the client as other threads have left it.
  */
 int arb_client_join(struct gpuarb_client *c);
 /*
@@ -251,7 +251,7 @@ void arb_client_leave_as_hung(struct gpuarb_client *c);
 int arb_client_roll(
 	struct gpuarb_client *c, uint64_t at_ns, struct arb_snap *snap, struct arb_account_snap *acct);
 
-/* Restores the client's own words if another process has written over them; looks every 100 ms at most. The client
+/* Restores the client's own words if another process has written over them; compares them every 100 ms at most. The client
  * has joined. */
 void arb_client_restore(struct gpuarb_client *c, uint64_t now_ns);
 

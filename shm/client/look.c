@@ -17,7 +17,7 @@
 #include "shm/segment/settings.h"
 #include "shm/base/text.h"
 
-/* Opens what is there already. What a client would have to do without is left out here, too. */
+/* Opens the segments that exist already. If a client could not use one of them, it is left out here, too. */
 static void open_readable(struct gpuarb_client *c, const char *dir, const char *gpu)
 {
 	int r = arb_segment_open(&c->seg, dir, gpu, false, NULL, NULL);
@@ -135,7 +135,7 @@ int gpuarb_client_look(
 			arb_os_identify(&id);
 			arb_client_own_name(c, &id);
 		}
-		/* With settings that make no sense a client would be alone. */
+		/* A client with settings that make no sense would go on alone, without the segments. */
 		if (loaded == 0)
 			open_readable(c, arb_client_dir(options), options->gpu);
 		read_memory(c, &config, physical, memory);

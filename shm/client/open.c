@@ -47,8 +47,8 @@ void arb_client_find_control(struct gpuarb_client *c)
 	/* The file was removed and not made anew: what was set last still counts. */
 	if (arb_control_map_open(&found, c->opened.dir, c->opened.gpu, false, NULL, NULL, NULL) < 0)
 		return;
-	/* A forked child must find the old mapping or the new one. If a fork() is under way, the next look does
-	 * it. */
+	/* A forked child must find the old mapping or the new one. If a fork() is under way, the mappings are
+	 * exchanged at the next look. */
 	if (!arb_slot_try_hold_forks()) {
 		arb_control_map_close(&found);
 		return;
@@ -155,7 +155,7 @@ static void say_not_joined(const struct gpuarb_client *c, int r, struct gpuarb_e
 			c->seg.alone ? "a segment of its own" : c->seg.file.path, why_not_joined(r));
 }
 
-/* The directory that the caller names stands above the environment. */
+/* A directory that the caller names takes precedence over the environment. */
 const char *arb_client_dir(const struct gpuarb_options *o)
 {
 	const char *dir = o->dir;
@@ -169,7 +169,7 @@ int arb_client_describe(struct gpuarb_client *c, const struct gpuarb_options *o,
 	const struct gpuarb_config *config, struct gpuarb_error *err)
 {
 	bool granted = !o->ignore_env && arb_granted();
-	/* What was granted stands also above what the program itself says. */
+	/* A grant takes precedence also over what the program itself says. */
 	const char *account = granted ? NULL : o->account, *limits = o->limits_file;
 
 	if (!account && !o->ignore_env)
@@ -278,7 +278,7 @@ static int open_client(const struct gpuarb_options *options, bool alone, struct 
 	r = gpuarb_config_load(&config, o.conf, o.ignore_env, err);
 	if (alone && closed(&config, err))
 		return -ECONNREFUSED;
-	/* What is bad or cannot be read counts as not set: the limits that could be read are kept. */
+	/* A setting that is wrong or cannot be read counts as not set: the limits that could be read are kept. */
 	if (r < 0 && !alone)
 		return r;
 	if (alone && !account_ok(&o))

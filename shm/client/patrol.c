@@ -51,8 +51,9 @@ int arb_client_patrol(struct gpuarb_client *c)
 	return worst < 0 ? worst : 0;
 }
 
-/* A client that dies in the set is missed at once, one that dies in the queue soon. One that dies idle or throttled
- * is in nobody's way, but its memory and its slot are. So every second each client looks at a few slots, in turn. */
+/* A death in the set is noticed at once, and a death in the queue soon, because others wait for the place. Nobody waits
+ * for a client that dies idle or throttled, but its slot and its memory are still taken. So every second each client
+ * looks at a few slots, in turn. */
 void arb_client_scrub(struct gpuarb_client *c)
 {
 	uint64_t taken[ARB_WORDS];
@@ -95,8 +96,8 @@ static uint32_t who_asks(const struct gpuarb_client *c, uint32_t ppm, uint64_t m
 	return ARB_NONE;
 }
 
-/* Probes the member whose limit binds. If it is dead it is cleaned up behind, and the next strictest is probed: there
- * are no more looks than dead members, and one. */
+/* Probes the member whose limit binds. If that member is dead, cleans up behind it and probes the member with the next
+ * strictest limit, until a living one is found. */
 static void look_at_strictest(struct gpuarb_client *c, bool mem)
 {
 	for (uint32_t n = 0; n < c->seg.nslots; n++) {

@@ -22,7 +22,8 @@
 #define PATIENCE_NS 200000000u
 /* A silent member is asked no more often than this whether it is frozen. */
 #define ASK_AGAIN_NS 5000000u
-/* And one without work, where its context is counted: about once in two scrubs, however many clients scrub. */
+/* A member without work, whose context is counted under `memory`, is asked no more often than this: about once in two
+ * scrubs, however many clients scrub. */
 #define ASK_IDLE_NS 1000000000u
 
 /* What is done with a member that lives and has not been heard of for its whole grace. */
@@ -61,8 +62,8 @@ static struct arb_move move_at(struct chooser *c, uint64_t at_ns)
 		.next = ARB_NONE};
 }
 
-/* Asks a member that is silent, because it may be frozen: it can then take itself out as of the right time. A client that
- * neither runs nor waits is left to sleep, except where its context is counted. */
+/* Asks a silent member whether it is frozen: a frozen client then takes itself out of the set, as of the right time. A
+ * client that neither runs nor waits is not woken for this, except under `memory`, where its context is counted. */
 static void ask_whether_frozen(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, uint64_t now_ns)
 {
@@ -270,7 +271,8 @@ int arb_reclaim_held(
 	struct arb_segment *seg, uint32_t slot, const struct arb_rules *rules, struct arb_reclaimed *what)
 {
 	uint32_t account = arb_load32(&seg->slots[slot].account);
-	/* When the last process of a tree has ended, nobody can tell how, and nobody was to say that it leaves. */
+	/* When the last process of a tree has ended, nobody knows how it ended, and no process was left to say that the
+	 * tree leaves. So this counts as leaving. */
 	bool tree = arb_load32(&seg->slots[slot].flags) & ARB_SLOT_TREE;
 	int r = arb_reclaim_clean(seg, slot, ARB_GONE_DIED, rules, what);
 

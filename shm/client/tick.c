@@ -19,9 +19,9 @@
 #define STALE_CHECK_NS 1000000000ull
 
 /*
- * The window is rolled as of at_ns (0: now), the time at which the caller last saw that it has work. Rolled as of
- * now, a client that was stopped in here for longer than a window could no longer date the end of its work before
- * that roll. Slots that cannot be cleaned now are left to the next client that looks.
+ * The window is rolled as of at_ns (0: now), the time at which the caller last saw that it has work. If it
+ * were rolled as of now, a client that was stopped in this function for longer than a window could not date the end of
+ * its work before that roll any more. Slots that cannot be cleaned now are left to the next client that looks.
  */
 static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 {

@@ -340,7 +340,7 @@ static void find_dead(struct gpuarb_view *v, struct gpuarb_picture *p)
 		p->nrunning -= c->running && p->nrunning;
 		p->nwaiting -= c->waiting && p->nwaiting;
 		c->running = c->waiting = false;
-		/* Its account has neither it nor its memory any more. */
+		/* The account counts neither this client nor its memory any more. */
 		if (!a)
 			continue;
 		a->clients -= a->clients > 0;

@@ -105,8 +105,8 @@ static void show_life(struct arb_watch *w, struct arb_watch_gpu *g)
 	arb_os_wake(&c->seg.header->ring);
 }
 
-/* Is slot i to be watched? A slot that was announced dead and is not live any more has been cleaned in part, so it
- * still is. */
+/* Is slot i to be watched? A slot that was announced dead and is not live any more has been cleaned only in part,
+ * so it is still to be watched. */
 static bool is_watched(const struct arb_watch_gpu *g, uint32_t i)
 {
 	const struct arb_slot *s = &g->client->seg.slots[i];
@@ -155,7 +155,7 @@ static void find_next(struct arb_watch_gpu *g, uint32_t ring)
 	}
 }
 
-/* A neighbour is gone: those behind it move up. The neighbours are found anew once none of them is dead. */
+/* A neighbour is gone: the neighbours behind it move up in the list. All are found anew once none of them is dead. */
 static void forget(struct arb_watch_gpu *g, unsigned watcher)
 {
 	for (unsigned k = watcher; k + 1 < ARB_WATCHERS; k++)

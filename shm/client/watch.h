@@ -53,7 +53,7 @@ struct arb_watch {
 void arb_watch_park(struct arb_watch *watch, struct gpuarb_client *const *clients, unsigned n, uint32_t *word,
 	uint32_t value, uint64_t ns);
 
-/* As arb_watch_park, on a word that other processes see. */
+/* Does what arb_watch_park does, on a word that other processes see. */
 void arb_watch_park_shared(struct arb_watch *watch, struct gpuarb_client *const *clients, unsigned n,
 	arb_u32 *word, uint32_t value, uint64_t ns);
 

@@ -88,8 +88,7 @@ uint64_t arb_policy_saved_cap(uint64_t usage, uint64_t cap, uint64_t grant, uint
 	uint64_t most = usage + grant * (1 + ARB_SAVED_WINDOWS);
 	uint64_t saved;
 
-	/* A thousand grants reach that bound from any debt that such a wait could pay off; more of them change
-	 * nothing. */
+	/* A thousand grants are enough: they reach the bound from any debt that so long a wait could pay off. */
 	saved = cap + grant * (windows > 1000 ? 1000 : windows);
 	return arb_policy_before(most, saved) ? most : saved;
 }

@@ -132,7 +132,7 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 		return true;
 	windows = window - s.window;
 	usage = s.wall ? s.wall_folded : s.folded;
-	/* The grant of the window in which it was last rolled: as good an estimate as any. */
+	/* Estimated by the grant of the window in which the account was last rolled. */
 	grant = s.cap - s.start;
 	if ((int64_t)grant <= 0)
 		grant = 1;

@@ -5,9 +5,9 @@
 #define DEBT_TICKS_MAX (86400ull * 1000000000u * ARB_TICKS_PER_NS)
 
 /*
- * Moves the caps to the other clock: what was left stays left. Done only if no member has come or gone since the
- * snapshot, because a slot's words might then belong to another client, which the account's own CAS does not see.
- * Otherwise the next roll does it.
+ * Moves the caps to the other clock, with as much left below them as before. Done only if no member has come or gone
+ * since the snapshot: otherwise a slot's words might belong to another client, which the account's own CAS does not
+ * see. Then the next roll does it.
  */
 static void change_clock(
 	const struct arb_segment *seg, const struct arb_snap *run, struct arb_account_snap *s, bool wall)
@@ -80,8 +80,8 @@ static void roll_to(const struct arb_segment *seg, const struct arb_snap *run, c
 		if (arb_policy_before(s->hard, usage))
 			s->hard = usage;
 	}
-	/* An account without a limit owes nothing, although members that each pay the whole time use more than there
-	 * is. */
+	/* An account without a limit owes nothing. Its members may use more time than there is, if each of them pays
+	 * for all of its time. */
 	if (s->limit_ppm >= ARB_PPM && s->quota_ppm >= ARB_PPM)
 		s->cap = s->hard = usage;
 	/* An account that was away for a whole window, or is new, starts on the present terms with a full quota. */

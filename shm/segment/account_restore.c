@@ -39,9 +39,9 @@ static bool moved(const struct arb_segment *seg, uint32_t a, uint64_t head)
 }
 
 /*
- * Its members have gone on without this one, or the entry was given to others. Its own usage is added again, and the
- * caps are raised with it, so that no member owes more than before. In the window that it knows, the caps are those
- * that it knows.
+ * The account's other members have gone on without this client, or the entry was given to other clients. The client
+ * adds its own usage to the record again, and raises the caps with it, so that no member owes more than before. If the
+ * record is still in the window that the client knows, the caps are those that the client knows.
  */
 static void take_part_again(const struct arb_segment *seg, uint32_t slot, struct arb_account_snap *s)
 {

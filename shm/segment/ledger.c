@@ -26,7 +26,7 @@ void arb_ledger_begin(struct arb_segment *seg, uint32_t slot, struct arb_ledger 
 void arb_ledger_entered(struct arb_ledger *own, const struct arb_snap *s)
 {
 	own->inside = true;
-	/* Whoever finds it in the set finds the sign of life that it gave before it entered. */
+	/* A process that finds the client in the set finds the sign of life that it gave before it entered. */
 	own->doubt = 0;
 	own->head = s->head;
 	own->seen = (struct arb_clocks){s->t, s->v, s->busy, s->weight, s->win_ms, s->win_number,

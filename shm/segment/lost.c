@@ -8,7 +8,7 @@ bool arb_lost_begins(const struct arb_segment *seg, const struct arb_move *move,
 
 	if (s->weight || !s->any_waiting || !move->choose || move->more)
 		return false;
-	/* One that has paused keeps its place: what it does not use is part of its own turn. */
+	/* A client that has paused keeps its place: the time that it does not use is part of its own turn. */
 	if (move->kept && move->busy == s->busy)
 		return false;
 	return first >= seg->nslots || arb_load64(&seg->slots[first].wait_since_ns);

@@ -1,10 +1,11 @@
-/* Time that is lost when a GPU is handed over from one client to the next: nobody runs, though somebody waits for its turn. */
+/* Time that is lost when a GPU is handed over from one client to the next: no client runs, though a client waits for its
+ * turn. */
 #ifndef ARB_LOST_H
 #define ARB_LOST_H
 
 #include "shm/segment/running.h"
 
-/* A record that has not been counted on yet: does the GPU stand still in it while it is handed over? */
+/* Does the GPU stand still by this record, which has not been counted on yet, because it is being handed over? */
 bool arb_lost_begins(const struct arb_segment *seg, const struct arb_move *move, const struct arb_snap *s);
 
 /* The record that counts `ticks` of it is published. */

@@ -296,8 +296,8 @@ uint32_t arb_residency_choose(const struct arb_residency *r)
 	return any ? arb_wait_choose(r->seg, &fitting, &order) : ARB_NONE;
 }
 
-/* Do the clients not fit any more? They did when they were let in; since then one has allocated more. The client that
- * came last must go. */
+/* Do the clients not fit together any more, because one of them has allocated more since they were let in? Then the
+ * client that came last must go. */
 static bool burst(const struct arb_residency *r, const struct residents *all, uint32_t me)
 {
 	const struct resident *last = &all->list[0];

@@ -81,8 +81,8 @@ static inline void choose(
 	move->next = ARB_NONE;
 	if (__builtin_expect(!s->any_waiting || !move->choose, 1))
 		return;
-	/* Where one client runs at a time there is no place before it has gone: a place that was given away now would
-	 * end its turn. */
+	/* Where one client runs at a time there is no free place before that client has left: a place that was given
+	 * away now would end its turn. */
 	if (s->weight && !move->more)
 		return;
 	if (arb_snap_reserved(s, now_ns)) {
@@ -149,8 +149,8 @@ static bool over_silence(const struct arb_actor *me, struct arb_move *move, cons
 	return over_silence_of(me, move, s, heard, heard);
 }
 
-/* For a process that takes a dead client out, as of its last sign of life and ARB_DEATH_NS: members whose last sign is
- * older come first. Otherwise one short count after the other would bill members that are still in the record. */
+/* For a process that takes a dead client out, as of that client's last sign of life and ARB_DEATH_NS. Members whose last
+ * sign of life is older have to be taken out first: otherwise each such step would bill them for a little more time. */
 static bool over_the_dead(const struct arb_actor *me, struct arb_move *move, const struct arb_snap *s)
 {
 	const int64_t death = (int64_t)ARB_DEATH_NS * ARB_TICKS_PER_NS;

@@ -1,6 +1,6 @@
 /*
  * Members of the running set that have not been heard of. The clock of the set is not counted on over such a silence
- * before the kernel was asked: otherwise a dead member would be billed for that time, for as long as no client
+ * before the kernel was asked: otherwise a dead member would be billed for all the time in which no client
  * looked.
  */
 #ifndef ARB_SILENCE_H
