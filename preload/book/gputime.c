@@ -4,7 +4,7 @@
 #define DRIFT_MILLIONTHS 100
 /* A record call that took longer was held up, perhaps after it had submitted its event: its return says nothing. */
 #define CALL_MOST_NS 20000u
-/* As exact as ends need to be. */
+/* Ends of work need not be dated more exactly than this. */
 #define EXACT_NS 5000
 /* Within this time the clocks drift apart by at most EXACT_NS. */
 #define OLD_NS 50000000u
@@ -45,7 +45,8 @@ void gputime_recorded(
 
 	if (call_ns > CALL_MOST_NS)
 		return;
-	/* Beside others an event in an idle stream may wait for their slices. Where the bounds all but meet it did not. */
+	/* While others run, an event in an idle stream may wait for their time slices. It did not wait if its bound is
+	 * within EXACT_NS of the upper bound. */
 	if (wait == GPUTIME_OTHERS)
 		free = t->most_ns && bound + EXACT_NS >= t->most + grown(t, t->most_ns, returned_ns);
 	/* Only an event that did not have to wait may loosen the bound by the drift. */

@@ -95,7 +95,7 @@ static uint64_t estimated_end(const struct book *b, const struct book_event *e)
 		return q->last_end_ns;
 	if (!b->others.watched && b->program.waited_ns >= begin)
 		now = b->program.waited_ns;
-	/* Nothing is known of launches that were not counted but until when the program has waited for them. */
+	/* Some launches were not counted. All that is known of them is when the program stopped waiting for them. */
 	if (b->interval.uncounted && now < e->now_ns)
 		return now;
 	/* No duration is known: take the middle between the last moment it was seen busy and now. */
@@ -218,9 +218,9 @@ struct book_action interval_leave_stalled(struct book *b, const struct book_even
 }
 
 /*
- * A driver locks a process when all that it has submitted has ended, and nobody could look when that was. Not before it was
- * last seen unfinished, or answered that it was not locked; and about as long after the last end that is known as what is
- * queued should take.
+ * A driver locks a process when all work of the process has ended, and no thread could see when that was. The end is
+ * estimated: as long after the last known end as the queued work should take, but not before work was last seen unfinished,
+ * nor before the driver last answered that the process was not locked.
  */
 struct book_action interval_leave_frozen(struct book *b, const struct book_event *e)
 {

@@ -32,7 +32,8 @@ static bool is_needed(const struct book *b, const struct book_event *e)
 	       (!b->observer.hurry && is_cheap(b, e));
 }
 
-/* Not while a thread of the program waits for work: it would have to wait for our callback as well. */
+/* A callback is not asked for while a thread of the program waits for work: that thread would have to wait for the callback
+ * as well. */
 bool observer_asks_early(const struct book *b, const struct book_event *e)
 {
 	return is_cheap(b, e) && is_needed(b, e) && interval_is_whole(b, e) && !(e->facts & FACT_UNCALLED) &&

@@ -98,7 +98,7 @@ void others_met(struct book *b, const struct book_event *e)
 
 /*
  * An unlimited client that is alone is not watched: the ends of its work need not be exact. While others run it must be in the
- * set exactly as long as it has work, because what it is not billed for, they are.
+ * set exactly as long as it has work, because the others are billed for the time that it is not billed for.
  */
 static void watch(struct book *b, const struct book_status *s, uint64_t now)
 {
@@ -166,10 +166,10 @@ struct book_action others_status(struct book *b, const struct book_event *told)
 }
 
 /*
- * Little work is queued while a client of a higher priority has work, and how little is learned. With one kernel queued at a
- * time the GPU stands still from its end until the next kernel arrives: that is next to nothing for a kernel of a millisecond,
- * but a fifth of the time for one of 20 us. So the bound grows while more than BELOW_LOST_PER_MILLE is lost, and shrinks while
- * less than a quarter of that is.
+ * While a client of a higher priority has work, little work is queued; how little is learned here. With one kernel queued at
+ * a time the GPU stands still from the end of each kernel until the next one arrives. That loses next to nothing with kernels
+ * of a millisecond, but a fifth of the time with kernels of 20 us. So the bound grows while more than BELOW_LOST_PER_MILLE of
+ * the time is lost, and shrinks while less than a quarter of that is lost.
  */
 static void learn_below(struct book_others *o, uint64_t now)
 {
@@ -212,9 +212,9 @@ void others_below_passed(struct book *b, const struct book_fence *f, uint64_t to
  * A thread that sleeps until its launch has room wakes up late, and the GPU stands still meanwhile. A longer queue would help,
  * but it would delay the client of a higher priority: with kernels of 20 us two are queued, and a sleep that is 30 us late
  * would need five. So for ends within the usual lateness of sleeps the thread polls, and yields the processor after each look.
- * The same goes for the end of a turn, which others wait for, and for the end of the quota beside others, who pay less for
- * what they use while this client is in the set without work. The lateness is learned: it rises fast and falls slowly, so
- * that nearly all sleeps are less late than it says.
+ * A thread also polls for the end of a turn, because others wait for it, and for the end of work when the quota is used up and
+ * others run: they pay less than they use while this client is in the set without work. The lateness of sleeps is learned: the
+ * learned value rises fast and falls slowly, so that nearly all sleeps are less late than that.
  */
 void others_slept(struct book *b, uint64_t late_ns)
 {
@@ -235,7 +235,7 @@ void others_slept(struct book *b, uint64_t late_ns)
 uint64_t others_patience(const struct book *b, uint64_t due_ns, uint64_t now, uint64_t otherwise_ns)
 {
 	uint64_t late = b->others.late_ns, ns = due_ns > now + late ? due_ns - now - late : 0;
-	/* Others wait for the end, or pay less while it is not seen. One thread that looks is enough. */
+	/* Others wait for the end, or pay less than they use while it is not seen. It is enough if one thread polls. */
 	bool hands_over =
 		b->state == BOOK_DRAINING && b->waiters < 2 && (b->others.turns || others_contended(b, now));
 
