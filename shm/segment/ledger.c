@@ -1,5 +1,6 @@
 #include "shm/segment/ledger.h"
 
+#include "shm/base/os.h"
 #include "shm/segment/publish.h"
 #include "shm/segment/slot.h"
 
@@ -213,7 +214,8 @@ void arb_ledger_look(const struct arb_segment *seg, uint32_t slot, struct arb_le
 		if (others && own->inside && runs)
 			bill_anew(seg, slot, own, clocks, others);
 	}
-	if (__builtin_expect(evicted, 0) && arb_ledger_not_evicted(own, now / ARB_TICKS_PER_NS)) {
+	/* The clock is read after the record: the client may have been stopped, and evicted, since it read `now`. */
+	if (__builtin_expect(evicted, 0) && arb_ledger_not_evicted(own, arb_os_now_ns())) {
 		arb_ledger_lost_to(seg, slot, own, now, clocks->weight);
 		own->impossible = true;
 	}

@@ -248,6 +248,27 @@ Test(restore, a_client_that_was_not_silent_was_not_evicted)
 	cr_assert(status_of(one).running);
 }
 
+/* Its thread had read the clock, and was stopped before it read the record. */
+Test(restore, a_client_that_was_stopped_on_its_way_to_the_record_was_evicted)
+{
+	struct arb_move *move;
+	struct arb_snap snap;
+
+	u_set("grace_ms", "20");
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
+	tick_after(other, 1);
+	tick_after(one, 1);
+	move = arb_client_move(one, 0);
+	for (int i = 0; i < 20; i++)
+		tick_after(other, 3);
+	cr_assert_eq(arb_load64(&slot_of(one)->evictions), 1);
+	cr_assert_eq(arb_running_roll(&one->me, move, &snap), 0);
+	cr_assert_not(one->ledger.impossible);
+	tick_after(one, 0);
+	nothing_is_wrong();
+}
+
 /* Neither by itself, because it seems to have been stopped, nor by others. */
 Test(restore, an_old_sign_of_life_evicts_nobody)
 {
