@@ -70,6 +70,7 @@ struct arb_record {
  */
 #define ARB_LEVEL_IN_REQUEST 1u
 #define ARB_LEVEL_MOST       201u
+#define ARB_PRIORITY_MOST    100u
 
 /*
  * One snapshot of an account. Written into the buffer of an attached slot by the holder of its byte, or

@@ -41,7 +41,7 @@ static bool in_request(struct gpuarb_client *c)
 uint32_t arb_above_level(struct gpuarb_client *c)
 {
 	struct arb_slot *slot = arb_client_slot(c);
-	uint32_t priority = arb_load32(&slot->priority);
+	uint32_t priority = arb_client_priority(c);
 	uint32_t level = 2 * (priority < 1 ? 1 : priority > 100 ? 100 : priority);
 
 	if (in_request(c))
@@ -176,7 +176,7 @@ void arb_above_leased(struct gpuarb_client *c)
 
 	arb_cas64_full(at, arb_load64(at), arb_os_now_ns()); /* GATE: in place of the head */
 	if (arb_running_read(&c->seg, &snap) == 0)
-		arb_above_close(&c->seg, &snap, c->me.slot, 2 * arb_load32(&arb_client_slot(c)->priority));
+		arb_above_close(&c->seg, &snap, c->me.slot, 2 * arb_client_priority(c));
 }
 
 void arb_above_release(struct arb_segment *seg)

@@ -143,6 +143,8 @@ struct arb_client_floor {
 	bool stopped;                    /* it was held up at the last look */
 	bool by_turn;                    /* some of that was a wait for its turn, */
 	bool cut;                        /* and a turn of its own was cut short */
+	uint32_t highest;                /* the highest priority of others since the measurement began */
+	uint32_t level_with;             /* it waits for its turns as one of this priority; 0: of its own */
 	bool keeps;                      /* it goes on although others come before it */
 	uint32_t ppm;                    /* its part if no client came before another */
 };
@@ -369,11 +371,21 @@ static inline void arb_client_ranks(struct gpuarb_client *c)
 }
 
 /* A task's class stands above the account's priority. */
-static inline void arb_client_show_priority(struct gpuarb_client *c)
+static inline uint32_t arb_client_priority(struct gpuarb_client *c)
 {
 	uint32_t of_class = arb_load32(&c->admission.class_priority);
-	uint32_t priority = of_class ? of_class : arb_load32(&c->admission.base_priority);
 
+	return of_class ? of_class : arb_load32(&c->admission.base_priority);
+}
+
+/* Shows the priority by which the client waits for its turn. The level by which it stops others follows its own
+ * priority alone. */
+static inline void arb_client_show_priority(struct gpuarb_client *c)
+{
+	uint32_t priority = arb_client_priority(c);
+
+	if (priority < c->floor.level_with)
+		priority = c->floor.level_with;
 	arb_store32(&arb_client_slot(c)->priority, priority);
 	if (priority != ARB_PRIORITY)
 		arb_client_ranks(c);

@@ -121,6 +121,7 @@ static void begin(struct arb_client_floor *f, uint64_t used, uint64_t now_ns)
 	f->used = f->looked_used = used;
 	f->held_ns = 0;
 	f->by_turn = f->cut = false;
+	f->highest = 0;
 }
 
 bool arb_floor_put_above(const struct gpuarb_client *c, uint32_t i)
@@ -162,6 +163,44 @@ static void keep(struct gpuarb_client *c)
 	arb_add32_full(&c->seg.header->epoch, 1);
 }
 
+/* Notes the highest priority of the others in the set and in the queue: their own, by their levels, whatever they wait
+ * with. */
+static void see(struct gpuarb_client *c, const struct arb_snap *snap)
+{
+	for (uint32_t w = 0; w < snap->words; w++)
+		for (uint64_t rest = snap->running[w] | snap->waiting[w]; rest; rest &= rest - 1) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(rest);
+
+			if (i < c->seg.nslots && i != c->me.slot &&
+				arb_running_level(&c->seg, i) / 2 > c->floor.highest)
+				c->floor.highest = arb_running_level(&c->seg, i) / 2;
+		}
+}
+
+static void wait_level_with(struct gpuarb_client *c, uint32_t priority)
+{
+	if (c->floor.level_with == priority)
+		return;
+	c->floor.level_with = priority;
+	arb_client_show_priority(c);
+}
+
+/*
+ * The client misses its share. If its turns end because waiters have a higher priority, it waits as one of theirs from
+ * now on: then it has its turns as they have, and each still runs alone. Otherwise, and if that does not help, it goes on.
+ */
+static void claim(struct gpuarb_client *c)
+{
+	struct arb_client_floor *f = &c->floor;
+
+	if (!f->by_turn || f->highest <= arb_load32(&arb_client_slot(c)->priority)) {
+		keep(c);
+		return;
+	}
+	f->missed_ns = 0;
+	wait_level_with(c, f->highest);
+}
+
 /* Adds the time since the last look. */
 static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
@@ -185,6 +224,8 @@ static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 		ns = 0;
 	if (ns > whole)
 		ns = whole;
+	if (f->level_with > f->highest)
+		wait_level_with(c, f->highest > arb_client_priority(c) ? f->highest : 0);
 	/* A client that ends its turns by itself wants no more than it gets. */
 	if (f->by_turn && !f->cut) {
 		f->missed_ns = 0;
@@ -192,7 +233,7 @@ static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 		f->ppm = fair_part(c, snap);
 		if (!f->keeps && misses(f, ns, whole, c->rules.slice_ticks / ARB_TICKS_PER_NS) &&
 			!(f->by_turn && any_put_above(c, snap)))
-			keep(c);
+			claim(c);
 	}
 	begin(f, used, now_ns);
 }
@@ -208,6 +249,7 @@ static void hold(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 		begin(f, usage(c, snap), now_ns);
 	f->stopped_ns = now_ns;
 	f->stopped = !f->keeps;
+	see(c, snap);
 }
 
 bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
@@ -216,9 +258,12 @@ bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint6
 	return c->floor.keeps;
 }
 
-void arb_floor_cut(struct gpuarb_client *c)
+void arb_floor_cut(struct gpuarb_client *c, const struct arb_snap *snap)
 {
-	c->floor.cut = true;
+	struct arb_client_floor *f = &c->floor;
+
+	f->cut = true;
+	see(c, snap);
 }
 
 /* Returns how long the client waits for its turn at most, if each of the others has one before it. A client of a low
@@ -306,6 +351,7 @@ void arb_floor_lapse(struct gpuarb_client *c, uint64_t now_ns)
 	if (now_ns - f->stopped_ns <= (f->keeps ? f->quiet_ns : QUIET_NS))
 		return;
 	f->since_ns = f->missed_ns = 0;
+	wait_level_with(c, 0);
 	if (!f->keeps)
 		return;
 	f->keeps = false;

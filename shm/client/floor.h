@@ -16,7 +16,7 @@ bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint6
 /* Called when the client must wait for its turn; returns the same. */
 bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 /* Called when its turn ends before its time because of another client. */
-void arb_floor_cut(struct gpuarb_client *c);
+void arb_floor_cut(struct gpuarb_client *c, const struct arb_snap *snap);
 /* Called when the client has cleaned up behind a dead one that had the place, or that the place was kept for; and when
  * its turn ends early because another runs beside it. */
 void arb_floor_in_vain(struct gpuarb_client *c, uint64_t now_ns);

@@ -74,7 +74,7 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 	/* Under `memory` several run together in their turns. */
 	if (__builtin_expect(r == -EAGAIN && c->turn.taken && c->rules.policy != ARB_POLICY_MEMORY, 0) &&
 		now * ARB_TICKS_PER_NS - c->turn.began < c->rules.slice_ticks / 2) {
-		arb_floor_cut(c);
+		arb_floor_cut(c, &snap);
 		if (arb_alternates_in_the_way(&c->seg, &snap) > 1)
 			arb_floor_in_vain(c, now);
 	}

@@ -14,8 +14,9 @@
 uint32_t arb_wait_order(const struct arb_segment *seg, uint32_t i)
 {
 	bool in_request = arb_hint32(&seg->header->ranks) && arb_running_level(seg, i) & ARB_LEVEL_IN_REQUEST;
+	uint32_t priority = arb_load32(&seg->slots[i].priority);
 
-	return arb_load32(&seg->slots[i].priority) + (in_request ? ARB_ORDER_IN_REQUEST : 0);
+	return (priority <= ARB_PRIORITY_MOST ? priority : 0) + (in_request ? ARB_ORDER_IN_REQUEST : 0);
 }
 
 static struct arb_candidate candidate(

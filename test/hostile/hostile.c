@@ -344,7 +344,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 				note(o, "gpuarb-node --replace cannot mend it");
 		}
 	}
-	if (a->again) {
+	if (a->again || a->ends) {
 		kill(attacker, SIGKILL);
 		waitpid(attacker, NULL, 0);
 	}

@@ -40,6 +40,7 @@ struct attack {
 	bool alone;
 	bool named;   /* gpuarb-top --explain says who it is */
 	double least; /* percent that the victim must have during the attack; 0: as usual */
+	bool ends;    /* what it started by `once` is killed before the newcomer comes */
 	double most;  /* percent that it may have at most; 0: as usual */
 };
 

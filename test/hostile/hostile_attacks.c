@@ -242,7 +242,10 @@ const struct attack attacks[] = {
 		.what = "the same, where clients take turns",
 		.who = MEMBER,
 		.once = attack_ask_for_priority,
-		.conf = "policy = fair\n"},
+		.ends = true,
+		.conf = "policy = fair\n",
+		/* A client keeps the quota that it could not use while it waited, and has it afterwards. */
+		.most = 45},
 	{.name = "level",
 		.what = "holds a place in the running set with the highest priority",
 		.who = MEMBER,

@@ -147,33 +147,73 @@ Test(floor_turns, a_client_does_not_wait_for_one_that_never_ends_its_turn)
 	cr_assert_eq(told_to_stop(plain, 3 * SECOND), 0);
 }
 
-/* A neighbour of a high priority lets it in for a moment every 24 ms. */
-Test(floor_turns, turns_that_are_cut_short_again_and_again_are_no_turns)
+/* `loud` lets `plain` in for a moment every 24 ms, and wants the GPU back. Returns what a tick then says to `plain`. */
+static int let_in_for_a_moment(bool in_request)
 {
-	uint64_t began = u_clock_ns;
-	bool in = false;
+	int r;
 
-	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
-	while (!in && u_clock_ns - began < 10 * SECOND) {
-		for (int i = 0; i < 5 && !in; i++) {
-			gpuarb_client_tick(loud);
-			in = gpuarb_client_wait(plain, NULL, 0) == 0;
-			u_clock_ns += 4 * MS;
-		}
-		if (in)
-			break;
-		cr_assert_eq(gpuarb_client_leave(loud, 0), 0);
-		cr_assert_eq(gpuarb_client_enter(plain, NULL), 0);
-		arb_client_ensure(loud);
-		loud->move.queue = true;
-		arb_running_enter(&loud->me, arb_client_move(loud, 0), &(struct arb_snap){0});
-		u_clock_ns += 1 * MS;
-		cr_assert_eq(gpuarb_client_tick(plain), -EAGAIN, "the other one goes first");
+	for (int i = 0; i < 5; i++) {
+		gpuarb_client_tick(loud);
+		if (gpuarb_client_wait(plain, NULL, 0) == 0)
+			return 1;
+		u_clock_ns += 4 * MS;
+	}
+	cr_assert_eq(gpuarb_client_leave(loud, 0), 0);
+	cr_assert_eq(gpuarb_client_enter(plain, NULL), 0);
+	arb_client_ensure(loud);
+	if (in_request)
+		arb_store32(&loud->seg.slots[loud->me.slot].level, ARB_LEVEL_MOST);
+	loud->move.queue = true;
+	arb_running_enter(&loud->me, arb_client_move(loud, 0), &(struct arb_snap){0});
+	u_clock_ns += 1 * MS;
+	r = gpuarb_client_tick(plain);
+	if (r == -EAGAIN) {
 		cr_assert_eq(gpuarb_client_leave(plain, 0), 0);
 		cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
 	}
-	cr_assert(in);
+	return r;
+}
+
+Test(floor_turns, turns_that_are_cut_short_again_and_again_become_whole_turns_alone)
+{
+	uint64_t began = u_clock_ns;
+	int r;
+
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	do
+		r = let_in_for_a_moment(false);
+	while (r == -EAGAIN && u_clock_ns - began < 10 * SECOND);
+	cr_assert_eq(r, 0, "%d: it never runs beside the other", r);
 	cr_assert(u_clock_ns - began <= LONGEST, "%llu", (unsigned long long)(u_clock_ns - began));
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), -EAGAIN);
+	cr_assert_eq(arb_load32(&plain->seg.slots[plain->me.slot].priority), 100);
+	cr_assert_eq(plain->move.level, 100, "it waits like one of priority 100, and stops nobody by it");
+}
+
+Test(floor_turns, turns_that_are_cut_short_all_the_same_are_no_turns)
+{
+	uint64_t began = u_clock_ns;
+	int r;
+
+	arb_store32(&plain->seg.header->ranks, 1);
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	do
+		r = let_in_for_a_moment(true);
+	while (r == -EAGAIN && u_clock_ns - began < 10 * SECOND);
+	cr_assert_eq(r, 1);
+	cr_assert(u_clock_ns - began <= 3 * LONGEST / 2, "%llu", (unsigned long long)(u_clock_ns - began));
+}
+
+/* A priority that no client can have is none. */
+Test(floor_turns, a_waiter_with_an_impossible_priority_ends_no_turn)
+{
+	cr_assert_eq(gpuarb_client_enter(plain, NULL), 0);
+	arb_client_ensure(loud);
+	loud->move.queue = true;
+	arb_running_enter(&loud->me, arb_client_move(loud, 0), &(struct arb_snap){0});
+	arb_store32(&loud->seg.slots[loud->me.slot].priority, 200);
+	u_clock_ns += 1 * MS;
+	cr_assert_eq(gpuarb_client_tick(plain), 0);
 }
 
 Test(floor_turns, no_client_waits_for_one_that_takes_no_turns)
