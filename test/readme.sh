@@ -99,7 +99,7 @@ missing=$(cd "$top" && /usr/bin/make -n BUILD=build $programs 2>&1 >/dev/null | 
 [ -z "$missing" ] || say "the pages name what nothing builds: $missing"
 
 lines=$(wc -l <"$top/README.md")
-[ "$lines" -le 210 ] || say "it has $lines lines; 210 are enough"
+[ "$lines" -le 220 ] || say "it has $lines lines; 220 are enough"
 for link in $(grep -oE '\]\([^)]+\)' "$top/README.md" | sed 's/](\(.*\))/\1/'); do
 	case "$link" in http*) continue ;; esac
 	[ -e "$top/${link%%#*}" ] || say "$link leads nowhere"

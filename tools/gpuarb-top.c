@@ -295,7 +295,7 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(SORT), "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
 	{CLI_OPTION(PROCESSES), NULL, 0, "With the processes of each account", 2},
 	{CLI_OPTION(ASCII), NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
-	{CLI_OPTION(MONO), NULL, 0, "No colours (also with NO_COLOR in the environment)", 2},
+	{CLI_OPTION(MONO), NULL, 0, "No colours (as NO_COLOR in the environment does)", 2},
 	{CLI_OPTION(MOUSE), NULL, 0, "Select and fold accounts with the mouse as well", 2},
 	{CLI_OPTION(WIDTH), "N", 0,
 		"Columns of a table, 40 to 1000 (default: the terminal's, else COLUMNS or 120)", 2},

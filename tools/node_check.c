@@ -114,7 +114,7 @@ static void check_group(const char *dir, const struct gpuarb_config *config, boo
 {
 	const struct passwd *user;
 	const struct group *entry;
-	char path[PATH_MAX], mend[256], name[64];
+	char path[PATH_MAX], mend[PATH_MAX + 128], name[64];
 	struct stat st;
 	gid_t id = (gid_t)config->value[ARB_KEY_GROUP];
 
@@ -123,7 +123,12 @@ static void check_group(const char *dir, const struct gpuarb_config *config, boo
 		id = st.st_gid;
 	entry = id == (gid_t)-1 ? getgrnam(ARB_GROUP_NAME) : getgrgid(id);
 	if (!entry && id == (gid_t)-1) {
-		say(may_join ? NOTE : MISSING, "group", set_up, "there is no group " ARB_GROUP_NAME);
+		/* gpuarb-node makes the group for the machine's own directory alone. */
+		snprintf(mend, sizeof(mend), "%s%s",
+			strcmp(dir, ARB_DIR_DEFAULT) ? "sudo groupadd --system " ARB_GROUP_NAME ", then "
+						     : "",
+			set_up);
+		say(may_join ? NOTE : MISSING, "group", mend, "there is no group " ARB_GROUP_NAME);
 		return;
 	}
 	if (entry)

@@ -38,7 +38,7 @@ static void nearest(char *path)
 static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 {
 	unsigned long long bytes = gpuarb_control_bytes(slots);
-	char path[PATH_MAX], needed[32], free_text[32], hint[256];
+	char path[PATH_MAX], needed[32], free_text[32], hint[384];
 	unsigned long long free_bytes;
 	struct statvfs fs;
 
@@ -67,7 +67,7 @@ static int make_at(const char *dir, uint32_t slots, struct gpuarb_error *err)
 static int look(const struct run_options *o, uint32_t slots, struct gpuarb_error *err)
 {
 	const char *dir = gpuarb_control_dir(o->dir);
-	char path[PATH_MAX], hint[256];
+	char path[PATH_MAX], hint[384];
 
 	err->code = 0;
 	if (there_is(o, dir, path, err)) {

@@ -112,10 +112,12 @@ static bool has_limits(const char *dir, const char *gpu, const char *account)
 }
 
 /* Writes "GPU-a... (GPU 0), GPU-b... (GPU 1)". */
-static const char *list(const struct set_gpus *gpus, char *text, size_t size)
+static const char *list(struct set_gpus *gpus, char *text, size_t size)
 {
 	char name[CLI_GPU_TEXT];
 	size_t at = 0;
+
+	cli_gpu_sort(gpus->names, gpus->count);
 
 	*text = '\0';
 	for (int i = 0; i < gpus->count && at < size; i++)
@@ -202,4 +204,6 @@ void set_where(const char *dir, const char *gpu, const struct set_who *who, bool
 		snprintf(gpus->names[0], ARB_UUID_BYTES, "%s", cli_gpu(dir, every ? NULL : gpu));
 		gpus->count = 1;
 	}
+	if (looks && gpus->count > 1)
+		cli_gpu_sort(gpus->names, gpus->count);
 }

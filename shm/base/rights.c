@@ -87,10 +87,25 @@ int64_t arb_rights_group(const char *name)
 	return group;
 }
 
+#define DIR_MOST 100 /* a longer one would cut the sentence short */
+
+/* Writes the option that names the directory of a segment, DIR/state/GPU or DIR/state; nothing for the machine's own. */
+static void dir_option(const char *path, char *option, size_t size)
+{
+	const char *end = strstr(path, "/state");
+
+	if (!end)
+		end = strstr(path, "/control");
+	option[0] = '\0';
+	if (end && strncmp(path, ARB_DIR_DEFAULT "/", sizeof(ARB_DIR_DEFAULT)) != 0)
+		snprintf(option, size, " --dir %.*s", end - path > DIR_MOST ? 3 : (int)(end - path),
+			end - path > DIR_MOST ? "DIR" : path);
+}
+
 const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t size)
 {
 	int saved = errno;
-	char name[ARB_NAME_BYTES];
+	char name[ARB_NAME_BYTES], option[128];
 	struct stat st;
 	bool shared;
 
@@ -107,9 +122,15 @@ const char *gpuarb_rights_hint(const char *path, int code, char *text, size_t si
 				"; members of group number %lu may (a container: --group-add %lu)",
 				(unsigned long)st.st_gid, (unsigned long)st.st_gid);
 	} else if (st.st_uid != geteuid()) {
+		dir_option(path, option, sizeof(option));
+		/* For a directory that is not the machine's own, gpuarb-node makes no group. */
 		snprintf(text, size,
-			"; it is not shared yet: 'sudo gpuarb-node' gives it to the group " ARB_GROUP_NAME
-			", then 'sudo adduser $USER " ARB_GROUP_NAME "', and log in again");
+			"; it is not shared yet: %s'sudo gpuarb-node%s' gives it to the group " ARB_GROUP_NAME
+			", then 'sudo adduser $USER " ARB_GROUP_NAME "', and log in again",
+			*option && arb_rights_group(ARB_GROUP_NAME) < 0
+				? "'sudo groupadd --system " ARB_GROUP_NAME "' makes a group, "
+				: "",
+			option);
 	}
 out:
 	errno = saved;

@@ -339,7 +339,7 @@ int gpuarb_control_class(const char *dir, const char *gpu, const char *task_clas
 
 int gpuarb_control_list(const char *dir, char names[][ARB_UUID_BYTES], size_t most, struct gpuarb_error *err)
 {
-	char path[PATH_MAX], hint[256];
+	char path[PATH_MAX], hint[384];
 	int saved = errno, count = 0;
 	struct dirent *entry;
 	DIR *d;

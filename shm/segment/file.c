@@ -19,7 +19,7 @@
 /* Says what cannot be done and, where it is forbidden, what the user has to do. */
 static int fail_at(struct gpuarb_error *err, int code, const char *what, const char *path)
 {
-	char hint[256];
+	char hint[384];
 
 	return arb_fail(err, code, "cannot %s %s: %s%s", what, path, strerror(-code),
 		gpuarb_rights_hint(path, code, hint, sizeof(hint)));

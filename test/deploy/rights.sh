@@ -87,7 +87,11 @@ if named true 2>/dev/null; then
 	# A user made the segment before the machine was set up.
 	chown 61001:61001 "$GPUARB_DIR/state/$gpu" && chmod 600 "$GPUARB_DIR/state/$gpu"
 	look named >"$shm/out" 2>&1
-	grep -q "'sudo gpuarb-node' gives it to the group gpuarb" "$shm/out" || say "of another user's segment one is told: $(cat "$shm/out")"
+	grep -q "'sudo gpuarb-node --dir $GPUARB_DIR' gives it to the group gpuarb" "$shm/out" || say "of another user's segment one is told: $(cat "$shm/out")"
+	# For a directory of one's own gpuarb-node makes no group.
+	printf 'root:x:0:\n' >"$shm/group"
+	look named >"$shm/out" 2>&1
+	grep -q "'sudo groupadd --system gpuarb' makes a group, 'sudo gpuarb-node --dir $GPUARB_DIR'" "$shm/out" || say "where there is no group one is told: $(cat "$shm/out")"
 	chown 0:$members "$GPUARB_DIR/state/$gpu" && chmod 660 "$GPUARB_DIR/state/$gpu"
 else
 	echo "rights: what who is not in the group is told was not tried, mount namespaces are forbidden here"

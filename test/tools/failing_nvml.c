@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 with two GPUs; the calls fail that FAILING_NVML names. */
+/* A libnvidia-ml.so.1 with two GPUs; the calls fail that FAILING_NVML names. "reversed": the second UUID is that of GPU 0. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
-	*device = (char *)NULL + index + 1;
+	*device = (char *)NULL + (at("reversed") ? 2 - index : index + 1);
 	return at("first") && index == 0 ? FAILS_WITH : 0;
 }
 

@@ -188,6 +188,21 @@ Test(nvml, an_account_is_found_on_whichever_gpu_it_is)
 	gpuarb_client_close(both[1]);
 }
 
+/* nvidia-smi counts the GPUs in another order than that of their UUIDs. */
+Test(nvml, gpus_are_listed_in_the_order_of_their_numbers)
+{
+	static const char *const commands[] = {"gpuarb-set window_ms=200", "gpuarb-set --show",
+		"gpuarb-top --once -i 100", "gpuarb-top --json"};
+
+	expect("", "gpuarb-node", 0, FIRST " (GPU 0): ready");
+	for (unsigned i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		expect("reversed", commands[i], i ? 0 : 1, SECOND);
+		cr_assert(strstr(out, SECOND) < strstr(out, FIRST), "%s: %s", commands[i], out);
+		expect("", commands[i], i ? 0 : 1, SECOND);
+		cr_assert(strstr(out, FIRST) < strstr(out, SECOND), "%s: %s", commands[i], out);
+	}
+}
+
 Test(nvml, all_gpus_are_changed_together_or_none)
 {
 	struct gpuarb_client *a = client_on(FIRST, "a"), *b = client_on(SECOND, "b");

@@ -6,8 +6,10 @@
 #include "test/harness.h"
 
 static const char *const tools[] = {"gpuarb-run", "gpuarb-set", "gpuarb-top", "gpuarb-watchdog",
-	"gpuarb-node", "gpuarb-cdi", "gpuarb-replay"};
+	"gpuarb-node", "gpuarb-cdi", "gpuarb-replay", "gpuarb-runtime"};
 #define TOOLS (sizeof(tools) / sizeof(tools[0]))
+/* Without gpuarb-runtime, whose command line is that of an OCI runtime. */
+#define PLAIN (TOOLS - 1)
 
 static char out[1 << 16];
 
@@ -74,6 +76,9 @@ Test(options, each_tool_says_how_it_is_used)
 			help);
 		cr_assert_eq(run(tools[t], "-h"), 0, "%s: %s", tools[t], out);
 		cr_assert_str_eq(out, help);
+		/* Nothing that is not about this tool, and no line that argp has left over. */
+		cr_assert_null(strstr(help, "Mandatory or optional"), "%s: %s", tools[t], help);
+		cr_assert_null(strstr(help, " \n"), "%s: %s", tools[t], help);
 		cr_assert_eq(run(tools[t], "--usage"), 0);
 		cr_assert(strncmp(out, "Usage: ", 7) == 0, "%s: %s", tools[t], out);
 		cr_assert_eq(run(tools[t], "-V"), 0);
@@ -108,7 +113,7 @@ Test(options, what_is_typed_wrong_ends_with_2)
 			"must be given with its full path"},
 	};
 
-	for (unsigned t = 0; t < TOOLS; t++) {
+	for (unsigned t = 0; t < PLAIN; t++) {
 		cr_assert_eq(run(tools[t], "--nonsense"), 2, "%s: %s", tools[t], out);
 		cr_assert(strstr(out, "unrecognized option '--nonsense'"), "%s: %s", tools[t], out);
 		cr_assert_eq(run(tools[t], "-Z"), 2, "%s: %s", tools[t], out);
@@ -129,10 +134,10 @@ Test(options, an_unknown_variable_is_named_once)
 		"did you mean GPUARB_CORE_LIMIT?\n";
 
 	/* Arguments with which each tool ends at once. */
-	static const char *const arguments[TOOLS] = {"--dry-run true", "--keys", "--once --gpu x",
+	static const char *const arguments[PLAIN] = {"--dry-run true", "--keys", "--once --gpu x",
 		"--once --gpu x", "--gpu ''", "--gpu GPU-a --dir /no", "/no/such"};
 
-	for (unsigned t = 0; t < TOOLS; t++) {
+	for (unsigned t = 0; t < PLAIN; t++) {
 		char expected[256];
 		const char *first;
 
@@ -149,7 +154,7 @@ Test(options, an_unknown_variable_is_named_once)
 
 Test(options, a_directory_is_no_settings_file)
 {
-	for (unsigned t = 0; t < TOOLS; t++) {
+	for (unsigned t = 0; t < PLAIN; t++) {
 		cr_assert_eq(
 			t_shell(out, sizeof(out), "GPUARB_CONF=/tmp %s/%s %s </dev/null", t_build(), tools[t],
 				!strcmp(tools[t], "gpuarb-run")      ? "true"

@@ -19,5 +19,5 @@ $(BUILD)/test/top_looks: $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/
 $(BUILD)/test/top_looks: LDFLAGS += -Wl,--wrap=gpuarb_view_read,--wrap=calloc,--wrap=realloc
 
 .PHONY: check-top
-check-top: $(BUILD)/gpuarb-top $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal
+check-top: $(BUILD)/gpuarb-top $(BUILD)/gpuarb-node $(SIM)/libnvidia-ml.so.1 $(TOP_TESTS:%=$(BUILD)/test/%) ## gpuarb-top: numbers, screens, every option, a real terminal
 	@for t in $(TOP_TESTS); do T_BUILD=$(BUILD) $(BUILD)/test/$$t -j2 || exit 1; done

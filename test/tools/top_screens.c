@@ -259,6 +259,27 @@ Test(screens, every_size_is_clean)
 	free(words);
 }
 
+/* Names are shown whole before columns that matter less, and never at the cost of those that matter more. */
+Test(screens, long_names_are_shown_whole_where_there_is_room)
+{
+	static const char name[] = "nightly-report-of-the-statistics-group";
+
+	for (int width = 60; width <= 200; width += 10) {
+		struct top_ui ui = {0};
+		struct top_grid grid;
+		char *text;
+
+		cr_assert(top_grid_make(&grid, width, 24, true));
+		top_draw_screen(&grid, &busy, 1, &ui);
+		text = screen_text(&grid, false);
+		cr_assert_eq(strstr(text, name) != NULL, width >= 130, "%d: %s", width, text);
+		cr_assert_eq(strstr(text, " THROTTLED ") != NULL, width >= 80, "%d: %s", width, text);
+		cr_assert_eq(strstr(text, " COMMAND") != NULL, width >= 170, "%d: %s", width, text);
+		free(text);
+		top_grid_free(&grid);
+	}
+}
+
 /* Wide characters take two columns, combining ones would take none: neither moves what stands beside them. */
 Test(screens, characters_of_every_width)
 {

@@ -126,6 +126,29 @@ Test(terminal, follows_the_size_of_the_terminal)
 	wait_for("status 0");
 }
 
+/* The terminal tells each process in it that its size has changed, also the one that asks NVML. */
+Test(terminal, the_device_is_shown_after_the_size_has_changed)
+{
+	char here[PATH_MAX], text[3 * PATH_MAX];
+
+	cr_assert(realpath(t_build(), here));
+	snprintf(text, sizeof(text), "env LD_LIBRARY_PATH=%s/sim GPUSIM_DIR=%s", here, dir.path);
+	cr_assert_eq(t_shell(screen, sizeof(screen), "%s %s/gpuarb-node --dir %s", text, here, dir.path), 0,
+		"%s", screen);
+	start(100, 30, text, "--gpu 0");
+	wait_for("by NVML, clients or not");
+	for (int width = 110; width <= 150; width += 10) {
+		snprintf(text, sizeof(text), "resize-window -x %d -y 30", width);
+		ask_tmux(text);
+		t_sleep_us(300000);
+	}
+	/* An answer is shown for five seconds. */
+	t_sleep_us(6000000);
+	cr_assert(shows("by NVML, clients or not"), "%s", screen);
+	keys("q");
+	wait_for("status 0");
+}
+
 Test(terminal, a_limit_is_changed_from_the_keyboard)
 {
 	struct gpuarb_error err;

@@ -75,6 +75,13 @@ static void check_conf(void)
 			conf);
 }
 
+/* Leaves out argp's note that short options take the same arguments as long ones. */
+static char *shown(int key, const char *text, void *input)
+{
+	(void)input;
+	return key == ARGP_KEY_HELP_DUP_ARGS_NOTE ? NULL : (char *)text;
+}
+
 void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags, void *input)
 {
 	static const struct argp common = {common_table, on_common, NULL, NULL, NULL, NULL, NULL};
@@ -86,6 +93,7 @@ void cli_parse(const struct argp *parser, int argc, char **argv, unsigned flags,
 		children[n] = parser->children[n];
 	children[n].argp = &common;
 	whole.children = children;
+	whole.help_filter = shown;
 	argp_err_exit_status = 2;
 	argp_parse(&whole, argc, argv, flags | ARGP_NO_HELP, NULL, input);
 	gpuarb_client_environment(say_variable, NULL);

@@ -154,17 +154,43 @@ struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted)
 	return gpu;
 }
 
-const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT])
+/* Returns the place of a GPU in the driver's list, which is asked for once. Without a place: a number behind all. */
+static int place_of(const char *uuid, const struct nvml_gpu **list)
 {
-	static struct nvml_gpu list[NVML_GPUS_MOST];
+	static struct nvml_gpu gpus[NVML_GPUS_MOST];
 	static int count = -1;
+	int i = 0;
 
 	if (count < 0)
-		count = nvml_child_list(list, NUMBER_MS);
-	snprintf(to, CLI_GPU_TEXT, "%s", uuid);
-	for (int i = 0; i < count; i++)
-		if (strcmp(list[i].uuid, uuid) == 0)
-			snprintf(to, CLI_GPU_TEXT, "%s (GPU %s)", uuid, list[i].index);
+		count = nvml_child_list(gpus, NUMBER_MS);
+	*list = gpus;
+	while (i < count && strcmp(gpus[i].uuid, uuid) != 0)
+		i++;
+	return i < count ? i : NVML_GPUS_MOST;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct nvml_gpu *list;
+	int left = place_of(a, &list), right = place_of(b, &list);
+
+	return left != right ? left - right : strcmp(a, b);
+}
+
+void cli_gpu_sort(char names[CLI_GPUS_MOST][ARB_UUID_BYTES], int count)
+{
+	qsort(names, (size_t)count, sizeof(names[0]), by_place);
+}
+
+const char *cli_gpu_text(const char *uuid, char to[CLI_GPU_TEXT])
+{
+	const struct nvml_gpu *list;
+	int place = place_of(uuid, &list);
+
+	if (place < NVML_GPUS_MOST)
+		snprintf(to, CLI_GPU_TEXT, "%s (GPU %s)", uuid, list[place].index);
+	else
+		snprintf(to, CLI_GPU_TEXT, "%s", uuid);
 	return to;
 }
 

@@ -46,6 +46,9 @@ const char *cli_gpu_known(const char *wanted, int *count);
  */
 struct nvml_gpu cli_gpu_must_exist(const char *dir, const char *wanted);
 
+/* Sorts GPUs by the driver's numbers; those that have none are last. The driver is asked, so this may take a while. */
+void cli_gpu_sort(char names[CLI_GPUS_MOST][ARB_UUID_BYTES], int count);
+
 /* Writes "GPU-465b16bc-... (GPU 0)", or only the UUID where no driver tells its number. The driver is asked once.
  * Returns `to`. */
 #define CLI_GPU_TEXT (ARB_UUID_BYTES + 40)

@@ -32,13 +32,35 @@ static bool send_all(int fd, const void *from, size_t size)
 	return true;
 }
 
+/* A signal that the tool catches is not meant for this process. A terminal that changes its size tells both. */
+static void catch_nothing(void)
+{
+	struct sigaction act;
+
+	for (int i = 1; i < NSIG; i++)
+		if (sigaction(i, NULL, &act) == 0 && act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN)
+			signal(i, SIG_DFL);
+}
+
+/* Waits for a question. Returns false when the tool has ended. */
+static bool is_asked(int fd)
+{
+	char question;
+	ssize_t n;
+
+	do
+		n = read(fd, &question, 1);
+	while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+
 __attribute__((noreturn)) static void serve(int fd)
 {
 	static struct nvml_answer answer;
 	int null = open("/dev/null", O_RDWR);
 	bool there;
-	char question;
 
+	catch_nothing();
 	/* Drivers print messages of their own. And this tool may itself run under limits, but wants the driver's own
 	 * answers. */
 	dup2(null, STDIN_FILENO);
@@ -46,7 +68,7 @@ __attribute__((noreturn)) static void serve(int fd)
 	dup2(null, STDERR_FILENO);
 	setenv("GPUARB_DISABLE", "1", 1);
 	there = nvml_start() == NULL;
-	while (read(fd, &question, 1) == 1) {
+	while (is_asked(fd)) {
 		int n = there ? nvml_read(answer.gpus, answer.uses) : 0;
 
 		answer.count = n > 0 ? n : 0;

@@ -265,12 +265,12 @@ void top_draw_page(struct top_grid *g, const struct top_gpu *gpu, const struct t
 {
 	static struct top_row rows[TOP_ROWS];
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
-	int y = head(g, 0, gpu, "", true);
+	int y = head(g, 0, gpu, "", true), name = top_table_name(g, rows, n);
 
-	top_table_titles(g, y++, ui);
+	top_table_titles(g, y++, ui, name);
 	if (!n)
 		no_rows(g, y, ui);
-	top_table_rows(g, y, g->height - y, 0, gpu, ui, rows, n);
+	top_table_rows(g, y, g->height - y, 0, gpu, ui, rows, n, name);
 }
 
 /* Finds the first row to show, so that the selected row is visible. */
@@ -322,7 +322,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 {
 	static struct top_row rows[TOP_ROWS];
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
-	int spare = bottom - y - 1 - (int)n;
+	int spare = bottom - y - 1 - (int)n, name = top_table_name(g, rows, n);
 
 	/* Lines that the table does not need go to the plot first, then to the events. */
 	if (spare >= 4 || bottom - y > 16) {
@@ -333,13 +333,13 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 	}
 	if (spare >= 2)
 		event_lines(g, bottom, spare - 1 > 8 ? 8 : spare - 1, gpu);
-	top_table_titles(g, y++, ui);
+	top_table_titles(g, y++, ui, name);
 	ui->table_y = y;
 	ui->page = bottom - y > 1 ? bottom - y : 1;
 	follow(ui, rows, (int)n);
 	if (!n)
 		no_rows(g, y, ui);
-	top_table_rows(g, y, ui->page, ui->scroll, gpu, ui, rows, n);
+	top_table_rows(g, y, ui->page, ui->scroll, gpu, ui, rows, n, name);
 	if ((int)n > ui->scroll + ui->page)
 		more_line(g, bottom, (int)n - ui->scroll - ui->page);
 }

@@ -51,7 +51,7 @@ static uint32_t shown(const struct top_grid *g, uint32_t code)
 	return code == 0x2026 ? '~' : code == 0xb7 ? '|' : code == 0xd7 ? 'x' : '?';
 }
 
-static int columns_of(const struct top_grid *g, const char *text)
+int top_grid_columns(const struct top_grid *g, const char *text)
 {
 	uint32_t code;
 	int n = 0;
@@ -63,7 +63,7 @@ static int columns_of(const struct top_grid *g, const char *text)
 
 int top_grid_text(struct top_grid *g, int y, int x, int room, unsigned style, const char *text)
 {
-	bool cut = columns_of(g, text) > room;
+	bool cut = top_grid_columns(g, text) > room;
 	uint32_t code;
 	int n = 0;
 
@@ -88,7 +88,7 @@ int top_grid_text(struct top_grid *g, int y, int x, int room, unsigned style, co
 
 void top_grid_right(struct top_grid *g, int y, int x, int room, unsigned style, const char *text)
 {
-	int columns = columns_of(g, text);
+	int columns = top_grid_columns(g, text);
 
 	top_grid_text(g, y, x + (columns < room ? room - columns : 0), room, style, text);
 }

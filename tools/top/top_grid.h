@@ -36,6 +36,8 @@ void top_grid_free(struct top_grid *grid);
 /* Returns a cell, or NULL outside of the grid. */
 struct top_cell *top_grid_at(const struct top_grid *grid, int y, int x);
 
+/* Returns how many columns a text of others takes. */
+int top_grid_columns(const struct top_grid *grid, const char *text);
 /* Draws text of others, escaped, in at most `room` columns, cut with an ellipsis. Returns the columns it took. */
 int top_grid_text(struct top_grid *grid, int y, int x, int room, unsigned style, const char *text);
 /* Draws text of others as top_grid_text does, aligned to the right of the room. */

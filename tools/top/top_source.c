@@ -74,9 +74,21 @@ static void add(struct top_source *s, const char *uuid, struct gpuarb_error *err
 	s->ngpus++;
 }
 
-static int by_name(const void *a, const void *b)
+static int place_of(const struct nvml_answer *said, const char *uuid)
 {
-	return strcmp(a, b);
+	int i = 0;
+
+	while (said && i < said->count && strcmp(said->gpus[i].uuid, uuid) != 0)
+		i++;
+	return i;
+}
+
+/* In the order of the driver's numbers; those that it does not know are last. */
+static int by_place(const void *a, const void *b, void *said)
+{
+	int left = place_of(said, a), right = place_of(said, b);
+
+	return left != right ? left - right : strcmp(a, b);
 }
 
 /* Lists all GPUs, or the GPU that was asked for by its UUID or the beginning of it. */
@@ -89,7 +101,7 @@ static void list(struct top_source *s, struct gpuarb_error *err)
 		return;
 	if (n > TOP_GPUS)
 		n = TOP_GPUS;
-	qsort(names, (size_t)n, sizeof(names[0]), by_name);
+	qsort_r(names, (size_t)n, sizeof(names[0]), by_place, (void *)s->said);
 	for (int i = 0; i < n && s->gpu; i++)
 		if (strcmp(names[i], s->gpu) == 0)
 			exact = i;

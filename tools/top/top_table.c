@@ -264,20 +264,28 @@ static const struct column {
 	{"COMMAND", 8, 28, 16, false, command_cell, TOP_SORTS},
 };
 #define COLUMNS ((int)(sizeof(columns) / sizeof(columns[0])))
+/* A column of this rank or a higher one is shown only if the accounts' names are shown whole, as far as their column may
+ * grow. Without their ends many names are the same: those of pods begin with the namespace. */
+#define RANK_AFTER_NAMES 12
 
-/* Decides how wide each column is, 0 for a column that is left out. */
-static void plan(int width, int widths[COLUMNS])
+/* Decides how wide each column is, 0 for a column that is left out. `name` is the width of the longest name. */
+static void plan(int width, int name, int widths[COLUMNS])
 {
 	int used = -1;
 	bool grew;
 
 	memset(widths, 0, COLUMNS * sizeof(*widths));
-	for (int rank = 0; rank < COLUMNS; rank++)
+	for (int rank = 0; rank < COLUMNS; rank++) {
+		for (; rank == RANK_AFTER_NAMES && widths[0] < name && widths[0] < columns[0].most &&
+			used < width;
+			used++)
+			widths[0]++;
 		for (int i = 0; i < COLUMNS; i++)
 			if (columns[i].rank == rank && used + 1 + columns[i].least <= width) {
 				widths[i] = columns[i].least;
 				used += 1 + widths[i];
 			}
+	}
 	do {
 		grew = false;
 		for (int i = 0; i < COLUMNS && used < width; i++)
@@ -299,11 +307,23 @@ static int blank_behind(const int widths[COLUMNS])
 	return blank;
 }
 
-void top_table_titles(struct top_grid *g, int y, const struct top_ui *ui)
+int top_table_name(const struct top_grid *g, const struct top_row *rows, unsigned count)
+{
+	int longest = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		int columns_of = rows[i].client < 0 ? top_grid_columns(g, rows[i].account->now.name) : 0;
+
+		longest = columns_of > longest ? columns_of : longest;
+	}
+	return longest;
+}
+
+void top_table_titles(struct top_grid *g, int y, const struct top_ui *ui, int name)
 {
 	int widths[COLUMNS], x = 0;
 
-	plan(g->width, widths);
+	plan(g->width, name, widths);
 	for (int i = 0; i < COLUMNS; i++) {
 		if (!widths[i])
 			continue;
@@ -322,11 +342,11 @@ void top_table_titles(struct top_grid *g, int y, const struct top_ui *ui)
 }
 
 void top_table_rows(struct top_grid *g, int y, int lines, int first, const struct top_gpu *gpu,
-	const struct top_ui *ui, const struct top_row *rows, unsigned count)
+	const struct top_ui *ui, const struct top_row *rows, unsigned count, int name)
 {
 	int widths[COLUMNS];
 
-	plan(g->width, widths);
+	plan(g->width, name, widths);
 	for (int line = 0; line < lines && first + line < (int)count; line++) {
 		const struct top_row *row = &rows[first + line];
 		struct place p = {.grid = g,
