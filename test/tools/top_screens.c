@@ -341,6 +341,25 @@ Test(screens, words_for_each_state)
 	}
 }
 
+/* An account may be throttled though it has used less than its quota: what it owed was taken off first. */
+Test(screens, words_for_a_window_that_paid_a_debt)
+{
+	struct gpuarb_view_account *batch = &top_gpu_account(busy, "batch")->now;
+	char *text;
+
+	batch->window_ns = 20000000;
+	text = words_about(busy, "batch");
+	cr_assert(strstr(text,
+			  "Of its 33ms the account has used 20ms (15ms paid an older debt); it owes 2.0ms"),
+		"%s", text);
+	free(text);
+	batch->debt_ns = 0;
+	batch->left_ns = 6000000;
+	text = words_about(busy, "batch");
+	cr_assert(strstr(text, "has used 20ms (7.3ms paid an older debt); 6.0ms are left."), "%s", text);
+	free(text);
+}
+
 Test(screens, words_for_those_who_wait)
 {
 	static const struct w_account pressed[] = {{.name = "asr",

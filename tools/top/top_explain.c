@@ -215,13 +215,15 @@ static void say_window(const struct story *s)
 	fprintf(s->to, "  This window of %s ends in %s. Of its %s the account has used",
 		top_text_time(p->window_ns, x, sizeof(x)), top_text_time(left, y, sizeof(y)),
 		top_text_time(grant, z, sizeof(z)));
-	fprintf(s->to, " %s; ", top_text_time(a->window_ns, x, sizeof(x)));
+	fprintf(s->to, " %s", top_text_time(a->window_ns, x, sizeof(x)));
+	/* What it may use is less than the grant by what it owed when the window began. */
+	if (a->window_ns + a->left_ns + grant / 50 < grant + a->debt_ns)
+		fprintf(s->to, " (%s paid an older debt)",
+			top_text_time(grant + a->debt_ns - a->window_ns - a->left_ns, y, sizeof(y)));
+	fputs("; ", s->to);
 	if (a->left_ns) {
 		fprintf(s->to, "%s are left", top_text_time(a->left_ns, x, sizeof(x)));
-		if (a->window_ns + a->left_ns + grant / 50 < grant)
-			fprintf(s->to, " (%s paid an older debt)",
-				top_text_time(grant - a->window_ns - a->left_ns, y, sizeof(y)));
-		else if (a->window_ns + a->left_ns > grant + grant / 50)
+		if (a->window_ns + a->left_ns > grant + grant / 50)
 			fprintf(s->to,
 				" (%s more than a window's, kept while it waited for its turn, or moved on "
 				"while nobody else was short)",
