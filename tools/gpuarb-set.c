@@ -322,6 +322,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < o.count && !o.task_class; i++)
 		check(&o, o.keys[i], o.values[i]);
 	who = who_of(&o);
+	if (!o.count && !o.without)
+		cli_dir_exists(o.dir);
 	set_where(o.dir, o.gpu, &who, !o.count && !o.without, &gpus);
 	if (o.task_class)
 		set_class(o.dir, &gpus, o.task_class, o.keys, o.values, o.count, o.save);

@@ -89,8 +89,13 @@ bool set_show(const char *dir, const char *gpu, const char *account, bool severa
 	struct gpuarb_error err = {0};
 	char text[64], name[CLI_GPU_TEXT], why[CLI_GPU_SENTENCE];
 	unsigned shown;
+	int r;
 
-	if (gpuarb_control_read(dir, gpu, &config, &err) < 0)
+	r = gpuarb_control_read(dir, gpu, &config, &err);
+	if (r == -ENOENT)
+		die("%s has no settings yet: 'sudo gpuarb-node' or the first program makes them",
+			cli_gpu_text(gpu, name));
+	if (r < 0)
 		die("%s", cli_gpu_sentence(gpu, err.text, why));
 	if (!account || several)
 		printf("%s\n", cli_gpu_text(gpu, name));
@@ -108,7 +113,7 @@ bool set_show(const char *dir, const char *gpu, const char *account, bool severa
 
 void set_show_keys(int names_only)
 {
-	char allowed[160];
+	char allowed[160], initial[64];
 
 	for (int key = 0; key < ARB_KEY_COUNT; key++) {
 		const struct gpuarb_key *k = &gpuarb_keys[key];
@@ -116,10 +121,13 @@ void set_show_keys(int names_only)
 		if (k->scope == ARB_SCOPE_CREATE)
 			continue;
 		gpuarb_config_allowed((enum arb_key)key, allowed, sizeof(allowed));
+		gpuarb_config_format((enum arb_key)key, k->initial, initial, sizeof(initial));
 		if (names_only)
 			printf("%s\t%s\n", k->name, k->choices ? k->choices : "");
+		else if (k->scope == ARB_SCOPE_ACCOUNT)
+			printf("%s (of an account)\n        %s\n        %s\n", k->name, allowed, k->help);
 		else
-			printf("%s%s\n        %s\n        %s\n", k->name,
-				k->scope == ARB_SCOPE_ACCOUNT ? " (of an account)" : "", allowed, k->help);
+			printf("%s\n        %s (default: %s)\n        %s\n", k->name, allowed, initial,
+				k->help);
 	}
 }

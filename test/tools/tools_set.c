@@ -270,10 +270,20 @@ Test(set, requests_add_up_before_anybody_has_come)
 
 Test(set, every_key_is_explained)
 {
-	expect("--keys", 0, "window_ms\n        10 to 60000 ms\n        length of the window");
+	expect("--keys", 0, "window_ms\n        10 to 60000 ms (default: 100)\n        length of the window");
+	expect("--keys", 0,
+		"policy\n        one of concurrent|exclusive|auto|fair|memory (default: concurrent)\n");
 	expect("--keys", 0, "core (of an account)\n        1 to 100 percent\n");
 	expect("--version", 0, "gpuarb-set 0.");
 	expect("--help", 0, "together or not at all; every client notices");
+}
+
+Test(set, what_cannot_be_shown_yet_is_said)
+{
+	expect("--dir /no/such --show", 1,
+		"--dir /no/such: No such file or directory; allowed: a directory of segments");
+	expect("--gpu GPU-00000000-0000-0000-0000-0000000000aa --show", 1,
+		"GPU-00000000-0000-0000-0000-0000000000aa has no settings yet: 'sudo gpuarb-node' or the first program");
 }
 
 static void make_control_anew(void)

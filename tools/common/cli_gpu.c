@@ -95,7 +95,7 @@ const char *cli_gpu(const char *dir, const char *wanted)
 		die("%d GPUs have a segment%s%s, %s among them; name one with --gpu", matches,
 			wanted ? " and begin with " : "", wanted ? wanted : "", found);
 	if (!wanted)
-		die("no GPU has a segment yet; name one with --gpu");
+		die("no GPU has a segment yet: 'sudo gpuarb-node' or the first program makes it; or name a GPU with --gpu");
 	if (has_settings(dir, wanted))
 		return wanted;
 	if (!gpuarb_gpu_is_uuid(wanted))
