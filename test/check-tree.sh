@@ -82,7 +82,7 @@ for f in $(git ls-files '*.c' '*.h' 2>/dev/null); do
 done
 
 for f in test/world/mutations/*.patch; do
-	patch -p1 -F 3 -s -f --dry-run <"$f" >/dev/null || say "$f no longer applies"
+	patch -p1 -F 1 -s -f --dry-run <"$f" >/dev/null || say "$f no longer applies"
 done
 stale=$(python3 test/mistakes.py --lines) || say "$stale"
 

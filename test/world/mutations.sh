@@ -70,7 +70,7 @@ one() {
 	kind=$(sed -n 's/^Worlds: //p' "$patch" | head -n 1)
 	tree="$dir/$name"
 	rm -rf "$tree" && cp -a "$dir/base" "$tree" || exit 1
-	if ! patch -d "$tree" -p1 -F 3 -s -N --no-backup-if-mismatch <"$patch" >"$dir/$name.out" 2>&1; then
+	if ! patch -d "$tree" -p1 -F 1 -s -N --no-backup-if-mismatch <"$patch" >"$dir/$name.out" 2>&1; then
 		say "ERROR: the product has changed, $name.patch no longer applies; see $dir/$name.out"
 		return
 	fi
