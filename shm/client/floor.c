@@ -280,7 +280,11 @@ static uint64_t longest_wait(const struct gpuarb_client *c, const struct arb_sna
 								      : longest;
 }
 
-/* A member that is silent is evicted after grace_ms. */
+/*
+ * A member that is silent is evicted after grace_ms, and members that are stopped together are evicted together. So
+ * silence is a reason to wait for that much longer, and not for ever: a process that holds a slot's byte can write such
+ * heartbeats that its member is silent all the time and is never evicted.
+ */
 static bool any_silent(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
@@ -303,6 +307,7 @@ static bool has_whole_gpu(const struct gpuarb_client *c, const struct arb_snap *
 bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct arb_client_floor *f = &c->floor;
+	uint64_t waited_ns;
 
 	/* A task waits for its lease as long as it said. */
 	if (c->rules.policy == ARB_POLICY_MEMORY || c->admission.leasing)
@@ -316,12 +321,16 @@ bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, 
 		hold(c, snap, now_ns);
 		f->by_turn = true;
 	}
-	if (f->keeps || now_ns - f->queued_ns <= OUTLASTS_NS)
-		return f->keeps;
+	if (f->keeps)
+		return !any_put_above(c, snap);
+	if (now_ns - f->queued_ns <= OUTLASTS_NS)
+		return false;
 	if (!f->bound_ns)
 		f->bound_ns = longest_wait(c, snap);
-	if (now_ns - f->queued_ns <= f->bound_ns || any_silent(c, snap, now_ns) || any_put_above(c, snap) ||
-		has_whole_gpu(c, snap))
+	waited_ns = now_ns - f->queued_ns;
+	if (waited_ns <= f->bound_ns ||
+		(waited_ns <= f->bound_ns + c->rules.grace_ns && any_silent(c, snap, now_ns)) ||
+		any_put_above(c, snap) || has_whole_gpu(c, snap))
 		return false;
 	f->ppm = fair_part(c, snap);
 	f->stopped_ns = now_ns;

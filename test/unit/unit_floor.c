@@ -147,6 +147,33 @@ Test(floor_turns, a_client_does_not_wait_for_one_that_never_ends_its_turn)
 	cr_assert_eq(told_to_stop(plain, 3 * SECOND), 0);
 }
 
+Test(floor_turns, one_that_takes_no_turns_waits_for_whoever_an_administrator_puts_above_it)
+{
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	cr_assert(held_up(plain, 10 * SECOND) <= LONGEST);
+	cr_assert_eq(gpuarb_client_leave(plain, 0), 0);
+	u_limit("loud", "priority", "90");
+	cr_assert_eq(gpuarb_client_tick(loud), 0);
+	cr_assert_eq(held_up(plain, 3 * SECOND), 3 * SECOND);
+}
+
+/* Its heartbeats are never young enough for a client that runs, and never old enough for one that is evicted. */
+Test(floor_turns, a_client_waits_for_a_silent_one_no_longer_than_until_it_is_evicted)
+{
+	uint64_t began;
+	int r = -ETIMEDOUT;
+
+	cr_assert_eq(gpuarb_client_enter(loud, NULL), 0);
+	for (began = u_clock_ns; r == -ETIMEDOUT && u_clock_ns - began < 10 * SECOND; u_clock_ns += 4 * MS) {
+		arb_store64(&loud->seg.slots[loud->me.slot].heartbeat_ns, u_clock_ns - 30 * MS);
+		r = gpuarb_client_wait(plain, NULL, 0);
+	}
+	cr_assert_eq(r, 0);
+	cr_assert(u_clock_ns - began > plain->rules.grace_ns);
+	cr_assert(u_clock_ns - began <= LONGEST + 100 * MS, "%llu", (unsigned long long)(u_clock_ns - began));
+	gpuarb_client_leave(plain, 0);
+}
+
 /* `loud` lets `plain` in for a moment every 24 ms, and wants the GPU back. Returns what a tick then says to `plain`. */
 static int let_in_for_a_moment(bool in_request)
 {
