@@ -236,17 +236,25 @@ static uint64_t next_look_ns(const struct arb_task *t, uint32_t reason)
 	return ns < t->until_ns - t->now_ns ? t->now_ns + ns : t->until_ns;
 }
 
-/* Sleeps once, without the lock. */
-static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen)
+/* Sleeps once, without the lock; for deaf_ns it does not listen to others. */
+static int sleep_once(struct arb_task *t, uint32_t reason, uint32_t seen, uint64_t deaf_ns)
 {
 	struct gpuarb_client *c = t->c;
+	uint64_t look_ns = next_look_ns(t, reason);
 	int r;
 
-	if (t->queued_inside)
+	t->woken_cpu_ns = 0;
+	if (t->queued_inside) {
 		/* It waits in the queue of the running set, where the class is our priority. */
 		r = arb_client_wait_until(c, NULL, t->until_ns, true);
-	else
-		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, next_look_ns(t, reason));
+	} else {
+		t->woken_cpu_ns = arb_os_cpu_ns();
+		if (__builtin_expect(deaf_ns != 0, 0))
+			arb_os_sleep_ns(deaf_ns < look_ns - t->now_ns ? deaf_ns : look_ns - t->now_ns);
+		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, look_ns);
+		if (r != 0)
+			t->woken_cpu_ns = 0;
+	}
 	if (r == -ETIMEDOUT && !t->queued_inside)
 		arb_queue_patrol(t);
 	return r == -ESTALE || r == -EBADMSG || r == -EUSERS || r == -ENOSPC || r == -EBUSY ? r : 0;
@@ -301,6 +309,7 @@ static int refuse(struct arb_task *t, uint32_t reason, struct gpuarb_lease *leas
 static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reason)
 {
 	struct gpuarb_client *c = t->c;
+	uint64_t deaf_ns;
 	uint32_t seen;
 	int r;
 
@@ -325,8 +334,11 @@ static int wait_for_it(struct arb_task *t, struct gpuarb_lease *lease, int reaso
 		mark_blocked(t, (uint32_t)reason);
 		if (arb_word_load_full(&lease->cancelled))
 			return -ECANCELED;
+		deaf_ns = t->woken_cpu_ns ? arb_wakeups_count(&c->admission.wakeups,
+						    arb_os_cpu_ns() - t->woken_cpu_ns, t->now_ns)
+					  : 0;
 		arb_lock_give(&c->guard->adm);
-		r = sleep_once(t, (uint32_t)reason, seen);
+		r = sleep_once(t, (uint32_t)reason, seen, deaf_ns);
 		arb_lock_take(&c->guard->adm);
 		if (r == 0)
 			r = prepare(t);

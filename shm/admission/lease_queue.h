@@ -43,6 +43,8 @@ struct arb_task {
 	uint32_t rank;
 	bool high;   /* the pressure as it was found */
 	bool leases; /* a lease is held */
+	uint64_t
+		woken_cpu_ns; /* the thread's CPU time before the sleep from which it was woken; 0: it was not */
 };
 
 static inline unsigned arb_want_priority(uint32_t want)

@@ -15,6 +15,7 @@
 #include "gpuarb/client.h"
 #include "shm/base/lock.h"
 #include "shm/base/os.h"
+#include "shm/base/wakeups.h"
 #include "shm/segment/residency.h"
 #include "shm/segment/running.h"
 #include "shm/admission/sampler.h"
@@ -81,6 +82,7 @@ struct arb_client_wait {
 	uint64_t since;
 	uint64_t from; /* `since` of the first of several waits, one right behind the other */
 	uint64_t left; /* when the last of them was given up */
+	struct arb_wakeups wakeups;
 };
 
 struct arb_client_memory {
@@ -107,6 +109,7 @@ struct arb_client_admission {
 	arb_u32 class_priority; /* the highest priority of its waits and leases; 0: none */
 	arb_u32 base_priority;  /* the account's */
 	struct arb_repeat skipped, timeouts; /* under guard->lock */
+	struct arb_wakeups wakeups;
 };
 
 /* How it looks after the segment and its other clients. */

@@ -424,7 +424,7 @@ int arb_client_wait_until(
 	struct gpuarb_client *c, const struct gpuarb_work *work, uint64_t until_ns, bool for_lease)
 {
 	struct arb_patience patience = ARB_CLIENT_PATIENCE;
-	uint64_t began = 0, now, look_ns;
+	uint64_t began = 0, now, look_ns, woken_cpu_ns = 0, deaf_ns;
 	struct arb_snap snap;
 	uint32_t seen, cancels;
 	bool gave_up = false;
@@ -461,8 +461,16 @@ int arb_client_wait_until(
 		look_ns = now + sleep_time(c, &snap, now);
 		if (look_ns > until_ns)
 			look_ns = until_ns;
+		deaf_ns = woken_cpu_ns
+				  ? arb_wakeups_count(&c->wait.wakeups, arb_os_cpu_ns() - woken_cpu_ns, now)
+				  : 0;
 		arb_lock_give(&c->guard->lock);
+		woken_cpu_ns = arb_os_cpu_ns();
+		if (__builtin_expect(deaf_ns != 0, 0))
+			arb_os_sleep_ns(deaf_ns < look_ns - now ? deaf_ns : look_ns - now);
 		r = arb_os_futex_wait_until(&arb_client_slot(c)->wake, seen, look_ns);
+		if (r != 0)
+			woken_cpu_ns = 0;
 		if (r == -ETIMEDOUT) {
 			arb_lock_take(&c->guard->lock);
 			r = arb_load32(&c->guard->joined) && (c->wait.since || c->move.level)

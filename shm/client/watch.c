@@ -300,13 +300,56 @@ static void park_alone(const struct arb_os_word *word, uint64_t ns)
 		arb_os_park(word->word, word->value, ns);
 }
 
+/* Sleeps on the words. -EFAULT and other errors as arb_os_park_any. */
+static int park_on(struct arb_watch *w, const struct arb_os_word *words, unsigned n, uint64_t ns)
+{
+	uint64_t until = ns ? arb_os_now_ns() + ns : UINT64_MAX, cpu_ns = arb_os_cpu_ns();
+	int r = 0;
+
+	if (n > 1)
+		r = arb_os_park_any(words, n, ns);
+	else
+		park_alone(words, ns);
+	/* If its own word has not changed, and it has not slept for as long as it meant to, another process has woken it. */
+	w->woken_cpu_ns =
+		r == 0 && arb_word_load(words->word) == words->value && arb_os_now_ns() < until ? cpu_ns : 0;
+	return r;
+}
+
+/* Sleeps without listening to words of others, if these have cost too much. Returns whether the caller has something to
+ * do. */
+static bool rest(struct arb_watch *w, const struct arb_os_word *word, uint64_t *ns)
+{
+	uint64_t deaf_ns;
+
+	if (__builtin_expect(!w->woken_cpu_ns, 1))
+		return false;
+	deaf_ns = arb_wakeups_count(&w->wakeups, arb_os_cpu_ns() - w->woken_cpu_ns, arb_os_now_ns());
+	w->woken_cpu_ns = 0;
+	if (!deaf_ns)
+		return false;
+	if (*ns && deaf_ns > *ns)
+		deaf_ns = *ns;
+	if (word->shared)
+		arb_os_sleep_ns(deaf_ns);
+	else
+		park_alone(word, deaf_ns);
+	if (*ns == deaf_ns || arb_word_load(word->word) != word->value)
+		return true;
+	*ns -= *ns ? deaf_ns : 0;
+	return false;
+}
+
 static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsigned n,
 	struct arb_os_word word, uint64_t ns)
 {
 	struct arb_os_word words[1 + (1 + ARB_WATCHERS) * ARB_WATCH_GPUS] = {word};
 	unsigned nwords = 1;
-	uint64_t most = ns;
+	uint64_t most;
 
+	if (rest(w, &word, &ns))
+		return;
+	most = ns;
 	for (unsigned i = 0; i < n && prepare(w); i++) {
 		struct gpuarb_client *c = clients[i];
 		struct arb_watch_gpu *g = gpu_of(w, c);
@@ -320,7 +363,7 @@ static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsi
 		arb_lock_give(&c->guard->lock);
 	}
 	if (nwords > 1) {
-		int r = arb_os_park_any(words, nwords, most);
+		int r = park_on(w, words, nwords, most);
 
 		if (r == 0)
 			return;
@@ -333,7 +376,7 @@ static void park(struct arb_watch *w, struct gpuarb_client *const *clients, unsi
 			w->unable = true;
 		}
 	}
-	park_alone(&word, ns);
+	park_on(w, &word, 1, ns);
 }
 
 void arb_watch_park(struct arb_watch *w, struct gpuarb_client *const *clients, unsigned n, uint32_t *word,

@@ -13,6 +13,7 @@
 #include "gpuarb/abi.h"
 
 #include "shm/base/os.h"
+#include "shm/base/wakeups.h"
 
 struct gpuarb_client;
 
@@ -41,6 +42,9 @@ struct arb_watch {
 	void *before;    /* the list that the C library had registered */
 	uint32_t thread; /* the thread's id in its own PID namespace */
 	bool unable;     /* the kernel does not offer it; the thread just sleeps */
+	struct arb_wakeups wakeups;
+	uint64_t
+		woken_cpu_ns; /* the thread's CPU time before the sleep from which another process woke it; 0: none did */
 	unsigned ngpus;
 	struct arb_watch_gpu gpus[ARB_WATCH_GPUS];
 };

@@ -413,3 +413,23 @@ Test(turns, a_client_that_enters_or_leaves_knows_whether_others_run)
 	cr_assert_eq(gpuarb_client_leave(waiter, 0), 0);
 	cr_assert_eq(gpuarb_client_beside(waiter), 0);
 }
+
+/* Another process wakes it again as soon as it listens, and each time it looks for 10 us. */
+Test(turns, wake_ups_that_lead_to_nothing_cost_a_fiftieth_of_a_core)
+{
+	struct arb_wakeups w = {0};
+	uint64_t now = 5 * SECOND, began = now, spent = 0, deaf, longest = 0;
+
+	for (int i = 0; i < 100; i++, now += 100 * US)
+		cr_assert_eq(arb_wakeups_count(&w, 10 * US, now), 0, "some may come at once, %d", i);
+	while (now - began < 10 * SECOND) {
+		now += 10 * US;
+		spent += 10 * US;
+		deaf = arb_wakeups_count(&w, 10 * US, now);
+		longest = deaf > longest ? deaf : longest;
+		now += deaf;
+	}
+	cr_assert(spent <= 10 * SECOND / 50 + 6 * MS, "%llu", (unsigned long long)spent);
+	cr_assert(longest <= MS, "%llu", (unsigned long long)longest);
+	cr_assert_eq(arb_wakeups_count(&w, 10 * US, now + SECOND), 0, "after a while without any it listens");
+}
