@@ -60,6 +60,7 @@ static int prepare_now(struct arb_task *t)
 		t->highest = c->admission.highest;
 		t->grace_ns = c->rules.grace_ns;
 		t->win_ms = c->rules.win_ms;
+		t->turns = c->turn.taken || c->rules.policy == ARB_POLICY_MEMORY;
 	}
 	arb_lock_give(&c->guard->lock);
 	/* The client has joined anew, after fork() or because the segment was replaced: its earlier leases are

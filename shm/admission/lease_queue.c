@@ -125,15 +125,32 @@ static bool goes_before(const struct arb_task *t, uint32_t want, uint64_t since_
 	return arb_want_before(want, since_ns, &t->me) && arb_decide_fits(&other);
 }
 
+/*
+ * A waiter that fits goes at its next look, unless it waits for its turn. That it waits is said by words that any process can
+ * write that may join. So if waiters of other processes were ahead at every look for as long as a stopped one is waited
+ * for, they only say so.
+ */
+static bool in_vain(struct arb_task *t)
+{
+	struct arb_client_admission *a = &t->c->admission;
+
+	if (t->ahead == ARB_NONE || t->now_ns - a->behind_looked_ns > SILENT_NS)
+		a->behind_since_ns = t->now_ns;
+	a->behind_looked_ns = t->now_ns;
+	return !t->turns && t->now_ns - a->behind_since_ns > t->grace_ns;
+}
+
 uint32_t arb_queue_ahead(struct arb_task *t)
 {
 	const struct gpuarb_client *c = t->c;
 	const struct arb_segment *seg = &c->seg;
+	uint32_t own;
 
 	t->ahead = ARB_NONE;
 	t->rank = 0;
 	for (const struct arb_waiter *w = c->guard->waiters; w; w = w->next)
 		t->rank += w != &t->me && goes_before(t, w->want, w->since_ns);
+	own = t->rank;
 	for (uint32_t i = arb_admission_next(seg, seg->header->adm_waiting, 0); i != ARB_NONE;
 		i = arb_admission_next(seg, seg->header->adm_waiting, i + 1)) {
 		const struct arb_slot *s = &seg->slots[i];
@@ -147,6 +164,8 @@ uint32_t arb_queue_ahead(struct arb_task *t)
 		t->ahead = i;
 		t->rank++;
 	}
+	if (__builtin_expect(in_vain(t), 0))
+		t->rank = own;
 	return t->rank;
 }
 

@@ -43,6 +43,7 @@ struct arb_task {
 	uint32_t rank;
 	bool high;   /* the pressure as it was found */
 	bool leases; /* a lease is held */
+	bool turns;  /* clients take turns, so a waiter may have to wait for its own */
 	uint64_t
 		woken_cpu_ns; /* the thread's CPU time before the sleep from which it was woken; 0: it was not */
 };

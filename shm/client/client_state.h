@@ -109,6 +109,8 @@ struct arb_client_admission {
 	arb_u32 class_priority; /* the highest priority of its waits and leases; 0: none */
 	arb_u32 base_priority;  /* the account's */
 	struct arb_repeat skipped, timeouts; /* under guard->lock */
+	/* Under guard->adm: when its tasks last looked, and since when waiters of others were ahead at every look. */
+	uint64_t behind_looked_ns, behind_since_ns;
 	struct arb_wakeups wakeups;
 };
 

@@ -212,6 +212,40 @@ Test(admission_set, a_waiter_that_does_not_look_is_passed_over)
 	done();
 }
 
+static void it_gives_a_sign_of_life(void)
+{
+	arb_store64(&b->seg.slots[b->me.slot].heartbeat_ns, u_clock_ns);
+}
+
+/* Another process says that it waits, and never goes. */
+Test(admission_set, a_waiter_that_fits_and_does_not_go_is_passed_over)
+{
+	struct arb_slot *s;
+	uint64_t began;
+
+	three();
+	sample(10);
+	s = &b->seg.slots[b->me.slot];
+	arb_store32(&s->adm_want, 2 | 127u << ARB_WANT_PRIORITY_SHIFT);
+	arb_store64(&s->adm_since_ns, 1);
+	it_gives_a_sign_of_life();
+	arb_bit_set(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	u_futex.while_asleep = it_gives_a_sign_of_life;
+	began = u_clock_ns;
+	cr_assert_eq(acquire_for(a, "nmt", 5000, &la), GPUARB_OK);
+	cr_assert(u_clock_ns - began > a->rules.grace_ns);
+	cr_assert(u_clock_ns - began <= a->rules.grace_ns + 100 * MS);
+	arb_admission_release(a, &la);
+	began = u_clock_ns;
+	it_gives_a_sign_of_life();
+	cr_assert_eq(acquire_for(a, "nmt", 5000, &la), GPUARB_OK, "the next one goes at once");
+	cr_assert_eq(u_clock_ns, began);
+	arb_admission_release(a, &la);
+	u_futex.while_asleep = NULL;
+	arb_bit_clear(&b->seg.header->adm_waiting[0], 1ull << b->me.slot);
+	done();
+}
+
 Test(admission_set, garbage_in_a_clients_bits_is_put_right_by_the_client)
 {
 	three();
