@@ -9,6 +9,7 @@
 #include "shm/base/atomic.h"
 #include "shm/segment/alternation.h"
 #include "shm/client/client_state.h"
+#include "shm/base/fault.h"
 #include "shm/base/os.h"
 #include "shm/admission/lease_queue.h"
 #include "shm/client/quota.h"
@@ -43,6 +44,9 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 		arb_client_note_rest(c, false);
 		arb_client_find_control(c);
 		arb_client_scrub(c);
+		/* The program may have installed a handler of its own since. */
+		if (c->seg.file.guard)
+			arb_fault_keep();
 		if (arb_slot_alive(&c->seg, c->me.slot) == -ESTALE)
 			return -ESTALE;
 	}
