@@ -150,6 +150,10 @@ void arb_log(enum arb_log_level level, const char *format, ...)
 	n += m;
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
+	/* Names of accounts and commands are chosen by others, and a terminal obeys control characters. */
+	for (int i = 0; i < n; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
 	line[n++] = '\n';
 	/* By syscall(): open, write and close are cancellation points, and the thread may hold locks. */
 	if (path)

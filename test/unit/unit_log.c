@@ -1,6 +1,9 @@
 /* What the preload logs, and how often. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "units.h"
 
@@ -49,4 +52,19 @@ Test(log, when_many_threads_log_one_line_is_written_and_all_are_counted)
 	/* The clock that the test moves has advanced by 100 s. */
 	cr_assert(said >= 1 && said <= 10, "%u", said);
 	cr_assert_eq(said + counted + shared.unsaid, 400000);
+}
+
+/* Names of accounts and commands are chosen by others. */
+Test(log, a_line_has_no_control_characters)
+{
+	char path[] = "/tmp/gpuarb-log-XXXXXX", line[256] = "";
+	int fd = mkstemp(path);
+
+	cr_assert(fd >= 0);
+	setenv("GPUARB_LOG", path, 1);
+	arb_log(ARB_LOG_WARN, "account '%s' has all of it", "a\033[2J\nb\177");
+	cr_assert(read(fd, line, sizeof(line) - 1) > 0);
+	cr_assert(strstr(line, "account 'a?[2J?b?' has all of it\n"), "%s", line);
+	close(fd);
+	unlink(path);
 }

@@ -119,11 +119,18 @@ int cli_option(int key, char *text, struct argp_state *state, const char **dir, 
 	}
 }
 
+/* Names of accounts and commands are chosen by others, and a terminal obeys control characters. */
 static void say(const char *format, va_list ap)
 {
-	fprintf(stderr, "%s: ", program_invocation_short_name);
-	vfprintf(stderr, format, ap);
-	fputc('\n', stderr);
+	char *text;
+
+	if (vasprintf(&text, format, ap) < 0)
+		return;
+	for (char *p = text; *p; p++)
+		if (((unsigned char)*p < ' ' && *p != '\n') || *p == 0x7f)
+			*p = '?';
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+	free(text);
 }
 
 void die(const char *format, ...)
