@@ -34,6 +34,15 @@ static inline void arb_text_load(const arb_u64 *words, size_t nwords, char *text
 	text[8 * nwords - 1] = '\0';
 }
 
+static inline uint64_t arb_text_hash(const char *text)
+{
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 0x100000001b3ull;
+	return hash;
+}
+
 static inline int arb_text_equals(const arb_u64 *words, size_t nwords, const char *text)
 {
 	char copy[ARB_NAME_BYTES];

@@ -10,6 +10,7 @@
 #include "shm/base/error.h"
 #include "shm/base/granted.h"
 #include "shm/base/members.h"
+#include "shm/base/text.h"
 #include "shm/client/client_state.h"
 #include "shm/policy/policy.h"
 #include "shm/segment/audit.h"
@@ -20,11 +21,7 @@
 
 static uint64_t owner_by_place(const char *place)
 {
-	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
-
-	for (; *place; place++)
-		hash = (hash ^ (unsigned char)*place) * 0x100000001b3ull;
-	return hash | IN_CONTAINER;
+	return arb_text_hash(place) | IN_CONTAINER;
 }
 
 uint64_t arb_owner_of(const struct arb_os_identity *id)
@@ -154,6 +151,7 @@ static void bound_by(struct gpuarb_client *c, uint32_t account, const struct gpu
 /* Finds the account; the directory is held. -EPERM: the account belongs to another owner. */
 static int find_account(struct gpuarb_client *c, const struct arb_os_identity *id)
 {
+	uint32_t first = (uint32_t)(arb_text_hash(c->opened.name) % c->seg.naccounts);
 	struct gpuarb_config_limit set = {.set = 0};
 	struct arb_snap snap;
 
@@ -164,9 +162,10 @@ static int find_account(struct gpuarb_client *c, const struct arb_os_identity *i
 	c->seg.own_account = ARB_NONE;
 	c->account = arb_account_find(&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	/* All entries are in use. Some may seem so only because another process wrote members into them that do not
-	 * exist. */
-	for (uint32_t a = 0; c->account == ARB_NONE && a < c->seg.naccounts; a++)
-		if (arb_audit_account(&c->seg, a, NULL) > 0)
+	 * exist. Where all of them were written over, the first ones belong to clients that will put them right, so the
+	 * search begins anywhere. */
+	for (uint32_t n = 0; c->account == ARB_NONE && n < c->seg.naccounts; n++)
+		if (arb_audit_account(&c->seg, (first + n) % c->seg.naccounts, NULL) > 0)
 			c->account = arb_account_find(
 				&c->seg, c->opened.name, snap.win_number, c->rules.carryover_pct);
 	if (c->account == ARB_NONE)

@@ -143,7 +143,7 @@ static bool lapsed(const struct arb_segment *seg, uint32_t a, uint64_t window, u
 uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t window, unsigned carryover_pct)
 {
 	uint32_t high = arb_load32(&seg->header->accounts_high), counted, best = ARB_NONE;
-	uint64_t best_at = UINT64_MAX;
+	uint64_t best_at = 0;
 	struct arb_account *acct;
 	struct arb_account_snap fresh;
 
@@ -154,6 +154,14 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 	counted = high;
 	while (high < seg->naccounts && arb_hint64(&seg->accounts[high].name[0]))
 		high++;
+	/* So is an entry of a client that has joined, whatever was written over the entry. */
+	for (uint32_t i = 0; i < seg->nslots; i++) {
+		uint32_t a = arb_hint32(&seg->slots[i].account);
+
+		if (__builtin_expect(a >= high && a < seg->naccounts, 0) &&
+			arb_hint32(&seg->slots[i].state) == ARB_SLOT_LIVE)
+			high = a + 1;
+	}
 	if (high != counted)
 		arb_store32_release(&seg->header->accounts_high, high);
 	for (uint32_t a = 0; a < high; a++)
@@ -162,10 +170,15 @@ uint32_t arb_account_find(struct arb_segment *seg, const char *name, uint64_t wi
 	if (high < seg->naccounts) {
 		best = high;
 	} else {
-		for (uint32_t a = 0; a < high; a++) {
+		uint32_t first = (uint32_t)(arb_text_hash(name) % high);
+
+		/* Where all entries were written over, the first ones belong to clients that will put them right: so
+		 * of those that were left at the same time any may be taken. */
+		for (uint32_t n = 0; n < high; n++) {
+			uint32_t a = (first + n) % high;
 			uint64_t at = arb_load64(&seg->accounts[a].used_at);
 
-			if (at < best_at && lapsed(seg, a, window, carryover_pct)) {
+			if ((best == ARB_NONE || at < best_at) && lapsed(seg, a, window, carryover_pct)) {
 				best = a;
 				best_at = at;
 			}

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "units.h"
+
 #include "shm/base/granted.h"
 #include "shm/base/members.h"
 #include "shm/base/groups.h"
@@ -399,4 +401,38 @@ Test(owner, how_many_slots_a_user_may_have)
 	cr_assert_eq(arb_owner_bound(&seg, &makes, 1), UINT32_MAX, "the owner of the segment has no bound");
 	seg.nslots = 2;
 	cr_assert_eq(arb_owner_bound(&seg, &user, -1), 1, "never fewer than one");
+}
+
+/* The entries were written over a moment ago, and their members have not looked since. */
+static void comes_after(int byte, uint32_t high)
+{
+	struct gpuarb_client *a = client(1, "a", 30), *b = client(1, "b", 20), *c;
+	struct gpuarb_client *clients[2] = {a, b};
+
+	memset((void *)a->seg.accounts, byte, a->seg.naccounts * sizeof(struct arb_account));
+	arb_store32(&a->seg.header->accounts_high, high);
+	c = client(1, "c", 10);
+	cr_assert_neq(c->account, a->account);
+	cr_assert_neq(c->account, b->account);
+	for (int i = 0; i < 2; i++) {
+		u_clock_ns += 200 * MS;
+		cr_assert_eq(gpuarb_client_enter(clients[i], NULL), 0);
+		cr_assert_eq(gpuarb_client_leave(clients[i], 0), 0);
+	}
+	cr_assert_eq(core_of(a), 30);
+	cr_assert_eq(core_of(b), 20);
+	cr_assert_eq(core_of(c), 10);
+	gpuarb_client_close(c);
+	gpuarb_client_close(b);
+	gpuarb_client_close(a);
+}
+
+Test(owner, one_that_comes_after_all_entries_were_emptied_gets_none_of_others)
+{
+	comes_after(0, 0);
+}
+
+Test(owner, one_that_comes_after_all_entries_were_filled_gets_none_of_others)
+{
+	comes_after(0x5a, 0x5a5a5a5a);
 }
