@@ -98,6 +98,9 @@ enum book_call {
 	CALL_AWAKE = 1 << 9,   /* it has just slept for room in the queue */
 	CALL_RANG = 1 << 10,   /* TIMER: the driver has called back */
 	CALL_PEER = 1 << 11,   /* a copy in a stream of another GPU: that GPU's work may come before it */
+	CALL_LATE =
+		1
+		<< 12, /* it is behind a host function in its stream, and begins only when that has returned */
 	/* Steps: what was carried out since the event was first told. */
 	STEP_LOOKED = 1 << 16,   /* the fences were looked at */
 	STEP_SETTLED = 1 << 17,  /* the streams were looked at, or the set was left */
@@ -135,7 +138,7 @@ struct book_event {
 	/* PASSED: the end on the host's clock. RETURNED, FENCED: when the call was let through. UNFINISHED: when
 	 * the driver was asked. WAITED: until when. HELD: the end of the work. */
 	uint64_t at_ns;
-	/* FENCED: of the record call. PASSED: of the copy alone; 0: not measured. STARTED: how late the event
+	/* FENCED: of the record call. PASSED: of the copy or launch alone; 0: not measured. STARTED: how late the event
 	 * was. WAITED: how long. ASKED: how late its sleep ended. */
 	uint64_t took_ns;
 	struct book_status status;

@@ -62,7 +62,7 @@ static uint32_t up_to_the_last(const struct book *b, const struct book_event *e,
  * Whether this call leaves no credit. A program that launches a few times in a row and then pauses gets none: then fences say
  * everything, and its next call finds that the work has ended. While a stream captures nobody gets credit, because captured
  * launches would use it up. A copy in a stream of another GPU leaves none, because what follows may be work of that GPU
- * alone.
+ * alone. A launch behind a host function leaves none: the GPU may stand still before the next one as well.
  */
 static bool gets_none(struct book *b, const struct book_event *e)
 {
@@ -81,7 +81,7 @@ static bool gets_none(struct book *b, const struct book_event *e)
 		apart = 8 * SHORT_NS;
 	durations_follow(&p->apart_ns, apart);
 	return (interval_is_rare(b, e) && interval_calls(b, e) <= FEW) || (e->facts & FACT_CAPTURES) ||
-	       (e->call & CALL_PEER);
+	       (e->call & (CALL_PEER | CALL_LATE));
 }
 
 uint32_t credit_for(struct book *b, const struct book_event *e)

@@ -155,7 +155,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 
 /*
  * A copy in another GPU's stream begins when the earlier work of that GPU has ended. Until then this GPU did not work on it.
- * If nothing but such copies is queued here, this GPU was idle until then.
+ * If nothing but such copies is queued here, this GPU was idle until then. A launch behind a host function begins when that
+ * has returned (stood_still).
  */
 static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint64_t took)
 {
@@ -180,20 +181,26 @@ static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint6
  * of them were submitted before the last measured end is it known that none came too late. Otherwise the launches are taken
  * to have run for as long as so many launches usually do. With others in the set a launch may have waited for them, so that
  * time is not counted as a pause.
+ *
+ * A launch that was submitted at `submitted` may have begun later, behind a host function. Then the GPU has stood still until
+ * it began only if nothing in another stream, and nothing without a fence, can have run meanwhile.
  */
-static void stood_still(struct book *b, const struct book_fence *f, uint64_t end, bool whole)
+static void stood_still(
+	struct book *b, const struct book_fence *f, uint64_t submitted, uint64_t end, bool whole)
 {
 	struct book_interval *i = &b->interval;
 	uint64_t from = i->begin_ns + i->lead_ns, busy = f->launches * b->durations.each_ns;
+	bool alone = f->launches == 1 && !b->queue.mixed && !i->unfenced;
+	uint64_t begun = alone ? f->begun_ns : submitted;
 
 	if (!book_is_in(b) || i->first_to_come || f->peer || fence_of(b, 0) != f || b->in_driver ||
 		b->recording)
 		return;
 	if (from < b->queue.last_end_ns)
 		from = b->queue.last_end_ns;
-	if (f->begun_ns > from) {
-		i->idle_ns += f->begun_ns - from;
-		from = f->begun_ns;
+	if (begun > from) {
+		i->idle_ns += begun - from;
+		from = begun;
 	}
 	if (f->launches == 1 || whole || end <= from)
 		return;
@@ -210,7 +217,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 {
 	struct book_queue *q = &b->queue;
 	struct book_fence *f = fence_told(b, e);
-	uint64_t end = e->at_ns, begin, took;
+	uint64_t end = e->at_ns, submitted, begin, took;
 	bool whole;
 
 	if (!f || !f->launches)
@@ -219,6 +226,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 		take_away(b, f);
 		return;
 	}
+	submitted = f->begun_ns;
 	begun_late(b, f, end, e->took_ns);
 	begin = f->begun_ns;
 	if (end < begin)
@@ -229,7 +237,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 	if (begin < q->last_end_ns)
 		begin = q->last_end_ns;
 	took = end > begin ? end - begin : 0;
-	stood_still(b, f, end, whole);
+	stood_still(b, f, submitted, end, whole);
 	learn(b, f, end, took, whole, e->now_ns, alternates);
 	others_below_passed(b, f, took, e->now_ns);
 	q->prompt = end < f->recorded_ns + 2 * b->durations.mean_ns + CALL_NS / 2;

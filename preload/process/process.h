@@ -151,11 +151,11 @@ struct gate_call {
 	struct track *track;
 	CUcontext ctx;
 	bool in_driver;
-	bool inside;   /* this call may return only when its work has ended */
-	bool slept;    /* this call was held up */
-	bool held;     /* this call was held up by nothing but a full queue */
-	bool peer;     /* a copy in a stream of another GPU */
-	CUevent start; /* recorded before such a copy, to know when it began; NULL: unknown */
+	bool inside; /* this call may return only when its work has ended */
+	bool slept;  /* this call was held up */
+	bool held;   /* this call was held up by nothing but a full queue */
+	bool peer;   /* a copy in a stream of another GPU */
+	CUevent start; /* recorded before such a copy, or behind a host function, to know when it began; NULL: unknown */
 	struct peers_copy copy;
 	uint64_t let_ns;   /* when this call was let through */
 	uint64_t begun_ns; /* when the credit was given */
@@ -174,6 +174,9 @@ struct arb_thread {
 
 	/* gate.c: the call on the GPU of its stream, and on other GPUs whose memory it copies. */
 	struct gate_call call, peer[GATE_PEERS];
+	/* gate.c: the stream (track_stream_key) of the thread's last host function, until it launches there. */
+	bool function;
+	uint64_t function_stream;
 
 	/* streams.c: streams and contexts that the thread is about to destroy. They are taken out of the tables before, because
 	 * the driver must not be asked about them meanwhile. If the driver refuses to destroy, they are put back. */

@@ -128,7 +128,7 @@ bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	return true;
 }
 
-CUevent events_before_copy(const struct act_call *call)
+CUevent events_before(const struct act_call *call)
 {
 	__typeof__(cuEventRecord) *record = recorder(call);
 	__typeof__(cuEventCreate) *create = arb_real(cuEventCreate);
@@ -152,7 +152,7 @@ struct answer {
 	uint64_t start_ns;   /* when the event before the first launch was recorded; 0: there is none */
 	bool start_dated;    /* started_ns is known */
 	uint64_t started_ns; /* from the base of the clock to that event */
-	uint64_t took_ns;    /* duration of the copy alone; 0: unknown */
+	uint64_t took_ns;    /* duration of the copy or launch alone; 0: unknown */
 };
 
 static void ask_about(

@@ -170,7 +170,9 @@ static uint32_t flags_of(const struct act_call *call)
 {
 	return (gate_runs_inside(call) ? CALL_INSIDE : 0) | (waits(call) ? CALL_WAITS : 0) |
 	       (track_per_thread(call) ? CALL_PER_THREAD : 0) | (is_dependent(call) ? CALL_DEPENDENT : 0) |
-	       (arb_mine.call.peer ? CALL_PEER : 0);
+	       (arb_mine.call.peer           ? CALL_PEER
+		       : arb_mine.call.start ? CALL_LATE
+					     : 0);
 }
 
 void gate_admit(struct track *t, const struct act_call *call)
@@ -257,6 +259,28 @@ static bool is_of_a_piece(struct track *t, struct act_thread *self)
 	return true;
 }
 
+/*
+ * A host function is called some 100 us after the work before it has ended, and the GPU stands still until it has returned.
+ * The fence before it and an event behind it show for how long. So the next launch takes the long way.
+ */
+static void before_function(const struct act_call *call, struct act_thread *self)
+{
+	callback_before_function();
+	act_thread_take_back(self);
+	arb_mine.function = true;
+	arb_mine.function_stream = track_stream_key(call);
+}
+
+/* Records that event, where bills have to be exact and the next fence will be behind this launch alone. */
+static void behind_function(struct track *t, const struct act_call *call)
+{
+	if (!arb_mine.function || arb_mine.function_stream != track_stream_key(call))
+		return;
+	arb_mine.function = false;
+	if (arb_word_load(&t->watched) && arb_mine.call.covers == 1)
+		arb_mine.call.start = events_before(call);
+}
+
 void gate_before(struct act_call *call)
 {
 	__typeof__(cuCtxGetCurrent) *current = arb_real(cuCtxGetCurrent);
@@ -276,7 +300,7 @@ void gate_before(struct act_call *call)
 	 * jumped out of that call. */
 	gate_thread_ended();
 	if (category == CAT_HOSTFN)
-		callback_before_function();
+		before_function(call, self);
 	/* These calls cost the GPU nothing, and queued work may wait for them, so they never wait. */
 	if (category == CAT_HOSTFN || category == CAT_MEMOP || category == CAT_INTEROP)
 		return;
@@ -321,6 +345,7 @@ void gate_before(struct act_call *call)
 	if (first && events_start(t, call, arb_mine.call.ctx))
 		arb_mine.call.let_ns = track_now();
 	track_unlock(t);
+	behind_function(t, call);
 	track_unrelax(mode);
 	arb_mine.call.in_driver = true;
 	errno = saved;
@@ -417,6 +442,10 @@ void gate_after(struct act_call *call, CUresult result)
 	wake = launched(t, call, result, now);
 	arb_mine.call.covers = 0;
 	track_unlock(t);
+	/* Still here: no fence has taken this event over. */
+	if (arb_mine.call.start)
+		arb_real(cuEventDestroy_v2)(arb_mine.call.start);
+	arb_mine.call.start = NULL;
 	track_unrelax(mode);
 	if (wake)
 		tracker_launched();
@@ -432,6 +461,7 @@ void gate_abandon(void)
 	if (!arb_mine.call.in_driver || !t)
 		return;
 	arb_mine.call.in_driver = false;
+	arb_mine.call.start = NULL;
 	track_lock(t);
 	e.call = arb_mine.call.inside ? CALL_INSIDE : 0;
 	track_tell(t, &e);

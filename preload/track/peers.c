@@ -68,7 +68,7 @@ static void let_peer(struct act_call *call)
 	struct book_event let = {.kind = EVENT_LET, .call = inside ? CALL_INSIDE : 0};
 	CUstreamCaptureMode mode = track_relax();
 
-	arb_mine.call.start = events_before_copy(call);
+	arb_mine.call.start = events_before(call);
 	arb_mine.call.copy = peers_copy_of(call);
 	track_lock(t);
 	if (!t->book.broken && !book_is_in(&t->book))

@@ -218,8 +218,9 @@ struct book_action events_record(
 /* Records an event before a launch into an idle stream. It shows the GPU's clock, and whether another client has the GPU.
  * False: the driver was not asked, so no time has passed. */
 bool events_start(struct track *t, const struct act_call *call, CUcontext ctx);
-/* Without the lock: records an event before a copy between GPUs, which says when the copy begins. Returns it or NULL. */
-CUevent events_before_copy(const struct act_call *call);
+/* Without the lock: records an event before a call, which says when its work begins: that of a copy between GPUs, and that of
+ * a launch behind a host function. Returns it or NULL. */
+CUevent events_before(const struct act_call *call);
 /* Asks which fences have passed, and tells the book. */
 void events_collect(struct track *t);
 void events_forget(struct track *t, CUcontext ctx);

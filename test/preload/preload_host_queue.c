@@ -241,7 +241,47 @@ static void keeps_its_context(void)
 	host_must_leave(0);
 }
 
+static void counts(void *data)
+{
+	++*(unsigned *)data;
+}
+
+static uint64_t billed(void)
+{
+	return host_picture(0)->nclients ? host_picture(0)->clients[0].used_ns : 0;
+}
+
+/* While a function of the program is called between two kernels, the GPU stands still. Only the kernels are billed. */
+static void has_functions_between_kernels(void)
+{
+	const unsigned rounds = 30, each = 4, us = 300;
+	unsigned called = 0;
+	uint64_t before, ns;
+	CUstream stream;
+
+	setenv("GPUSIM_CALLBACK_US", "300", 1);
+	host_context(0);
+	stream = new_stream();
+	host_work();
+	host_must_leave(0);
+	before = billed();
+	for (unsigned i = 0; i < rounds; i++) {
+		for (unsigned k = 0; k < each; k++) {
+			host_launch(stream, 1, us);
+			OK(cuLaunchHostFunc(stream, counts, &called));
+		}
+		OK(cuStreamSynchronize(stream));
+	}
+	host_must_leave(0);
+	T_CHECK(called == rounds * each, "%u called", called);
+	ns = billed() - before;
+	/* If the time between them were billed, it would be 1.75 times as much. */
+	T_CHECK(ns > rounds * each * us * 980ull && ns < rounds * each * us * 1300ull,
+		"billed %llu us for %u us", (unsigned long long)ns / 1000, rounds * each * us);
+}
+
 const struct host_case host_queue_cases[] = {
+	{"has functions between kernels", has_functions_between_kernels, "90", 0},
 	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},
 	{"fills a stream that waits, limited", fills_a_stream_that_waits, "99", 0},
 	{"has something urgent", has_something_urgent, NULL, 0},

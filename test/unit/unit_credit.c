@@ -58,6 +58,7 @@ Test(credit, there_is_none_for_calls_whose_end_must_be_seen)
 	cr_assert_eq(credit(CALL_WAITS, 0), 0, "it waits in the driver");
 	cr_assert_eq(credit(0, FACT_CAPTURES), 0, "captured launches would use it up");
 	cr_assert_eq(credit(CALL_PEER, 0), 0, "what follows may be another GPU's");
+	cr_assert_eq(credit(CALL_LATE, 0), 0, "the GPU may stand still before the next one");
 	b.others.above = true;
 	cr_assert_eq(credit(0, 0), 0, "below another client each launch asks the gate");
 	b.others.above = false;
