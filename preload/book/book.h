@@ -99,8 +99,8 @@ enum book_call {
 	CALL_RANG = 1 << 10,   /* TIMER: the driver has called back */
 	CALL_PEER = 1 << 11,   /* a copy in a stream of another GPU: that GPU's work may come before it */
 	CALL_LATE =
-		1
-		<< 12, /* it is behind a host function in its stream, and begins only when that has returned */
+		1 << 12, /* it is behind a host function in its stream, and begins when that has returned */
+	CALL_LONG = 1 << 13, /* it was in the driver for longer than a launch that is not held up */
 	/* Steps: what was carried out since the event was first told. */
 	STEP_LOOKED = 1 << 16,   /* the fences were looked at */
 	STEP_SETTLED = 1 << 17,  /* the streams were looked at, or the set was left */
@@ -175,6 +175,9 @@ struct book_fence {
 	bool held;         /* the launch had waited for room in the queue */
 	bool peer;         /* it is behind a copy in a stream of another GPU */
 	bool crowded; /* launches of the last interval, which was left for its gaps, may have run before it */
+	bool inside;  /* its call may have waited in the driver for the work */
+	bool waits;   /* it certainly has */
+	bool is_long; /* its call was in the driver for long */
 };
 
 /* The work that is queued: fences.c, queue.c. */
@@ -216,6 +219,8 @@ struct book_program {
 	uint32_t blind;     /* calls made before any duration was known */
 	uint64_t waited_ns; /* until when the program has just waited for its work; 0: it has not */
 	uint64_t last_work, last_stream; /* of the launch before */
+	uint32_t within;                 /* launches in a row that seem to have run within their calls */
+	bool afterwards;                 /* a launch has run after its call had returned */
 };
 
 /* The busy interval: interval.c. */
@@ -344,6 +349,9 @@ static inline bool book_is_in(const struct book *b)
 {
 	return b->state == BOOK_RUNNING || b->state == BOOK_DRAINING;
 }
+
+/* Whether the driver runs kernels within the calls that launch them. */
+bool book_runs_within(const struct book *b);
 
 /* Returns how many launches of a client that is not watched may pass between two fences. */
 uint32_t book_piece(const struct book *b);

@@ -38,6 +38,9 @@ void fence_put(struct book *b, const struct book_event *e)
 		.held = e->call & CALL_HELD,
 		.peer = e->call & CALL_PEER,
 		.crowded = b->interval.crowded,
+		.inside = e->call & CALL_INSIDE,
+		.waits = e->call & CALL_WAITS,
+		.is_long = e->call & CALL_LONG,
 	};
 	/* The sample is taken, unless other launches without a fence may have run before it. */
 	b->program.sample = f->crowded || (b->program.sample && f->launches > 1);
@@ -112,6 +115,10 @@ void fence_unfinished(struct book *b, const struct book_event *e)
 		b->queue.busy_ns = e->at_ns;
 	if (f && f->launches && e->at_ns > f->busy_ns)
 		f->busy_ns = e->at_ns;
+	/* Beside others an event may wait for them. A copy says nothing about kernels. */
+	if (f && f->launches && f->inside <= f->waits && e->at_ns > f->recorded_ns + CALL_NS &&
+		!others_contended(b, e->now_ns))
+		b->program.afterwards = true;
 	/* A stream that was busy twice, without a call in between, was busy all the time. */
 	if (e->fence == BOOK_NO_FENCE) {
 		if (b->interval.busy_calls == b->interval.asked_calls)
@@ -213,6 +220,27 @@ static void stood_still(
 	i->guessed_ns += busy;
 }
 
+bool book_runs_within(const struct book *b)
+{
+	return !b->program.afterwards && b->program.within >= WITHIN_LEAST;
+}
+
+/*
+ * Nothing announces a driver that runs a kernel within the call that launches it: NVIDIA's does so under some profilers,
+ * and simple simulated ones do. Such a call takes long, and the event behind it passes at once. A call that was held up for
+ * another reason may look the same (its thread did not run, a new kernel was loaded), so only several in a row count, and
+ * none of a kernel that is new. A single event that does not pass at once shows that the driver is not of this kind.
+ */
+static void ran_within(struct book *b, const struct book_fence *f, uint64_t end)
+{
+	struct book_program *p = &b->program;
+
+	if (f->inside || f->launches != 1 || p->within >= WITHIN_LEAST ||
+		!durations_find(&b->durations, f->work))
+		return;
+	p->within = f->is_long && end <= f->recorded_ns + CALL_NS ? p->within + 1 : 0;
+}
+
 void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternates)
 {
 	struct book_queue *q = &b->queue;
@@ -226,6 +254,7 @@ void fence_passed(struct book *b, const struct book_event *e, uint8_t *alternate
 		take_away(b, f);
 		return;
 	}
+	ran_within(b, f, end);
 	submitted = f->begun_ns;
 	begun_late(b, f, end, e->took_ns);
 	begin = f->begun_ns;

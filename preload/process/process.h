@@ -85,7 +85,7 @@ struct arb_process {
 	uint32_t drivers;         /* the id of the thread in which the driver calls us back; 0: none yet */
 
 	/* gate.c */
-	uint32_t launches_block; /* CUDA_LAUNCH_BLOCKING is set: 2 yes, 1 no, 0 not looked at yet */
+	uint32_t launches_block; /* whether launches wait for their kernels; 0: not looked at yet */
 
 	/* device.c: ARB_DEVICES of them. `joining` is held while a GPU is joined, so that other threads wait and do
 	 * not use it before its limits are known. */

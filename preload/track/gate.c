@@ -113,10 +113,12 @@ void gate_forked(void)
 	gate_free();
 }
 
+/* WITHIN: nothing says so, but the driver was found to do it, with graphs as well. */
+enum { UNKNOWN, NO, YES, WITHIN };
+
 /* Whether each launch waits for its kernel: a setting of the driver, for debugging. */
 static bool launches_block(void)
 {
-	enum { UNKNOWN, NO, YES };
 	uint32_t known = arb_word_load(&arb_own.launches_block);
 
 	if (known == UNKNOWN) {
@@ -125,7 +127,7 @@ static bool launches_block(void)
 		known = value && *value && strcmp(value, "0") != 0 ? YES : NO;
 		arb_word_store(&arb_own.launches_block, known);
 	}
-	return known == YES;
+	return known != NO;
 }
 
 /* Whether the call certainly returns only when its work has ended. */
@@ -133,7 +135,13 @@ static bool waits(const struct act_call *call)
 {
 	unsigned category = arb_hooks[call->id].category;
 
-	return category == CAT_COPY_SYNC || (category == CAT_LAUNCH && launches_block());
+	return category == CAT_COPY_SYNC || (category == CAT_LAUNCH && launches_block()) ||
+	       (category == CAT_GRAPH && arb_word_load(&arb_own.launches_block) == WITHIN);
+}
+
+void gate_launches_within(bool within)
+{
+	arb_word_store(&arb_own.launches_block, within ? WITHIN : UNKNOWN);
 }
 
 bool gate_runs_inside(const struct act_call *call)
@@ -386,7 +394,7 @@ static bool launched(struct track *t, const struct act_call *call, CUresult resu
 	struct book_event e = {
 		.kind = EVENT_RETURNED,
 		.facts = result == CUDA_SUCCESS ? 0 : FACT_FAILED,
-		.call = flags_of(call),
+		.call = flags_of(call) | (now - arb_mine.call.let_ns > 2 * CALL_NS ? CALL_LONG : 0),
 		.covers = arb_mine.call.covers,
 		.now_ns = now,
 		.work = call->work,

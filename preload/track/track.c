@@ -115,6 +115,10 @@ static void publish(struct track *t)
 		gpuarb_client_estimated(t->device->client, b->interval.estimated_ns - t->estimated_ns);
 		t->estimated_ns = b->interval.estimated_ns;
 	}
+	if (t->within != book_runs_within(b)) {
+		t->within = book_runs_within(b);
+		gate_launches_within(t->within);
+	}
 	if (t->stalls != b->others.stalls) {
 		t->stalls = b->others.stalls;
 		gpuarb_client_stalls(t->device->client, t->stalls);

@@ -123,8 +123,9 @@ struct track {
 	struct track_callback callbacks[TRACK_CONTEXTS];
 	CUcontext callback_ctx; /* the context in which the last callback was asked for */
 
-	bool outlasts, stalls;                             /* what the segment was told last */
-	uint64_t estimated_ns;                             /* what the segment was told last */
+	bool outlasts, stalls; /* what the segment was told last */
+	bool within;           /* what the gate was told last: book_runs_within() */
+	uint64_t estimated_ns; /* what the segment was told last */
 	uint64_t said_ns, said_used_ns, said_throttled_ns; /* the last summary in the log */
 
 	/* Where work can be: streams.c. */
@@ -272,6 +273,8 @@ void gate_admit(struct track *t, const struct act_call *call);
 void gate_name_work(struct act_call *call);
 /* Whether this call may return only when its work has ended. */
 bool gate_runs_inside(const struct act_call *call);
+/* Notes whether the driver was found to run kernels within the calls that launch them. */
+void gate_launches_within(bool within);
 /* With the lock held: sets whether calls with credit may pass on this GPU; whether the ends of its work must be exact. */
 void gate_set(struct track *t, bool open);
 void gate_watch(struct track *t, bool watched);

@@ -280,7 +280,26 @@ static void has_functions_between_kernels(void)
 		"billed %llu us for %u us", (unsigned long long)ns / 1000, rounds * each * us);
 }
 
+/* Nothing tells the preload that each launch returns when its kernel has ended. */
+static void runs_kernels_within_its_calls(void)
+{
+	const unsigned rounds = 100, us = 1000;
+	uint64_t before, ns;
+
+	setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+	host_context(0);
+	unsetenv("CUDA_LAUNCH_BLOCKING");
+	before = billed();
+	host_launch(NULL, rounds, us);
+	OK(cuCtxSynchronize());
+	host_must_leave(0);
+	ns = billed() - before;
+	T_CHECK(ns > rounds * us * 850ull && ns < rounds * us * 1300ull, "billed %llu us for %u us",
+		(unsigned long long)ns / 1000, rounds * us);
+}
+
 const struct host_case host_queue_cases[] = {
+	{"runs kernels within its calls", runs_kernels_within_its_calls, "90", 0},
 	{"has functions between kernels", has_functions_between_kernels, "90", 0},
 	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},
 	{"fills a stream that waits, limited", fills_a_stream_that_waits, "99", 0},
