@@ -190,9 +190,7 @@ struct arb_device *memory_device(CUdevice ordinal)
 
 bool memory_ordinal(CUdevice *ordinal)
 {
-	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
-
-	return get && get(ordinal) == CUDA_SUCCESS;
+	return arb_device_ordinal(ordinal);
 }
 
 static void forget(void)

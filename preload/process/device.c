@@ -355,14 +355,41 @@ bool arb_device_named(const char *uuid, struct arb_device **device)
 	return false;
 }
 
-struct arb_device *arb_device_current(void)
+/* Whether the driver has one GPU alone. */
+static bool is_only_one(void)
+{
+	static int count;
+	CUresult (*get)(int *);
+	int n = arb_word_load(&count);
+
+	if (!n) {
+		get = (CUresult(*)(int *))arb_driver_symbol("cuDeviceGetCount");
+		if (!get || get(&n) != CUDA_SUCCESS)
+			return false;
+		arb_word_store(&count, n);
+	}
+	return n == 1;
+}
+
+bool arb_device_ordinal(CUdevice *ordinal)
 {
 	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
-	CUdevice ordinal = -1;
+	__typeof__(cuCtxGetCurrent) *current;
+	CUcontext ctx = NULL;
 
-	if (arb_disabled() || !get || get(&ordinal) != CUDA_SUCCESS)
-		return NULL;
-	return arb_device_get(ordinal);
+	if (__builtin_expect(get != NULL, 1))
+		return get(ordinal) == CUDA_SUCCESS;
+	/* A driver that is not NVIDIA's may have less. Where it has one GPU every context is of that one. */
+	current = arb_real(cuCtxGetCurrent);
+	*ordinal = 0;
+	return current && current(&ctx) == CUDA_SUCCESS && ctx && is_only_one();
+}
+
+struct arb_device *arb_device_current(void)
+{
+	CUdevice ordinal;
+
+	return !arb_disabled() && arb_device_ordinal(&ordinal) ? arb_device_get(ordinal) : NULL;
 }
 
 CUresult arb_device_refuses(CUdevice ordinal)
@@ -382,11 +409,10 @@ CUresult arb_device_refuses(CUdevice ordinal)
 
 CUresult arb_device_refuses_current(void)
 {
-	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
 	CUdevice ordinal = -1;
 
-	if (!arb_word_load_acquire(&arb_own.refusals) || !get || get(&ordinal) != CUDA_SUCCESS ||
-		ordinal < 0 || ordinal >= ARB_DEVICES)
+	if (!arb_word_load_acquire(&arb_own.refusals) || !arb_device_ordinal(&ordinal) || ordinal < 0 ||
+		ordinal >= ARB_DEVICES)
 		return CUDA_SUCCESS;
 	return (CUresult)arb_word_load(&arb_own.devices[ordinal].refused);
 }

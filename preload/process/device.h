@@ -35,6 +35,8 @@ struct arb_device {
 /* Whether GPUARB_DISABLE is set: then calls are counted, and nothing is done about them. */
 bool arb_disabled(void);
 
+/* Finds the number of the GPU of the calling thread's current context. False: there is no context. */
+bool arb_device_ordinal(CUdevice *ordinal);
 /* Returns the GPU of the calling thread's current context, and joins it. NULL: no context, or it could not be joined. */
 struct arb_device *arb_device_current(void);
 /* Returns the GPU of that number, and joins it. NULL: it could not be joined. */

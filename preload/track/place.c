@@ -50,10 +50,9 @@ CUcontext place_of(const struct act_call *call)
 
 static int ordinal(void)
 {
-	__typeof__(cuCtxGetDevice) *get = arb_real(cuCtxGetDevice);
-	CUdevice device = -1;
+	CUdevice device;
 
-	return get && get(&device) == CUDA_SUCCESS ? device : -1;
+	return arb_device_ordinal(&device) ? device : -1;
 }
 
 bool place_enter(const struct act_call *call)

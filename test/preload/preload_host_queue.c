@@ -298,7 +298,18 @@ static void runs_kernels_within_its_calls(void)
 		(unsigned long long)ns / 1000, rounds * us);
 }
 
+static void has_one_gpu_alone(void)
+{
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	host_context(0);
+	for (unsigned i = 0; i < 20; i++)
+		host_work();
+	host_must_leave(0);
+	T_CHECK(billed() > 20 * 20 * 50 * 900ull, "billed %llu us", (unsigned long long)billed() / 1000);
+}
+
 const struct host_case host_queue_cases[] = {
+	{"has one GPU alone", has_one_gpu_alone, "90", 0},
 	{"runs kernels within its calls", runs_kernels_within_its_calls, "90", 0},
 	{"has functions between kernels", has_functions_between_kernels, "90", 0},
 	{"fills a stream that waits", fills_a_stream_that_waits, NULL, 0},

@@ -52,10 +52,11 @@ $(PRELOAD_TEST)/ways: test/preload/preload_ways.c $(wildcard preload/*/*.h prelo
 		-Wl,-rpath,$(abspath $(PRELOAD_TEST)) -lpthread -ldl
 
 # A driver that writes down each call and forwards it, to compare programs with and without the preload. The one in
-# reenters/ has functions that call each other by their exported names.
+# reenters/ has functions that call each other by their exported names, the one in less/ lacks some.
 $(PRELOAD_TEST)/forward/libcuda.so.1: FORWARD_OWN := -Wl,-Bsymbolic-functions
 $(PRELOAD_TEST)/reenters/libcuda.so.1: FORWARD_OWN := -DREENTERS
-$(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1: test/preload/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload/preload_interop.o
+$(PRELOAD_TEST)/less/libcuda.so.1: FORWARD_OWN := -Wl,-Bsymbolic-functions -Wl,--version-script=test/preload/preload_less.map
+$(patsubst %,$(PRELOAD_TEST)/%/libcuda.so.1,forward reenters less): test/preload/preload_forward.c $(PRELOAD_TEST)/preload_forward.inc $(BUILD)/obj/test/preload/preload_interop.o
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -I$(PRELOAD_TEST) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(FORWARD_OWN) \
@@ -153,7 +154,7 @@ $(PRELOAD_TEST)/secure: $(BUILD)/obj/test/preload/preload_secure.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
 .PHONY: check-preload-host
-check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/forward/libcuda.so.1 $(PRELOAD_TEST)/reenters/libcuda.so.1 ## what a program does with descriptors, children, contexts and rights goes on as before
+check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(patsubst %,$(PRELOAD_TEST)/%/libcuda.so.1,forward reenters less) ## what a program does with descriptors, children, contexts and rights goes on as before
 	@LD_LIBRARY_PATH=$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST)
 	@: >$(PRELOAD_TEST)/forward/log
 	@for how in works fails never; do \
@@ -162,6 +163,8 @@ check-preload-host: $(ALL) $(HOST_TEST) $(PRELOAD_TEST)/secure $(PRELOAD_TEST)/f
 	@for case in "callback: is told" "waits by copying"; do \
 		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
 		LD_LIBRARY_PATH=$(PRELOAD_TEST)/reenters:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) "$$case" || exit; done
+	@FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
+		LD_LIBRARY_PATH=$(PRELOAD_TEST)/less:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) "has one GPU"
 	@for case in newer: slow:; do \
 		FORWARD_DRIVER=$(SIM)/libcuda.so.1 FORWARD_LOG=$(PRELOAD_TEST)/forward/log \
 		LD_LIBRARY_PATH=$(PRELOAD_TEST)/forward:$(SIM) LD_PRELOAD=$(PRELOAD) $(HOST_TEST) $$case || exit; done
