@@ -181,45 +181,45 @@ static void find_place(struct run_options *o, const char *name)
 }
 
 static const struct argp_option option_table[] = {
-	{CLI_OPTION(CORE), "PERCENT", 0, "Share of the GPU's time, 1 to 100", 0},
-	{CLI_OPTION(MEM), "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 0},
-	{CLI_OPTION(PRIORITY), "N", 0, "Who goes first among those who wait, 1 to 100", 0},
+	{NULL, 0, NULL, 0, "What the program may use:", 1},
+	{CLI_OPTION(CORE), "PERCENT", 0, "Share of the GPU's time, 1 to 100", 1},
+	{CLI_OPTION(MEM), "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 1},
+	{CLI_OPTION(PRIORITY), "N", 0, "Who goes first among those who wait, 1 to 100", 1},
 	{CLI_OPTION(REQUEST), "PERCENT", 0,
 		"Share of the GPU's time that it gets whenever it has work, 0 to 100; all requests of a GPU "
-		"add up "
-		"to at most 100",
-		0},
+		"add up to at most 100",
+		1},
 	{CLI_OPTION(WEIGHT), "N", 0,
 		"How much it counts where the rest is divided among those who want more, 1 to 10000 (default "
 		"100)",
-		0},
-	{CLI_OPTION(POLICY), "NAME", 0,
-		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
-		"first "
-		"program on it",
-		0},
-	{CLI_OPTION(ACCOUNT), "NAME", 0, "Share the budget of this account (default: one of its own)", 0},
+		1},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Share the budget of this account (default: one of its own)", 1},
+	{NULL, 0, NULL, 0, "Where and when:", 2},
 	{CLI_OPTION(GPU), "GPU", 0,
 		"Let the program see this GPU alone, by its number (as nvidia-smi counts) or UUID; auto: the "
-		"one "
-		"with the most room",
-		0},
+		"one with the most room",
+		2},
 	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem and --request can be promised (default: refuse; without SECONDS: for ever)",
-		0},
-	CLI_OPTION_DIR(0),
+		2},
+	{CLI_OPTION(POLICY), "NAME", 0,
+		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
+		"first program on it",
+		2},
+	CLI_OPTION_DIR(2),
 	{CLI_OPTION(SIM), NULL, 0,
 		"On the simulated GPU: no driver and no GPU are needed; kernels take time and compute "
 		"nothing",
-		0},
+		2},
+	{NULL, 0, NULL, 0, "What is said about it:", 4},
 	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU",
-		0},
+		4},
 	{CLI_OPTION(RECORD), "FILE", 0,
-		"Record what is decided about the program's work, for gpuarb-replay (GPUARB_TRACE)", 0},
-	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 0},
+		"Record what is decided about the program's work, for gpuarb-replay (GPUARB_TRACE)", 4},
+	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 4},
 	{CLI_OPTION(PRINT_CONTAINER_FLAGS), NULL, 0,
 		"Print flags for docker run or podman run that make a container a client, and run nothing",
-		0},
+		4},
 	{0},
 };
 
@@ -309,7 +309,7 @@ static bool is_on_path(const char *program)
 
 int main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&run_class_options, 0, NULL, 0}, {0}};
+	static const struct argp_child children[] = {{&run_class_options, 0, NULL, 3}, {0}};
 	static const struct argp parser = {option_table, on_option, "[--] PROGRAM [ARGUMENT...]",
 		"Starts a program under limits on a shared GPU.\v"
 		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n"

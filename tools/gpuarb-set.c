@@ -215,20 +215,22 @@ static void show(const struct options *o, const struct set_gpus *gpus)
 }
 
 static const struct argp_option option_table[] = {
+	{NULL, 0, NULL, 0, "What is changed (without these: settings of the GPU):", 1},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Limits of this account; it need not exist yet", 1},
+	{CLI_OPTION(PID), "PID", 0, "Limits of the account of this process", 1},
+	{CLI_OPTION(ALL), NULL, 0, "Limits of every account that is there now", 1},
+	{CLI_OPTION(CLASS), "NAME", 0, "Settings of this task class, which is made if there is none", 1},
+	{CLI_OPTION(NO_CLASS), "NAME", 0, "Take this task class away", 1},
+	{NULL, 0, NULL, 0, "Where:", 2},
 	{CLI_OPTION(GPU), "GPU", 0,
 		"The GPU, by its number, its UUID or the beginning of that, or all (default: the only one "
-		"that "
-		"has a segment, or the one that the account or process is on)",
-		0},
-	CLI_OPTION_DIR(0),
-	{CLI_OPTION(ACCOUNT), "NAME", 0, "Limits of this account; it need not exist yet", 0},
-	{CLI_OPTION(PID), "PID", 0, "Limits of the account of this process", 0},
-	{CLI_OPTION(ALL), NULL, 0, "Limits of every account that is there now", 0},
-	{CLI_OPTION(CLASS), "NAME", 0, "Settings of this task class, which is made if there is none", 0},
-	{CLI_OPTION(NO_CLASS), "NAME", 0, "Take this task class away", 0},
-	{CLI_OPTION(SHOW), NULL, 0, "Show the settings and limits in force", 0},
-	{CLI_OPTION(SAVE), NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 0},
-	{CLI_OPTION(KEYS), NULL, 0, "Show every key, what it may be and what it means", 0},
+		"that has a segment, or the one that the account or process is on)",
+		2},
+	CLI_OPTION_DIR(2),
+	{CLI_OPTION(SAVE), NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 2},
+	{NULL, 0, NULL, 0, "What is shown:", 3},
+	{CLI_OPTION(SHOW), NULL, 0, "Show the settings and limits in force", 3},
+	{CLI_OPTION(KEYS), NULL, 0, "Show every key, what it may be and what it means", 3},
 	{CLI_OPTION(COMPLETE), NULL, OPTION_HIDDEN, NULL, 0},
 	{0},
 };

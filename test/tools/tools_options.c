@@ -78,7 +78,7 @@ Test(options, each_tool_says_how_it_is_used)
 		cr_assert_str_eq(out, help);
 		/* Nothing that is not about this tool, and no line that argp has left over. */
 		cr_assert_null(strstr(help, "Mandatory or optional"), "%s: %s", tools[t], help);
-		cr_assert_null(strstr(help, " \n"), "%s: %s", tools[t], help);
+		cr_assert_null(strstr(help, " \n") || strstr(help, "\n\n\n"), "%s: %s", tools[t], help);
 		cr_assert_eq(run(tools[t], "--usage"), 0);
 		cr_assert(strncmp(out, "Usage: ", 7) == 0, "%s: %s", tools[t], out);
 		cr_assert_eq(run(tools[t], "-V"), 0);
