@@ -43,6 +43,12 @@ static struct {
 	uint64_t t, v, busy;            /* clocks that never go back */
 } judge;
 
+/* What the audit of accounts without members has seen in this segment. */
+static struct {
+	struct arb_audit_seen seen[2 * ARB_SLOTS_MAX];
+	uint32_t next;
+} audited;
+
 static void say(void *argument, const char *sentence)
 {
 	(void)argument;
@@ -51,6 +57,7 @@ static void say(void *argument, const char *sentence)
 
 static void begin_with_another(void)
 {
+	memset(&audited, 0, sizeof(audited));
 	records_begin();
 	windows_begin();
 	debts_begin();
@@ -225,28 +232,19 @@ static void audit(uint32_t a, struct arb_audit_seen *seen)
  * steps of the clients, so it needs no lock: a record that is published is complete. */
 static void check_audit(void)
 {
-	static struct arb_audit_seen seen[2 * ARB_SLOTS_MAX];
-	static uint64_t file, started;
-	static uint32_t next;
-	uint32_t high = arb_load32(&judge.seg.header->accounts_high), most = sizeof(seen) / sizeof(seen[0]);
+	uint32_t high = arb_load32(&judge.seg.header->accounts_high);
+	uint32_t most = sizeof(audited.seen) / sizeof(audited.seen[0]);
 
-	/* What was seen belongs to another segment or another world. */
-	if (file != judge.seg.file.ino || started > judge.steps) {
-		memset(seen, 0, sizeof(seen));
-		next = 0;
-	}
-	file = judge.seg.file.ino;
-	started = judge.steps;
 	if (most > judge.seg.naccounts)
 		most = judge.seg.naccounts;
 	if (high > most)
 		high = most;
 	for (uint32_t a = 0; a < high; a++)
-		audit(a, &seen[a]);
+		audit(a, &audited.seen[a]);
 	/* An entry that was never used says the same each time, so one of them is looked at in turn. */
-	next = next + 1 < most && next + 1 > high ? next + 1 : high;
-	if (next < most)
-		audit(next, &seen[next]);
+	audited.next = audited.next + 1 < most && audited.next + 1 > high ? audited.next + 1 : high;
+	if (audited.next < most)
+		audit(audited.next, &audited.seen[audited.next]);
 }
 
 void judge_step(void)
