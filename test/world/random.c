@@ -159,6 +159,16 @@ static void draw_ends(void)
 	}
 }
 
+static unsigned most_threads(void)
+{
+	unsigned most = 1;
+
+	for (unsigned i = 0; i < plan.n; i++)
+		if (plan.programs[i].load.threads > most)
+			most = plan.programs[i].load.threads;
+	return most;
+}
+
 static void draw_plan(unsigned programs)
 {
 	static const char *const policies[] = {"concurrent", "concurrent", "exclusive", "auto", "fair"};
@@ -201,9 +211,10 @@ static void draw_plan(unsigned programs)
 	world_terms = (struct world_terms){.garbage = faults.garbles,
 		.quotas_fixed = !faults.changes && !faults.replaces,
 		.every = plan.n > 8 ? 1024 : 64};
-	/* A kernel takes longer by as much as other programs share the GPU. */
+	/* A kernel takes longer by as much as other programs share the GPU. Threads that find nothing queued may all launch
+	 * at once, each with quota in hand. */
 	if (!plan.robbed && !faults.stops && !faults.fails && !faults.holds && !faults_limits_move())
-		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n;
+		world_terms.work_ns = (uint64_t)(plan.longest_kernel_ms * 1e6) * plan.n * most_threads();
 	/* What all programs may have queued when a quota is used up. */
 	if (!plan.robbed && !faults.kills && !faults.stops && !faults.fails && !faults.holds &&
 		!faults.replaces && !faults.garbles && !faults.abandons && !faults_limits_move())
