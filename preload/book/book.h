@@ -171,6 +171,8 @@ struct book_fence {
 		unsure_ns; /* what the launches should take on the GPU, and by how much that may be wrong */
 	uint64_t work;     /* key of the launch, if it covers just one; else 0 */
 	uint32_t launches; /* how many it covers; 0: this place is free */
+	uint64_t calls;    /* calls of all threads until it was recorded */
+	uint64_t unfenced; /* launches of other threads that had no fence then */
 	bool parked;       /* overdue and not waited for: it may wait for a later launch */
 	bool held;         /* the launch had waited for room in the queue */
 	bool peer;         /* it is behind a copy in a stream of another GPU */
@@ -234,6 +236,7 @@ struct book_interval {
 	bool uncounted;      /* there are launches that no fence covers and that are not counted */
 	bool crowded;        /* work of the last interval, which was left for its gaps, may not have ended */
 	bool dry;            /* the GPU may have stood still between two launches */
+	uint64_t ran;        /* how many of its calls the busy time so far accounts for */
 	uint64_t guessed_ns; /* busy time that was not measured, but is what as many launches usually take */
 	uint64_t asked_calls,
 		busy_calls;    /* calls of all threads when the streams were asked; when one had work */

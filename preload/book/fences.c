@@ -35,6 +35,8 @@ void fence_put(struct book *b, const struct book_event *e)
 		.recorded_ns = e->now_ns,
 		.work = e->covers == 1 ? e->work : 0,
 		.launches = e->covers,
+		.calls = e->calls,
+		.unfenced = e->unfenced,
 		.held = e->call & CALL_HELD,
 		.peer = e->call & CALL_PEER,
 		.crowded = b->interval.crowded,
@@ -182,12 +184,41 @@ static void begun_late(struct book *b, struct book_fence *f, uint64_t end, uint6
 		i->idle_ns += f->begun_ns - from;
 }
 
+/* Returns how many calls of all threads the interval had until the fence was recorded. */
+static uint64_t calls_until(const struct book *b, const struct book_fence *f)
+{
+	return f->calls > b->interval.calls_before ? f->calls - b->interval.calls_before : 0;
+}
+
+/* Returns how many launches may have run between the last measured end and the end of this fence: those until it was
+ * recorded that no busy time is accounted for yet. */
+static uint64_t may_have_run(const struct book *b, const struct book_fence *f)
+{
+	uint64_t calls = calls_until(b, f), most = f->launches + f->unfenced;
+
+	if (!calls)
+		return f->launches; /* it was recorded before the interval began */
+	calls = calls > b->interval.ran ? calls - b->interval.ran : 0;
+	return calls < most ? calls : most;
+}
+
+/* Notes that the GPU was busy for so long until the end of this fence. All launches that had a fence by then have ended. */
+static void account_for(struct book *b, const struct book_fence *f, uint64_t busy_ns)
+{
+	struct book_interval *i = &b->interval;
+	uint64_t calls = calls_until(b, f), least = calls > f->unfenced ? calls - f->unfenced : 0;
+
+	if (b->durations.each_ns)
+		i->ran += busy_ns / b->durations.each_ns;
+	i->ran = i->ran < least ? least : i->ran > calls ? calls : i->ran;
+}
+
 /*
  * Counts how long the GPU has stood still since the last measured end. It stood still until the first launch that the fence
  * covers was submitted, if nothing else was on the way then. It may also have stood still between the launches: only if all
  * of them were submitted before the last measured end is it known that none came too late. Otherwise the launches are taken
- * to have run for as long as so many launches usually do. With others in the set a launch may have waited for them, so that
- * time is not counted as a pause.
+ * to have run for as long as so many launches usually do; so are launches of other threads that have no fence yet. With
+ * others in the set a launch may have waited for them, so that time is not counted as a pause.
  *
  * A launch that was submitted at `submitted` may have begun later, behind a host function. Then the GPU has stood still until
  * it began only if nothing in another stream, and nothing without a fence, can have run meanwhile.
@@ -196,28 +227,33 @@ static void stood_still(
 	struct book *b, const struct book_fence *f, uint64_t submitted, uint64_t end, bool whole)
 {
 	struct book_interval *i = &b->interval;
-	uint64_t from = i->begin_ns + i->lead_ns, busy = f->launches * b->durations.each_ns;
+	uint64_t from = i->begin_ns + i->lead_ns, each = b->durations.each_ns, n = may_have_run(b, f);
+	uint64_t others = n > f->launches ? (n - f->launches) * each : 0, before, span, busy, idle;
 	bool alone = f->launches == 1 && !b->queue.mixed && !i->unfenced;
 	uint64_t begun = alone ? f->begun_ns : submitted;
 
 	if (!book_is_in(b) || i->first_to_come || f->peer || fence_of(b, 0) != f || b->in_driver ||
-		b->recording)
+		b->recording) {
+		account_for(b, f, 0);
 		return;
+	}
 	if (from < b->queue.last_end_ns)
 		from = b->queue.last_end_ns;
-	if (begun > from) {
-		i->idle_ns += begun - from;
-		from = begun;
+	span = end > from ? end - from : 0;
+	before = begun > from ? begun - from : 0;
+	idle = before > others ? before - others : 0;
+	if (f->launches > 1 && !whole && span > before) {
+		i->dry = b->program.sample = true;
+		busy = n * each - (before - idle);
+		if (busy > span - before)
+			busy = span - before;
+		if (each && !others_contended(b, f->recorded_ns)) {
+			idle += span - before - busy;
+			i->guessed_ns += busy;
+		}
 	}
-	if (f->launches == 1 || whole || end <= from)
-		return;
-	i->dry = b->program.sample = true;
-	if (!busy || others_contended(b, f->recorded_ns))
-		return;
-	if (busy > end - from)
-		busy = end - from;
-	i->idle_ns += end - from - busy;
-	i->guessed_ns += busy;
+	i->idle_ns += idle;
+	account_for(b, f, span > idle ? span - idle : 0);
 }
 
 bool book_runs_within(const struct book *b)

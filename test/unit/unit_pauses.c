@@ -12,6 +12,18 @@ static void fence(uint8_t at, uint32_t covers, uint64_t begun_ns)
 	tell(e);
 }
 
+/* The same, while other threads have `unfenced` launches that no fence covers. */
+static void fence_beside(uint8_t at, uint32_t covers, uint64_t begun_ns, uint64_t unfenced)
+{
+	struct book_event e = event(EVENT_FENCED);
+
+	e.fence = at;
+	e.covers = covers;
+	e.at_ns = begun_ns;
+	e.unfenced = unfenced;
+	tell(e);
+}
+
 /* All work has ended. Returns the time as of which the set is left. */
 static uint64_t left_as_of(void)
 {
@@ -49,6 +61,48 @@ Test(pauses, between_launches_with_credit_are_not_billed)
 	uint64_t from = eleven_with_pauses();
 
 	cr_assert_eq(left_as_of(), from + 11 * 20 * US);
+}
+
+Test(pauses, in_which_other_threads_may_have_had_work_are_billed_once)
+{
+	uint64_t begun;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 30 * US;
+	pass(0, begun + 20 * US);
+	/* Ten launches within a millisecond; meanwhile another thread has made fifteen. */
+	now = begun + MS;
+	calls += 25;
+	fence_beside(1, 10, begun, 15);
+	now += 30 * US;
+	pass(1, now - 10 * US);
+	/* Ten more. Those fifteen have no fence yet, but they are accounted for. */
+	begun = now;
+	now += MS;
+	calls += 10;
+	fence_beside(1, 10, begun, 15);
+	now += 30 * US;
+	pass(1, now - 10 * US);
+	cr_assert_eq(left_as_of(), b.interval.begin_ns + (1 + 10 + 15 + 10) * 20 * US);
+}
+
+Test(pauses, before_a_launch_are_billed_as_far_as_other_threads_had_work)
+{
+	uint64_t begun;
+
+	begin(false);
+	enter_and_launch(0);
+	begun = now;
+	now += 30 * US;
+	pass(0, begun + 20 * US);
+	now = begun + MS;
+	calls += 6;
+	fence_beside(1, 1, now, 5);
+	now += 30 * US;
+	pass(1, now - 10 * US);
+	cr_assert_eq(left_as_of(), b.interval.begin_ns + (1 + 5 + 1) * 20 * US);
 }
 
 Test(pauses, a_queue_that_never_ran_dry_is_billed_whole)
