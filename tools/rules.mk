@@ -10,7 +10,7 @@ $(BUILD)/arbiter.conf.5: arbiter.conf.example tools/arbiter.conf.5.in tools/conf
 	$(Q)tools/conf-page.sh arbiter.conf.example tools/arbiter.conf.5.in >$@.new && mv $@.new $@
 
 # gpuarb-top: its parts that need no terminal are tested alone.
-TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top/top_%.o,text grid model ui words past since explain table pages draw json prom)
+TOP_PURE := $(patsubst %,$(BUILD)/obj/tools/top/top_%.o,text grid model ui words past since explain explain_quota table pages draw json prom)
 $(BUILD)/gpuarb-top: $(TOP_PURE) $(patsubst %,$(BUILD)/obj/tools/%.o,top/top_source top/top_names top/top_screen common/proc common/holders common/nonclients)
 $(BUILD)/gpuarb-top: LDLIBS += -l:libjansson.a -lncursesw -ltinfo
 PACKAGES += libncurses-dev libjansson-dev

@@ -175,10 +175,11 @@ struct gpuarb_view_client {
 
 #define GPUARB_VIEW_STARTS 32
 
-/* An account whose program waits for a promise of memory, to start. */
+/* An account whose program waits for a promise, of memory or of time, to start. */
 struct gpuarb_view_start {
 	char account[ARB_NAME_BYTES];
-	uint64_t bytes;
+	uint64_t bytes;       /* 0: its memory fits, or it asks for none */
+	unsigned request_pct; /* the same of the GPU's time */
 	uint64_t since_ns;
 	uint64_t ticket; /* lower goes first */
 };
@@ -241,6 +242,7 @@ struct gpuarb_picture {
 	uint64_t mem_used;         /* by all accounts */
 	uint64_t mem_promised;     /* quotas of all accounts, also of those whose programs have not begun */
 	uint64_t mem_promise_most; /* the most that quotas may add up to; 0: not known */
+	unsigned requests_pct;     /* all requests together, also those of accounts without processes */
 	unsigned npromises_waiting; /* gpuarb-run --wait */
 	unsigned nmem_waiting; /* clients that wait because of memory: ARB_REASON_MEMORY, wait_since_ns */
 	int64_t setting[ARB_KEYS_MAX]; /* by key; what is in force */

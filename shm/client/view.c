@@ -254,7 +254,11 @@ static void find_places(const struct gpuarb_view *v, const struct moment *m, str
 	for (unsigned i = 0; i < p->nclients; i++) {
 		struct gpuarb_view_client *c = &p->clients[i];
 
-		c->queue_place = c->waiting ? arb_wait_rank(&v->seg, &m->run, c->slot, &order) + 1 : 0;
+		/* Those that wait for a quota or for others above them stand in no queue. */
+		c->queue_place =
+			c->waiting && (c->reason == ARB_REASON_QUEUE || c->reason == ARB_REASON_MEMORY)
+				? arb_wait_rank(&v->seg, &m->run, c->slot, &order) + 1
+				: 0;
 	}
 }
 
@@ -360,12 +364,14 @@ static void add_start(struct gpuarb_picture *p, const struct arb_promised *one)
 		return;
 	for (; at && p->starts[at - 1].ticket > one->ticket; at--)
 		p->starts[at] = p->starts[at - 1];
-	p->starts[at] = (struct gpuarb_view_start){
-		.bytes = one->waiting, .since_ns = one->since_ns, .ticket = one->ticket};
+	p->starts[at] = (struct gpuarb_view_start){.bytes = one->waiting > one->bytes ? one->waiting : 0,
+		.request_pct = one->request_waiting > one->request_pct ? one->request_waiting : 0,
+		.since_ns = one->since_ns,
+		.ticket = one->ticket};
 	memcpy(p->starts[at].account, one->name, sizeof(p->starts[at].account));
 }
 
-static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
+static void look_at_promises(const struct gpuarb_view *v, const struct moment *m, struct gpuarb_picture *p)
 {
 	uint64_t physical = (uint64_t)m->value[ARB_KEY_PHYSICAL_MEMORY_MB] << 20;
 
@@ -373,7 +379,7 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 	p->mem_foreign = arb_foreign_read(&v->seg, p->now_ns);
 	p->mem_promise_most = arb_promise_limit(p->mem_physical, m->value[ARB_KEY_OVERSUB_RATIO]);
 	p->mem_used = p->mem_promised = 0;
-	p->npromises_waiting = p->nstarts = 0;
+	p->requests_pct = p->npromises_waiting = p->nstarts = 0;
 	for (unsigned i = 0; i < p->naccounts; i++) {
 		p->mem_used += p->accounts[i].mem_used;
 		p->accounts[i].mem_promised = 0;
@@ -383,10 +389,11 @@ static void look_at_memory(const struct gpuarb_view *v, const struct moment *m, 
 		for (uint32_t i = 0; i < v->promises->n; i++) {
 			const struct arb_promised *to = &v->promises->list[i];
 
-			if (to->waiting > to->bytes) {
+			if (to->waiting > to->bytes || to->request_waiting > to->request_pct) {
 				p->npromises_waiting++;
 				add_start(p, to);
 			}
+			p->requests_pct += to->request_pct;
 			if (p->mem_promised + to->bytes >= p->mem_promised)
 				p->mem_promised += to->bytes;
 			if (to->index < v->seg.naccounts && v->place[to->index] < p->naccounts)
@@ -425,7 +432,7 @@ int gpuarb_view_read(struct gpuarb_view *v, struct gpuarb_picture *p)
 	p->nwaiting = arb_bits_count(run->waiting, run->words);
 	find_dead(v, p);
 	find_places(v, &m, p);
-	look_at_memory(v, &m, p);
+	look_at_promises(v, &m, p);
 	find_classes(v, p);
 	arb_admission_picture(&v->seg, v->have_control ? v->control.control : NULL, &m.rules, ahead, m.now_ns,
 		&p->admission);

@@ -47,9 +47,9 @@ static const struct field gpu_fields[] = {{"uuid", "s"}, {"index", "s?"}, {"name
 	{"gpu_usage_cache_age_ms", "i?"}, {"gpu_queue_len", "i"}, {"admission", "o"}, {"waiting", "i"},
 	{"busy_1s_percent", "r?"}, {"busy_10s_percent", "r?"}, {"busy_60s_percent", "r?"},
 	{"history_percent", "a"}, {"busy_ns", "i"}, {"billed_ns", "i"}, {"window", "o"},
-	{"limits_sum_percent", "r"}, {"slots", "i"}, {"slots_reclaimed", "i"}, {"processes", "i"},
-	{"running", "i"}, {"memory", "o"}, {"device", "o"}, {"non_clients", "o"}, {"settings", "o"},
-	{"accounts", "a"}, {NULL, NULL}};
+	{"limits_sum_percent", "r"}, {"requests_sum_percent", "r"}, {"slots", "i"}, {"slots_reclaimed", "i"},
+	{"processes", "i"}, {"running", "i"}, {"memory", "o"}, {"device", "o"}, {"non_clients", "o"},
+	{"settings", "o"}, {"accounts", "a"}, {NULL, NULL}};
 static const struct field account_fields[] = {{"name", "s"}, {"state", "s"}, {"active", "b"},
 	{"limit_percent", "r"}, {"effective_percent", "r"}, {"request_percent", "r"}, {"weight", "i"},
 	{"share_1s_percent", "r?"}, {"share_10s_percent", "r?"}, {"share_60s_percent", "r?"},
@@ -168,7 +168,7 @@ static const struct field non_clients_fields[] = {
 static const struct field non_client_fields[] = {
 	{"pid", "i"}, {"command", "s?"}, {"memory_bytes", "i?"}, {NULL, NULL}};
 static const struct field start_fields[] = {
-	{"account", "s"}, {"bytes", "i"}, {"waiting_ms", "i?"}, {NULL, NULL}};
+	{"account", "s"}, {"bytes", "i"}, {"request_percent", "r"}, {"waiting_ms", "i?"}, {NULL, NULL}};
 static const struct field admission_fields[] = {{"usage_source", "s"}, {"high_water_percent", "i"},
 	{"low_water_percent", "i"}, {"boosted", "b"}, {"leases", "i"}, {"classes", "a"}, {NULL, NULL}};
 static const struct field class_fields[] = {{"name", "s"}, {"priority", "i"}, {"skip", "b"}, {"pass", "b"},

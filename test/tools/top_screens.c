@@ -153,6 +153,58 @@ Test(screens, words)
 	golden("100x30-explain", 100, 30, true, &ui, false);
 }
 
+Test(screens, requests_weights_and_priorities_where_they_matter)
+{
+	struct top_ui table = {.selected = "infer"};
+	struct top_ui train = {.mode = TOP_EXPLAIN, .selected = "train"};
+	struct top_ui infer = {.mode = TOP_EXPLAIN, .selected = "infer"};
+	struct top_ui tune = {.mode = TOP_EXPLAIN, .selected = "tune"};
+
+	w_free(busy);
+	busy = w_shares_gpu(75);
+	golden("80x16-shares", 80, 16, true, &table, false);
+	golden("140x16-shares", 140, 16, true, &table, false);
+	golden("100x24-train", 100, 24, true, &train, false);
+	golden("100x24-infer", 100, 24, true, &infer, false);
+	golden("100x24-tune", 100, 24, true, &tune, false);
+}
+
+Test(screens, a_priority_that_is_felt_for_a_second_at_most_is_explained)
+{
+	char *words;
+
+	w_free(busy);
+	busy = w_shares_gpu(75);
+	top_gpu_account(busy, "train")->priority = 50;
+	words = words_about(busy, "train");
+	cr_assert(
+		strstr(words, "Its own is not below 50, so it does that for a second at most"), "%s", words);
+	free(words);
+	words = words_about(busy, "infer");
+	cr_assert(strstr(words, "Those that are not below 50 do that for a second at most"), "%s", words);
+	free(words);
+}
+
+Test(screens, who_waits_for_a_promise_of_time_is_told_how_much_is_promised)
+{
+	struct gpuarb_picture *p = (struct gpuarb_picture *)busy->picture;
+	char *words;
+
+	p->requests_pct = 60;
+	p->starts[0].request_pct = 50;
+	words = words_about(busy, "starter");
+	cr_assert(
+		strstr(words, "place 1 of 1: it needs 14G, and 4.0G of 16G are promised; it needs 50 percent "
+			      "of the GPU's time, and 60 of 100 are promised.\n"),
+		"%s", words);
+	free(words);
+	p->starts[0].bytes = 0;
+	words = words_about(busy, "starter");
+	cr_assert(strstr(words, "place 1 of 1: it needs 50 percent of the GPU's time, and 60 of 100"), "%s",
+		words);
+	free(words);
+}
+
 Test(screens, questions_and_answers)
 {
 	struct top_ui asks = {.mode = TOP_ASK_CORE, .selected = "web", .input = "45"};

@@ -9,16 +9,27 @@
 const struct w_account w_busy[] = {
 	{"web", 500000, 416666, 0.4, 0, 0, 3ull << 30, 4ull << 30, 2, "python3",
 		"4f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0", ARB_REASON_NONE, true,
-		false, 0},
+		false, 0, 0, 0, 0},
 	{"batch", 400000, 333333, 0.333, 0, 0, 600ull << 20, 0, 1, "ffmpeg", "", ARB_REASON_QUOTA, false,
-		false, 0},
+		false, 0, 0, 0, 0},
 	{"nightly-report-of-the-statistics-group", 300000, 250000, 0.1, 0, 0, 0, 0, 1, "hashcat", "",
-		ARB_REASON_QUEUE, false, true, 1},
-	{"free", 1000000, 1000000, 0.05, 0, 0, 17, 0, 1, "a\x1b[31mb", "", ARB_REASON_NONE, false, false, 0},
+		ARB_REASON_QUEUE, false, true, 1, 0, 0, 0},
+	{"free", 1000000, 1000000, 0.05, 0, 0, 17, 0, 1, "a\x1b[31mb", "", ARB_REASON_NONE, false, false, 0,
+		0, 0, 0},
 	{"ev\x1b]0;il\x07\xff\"\\\n", 1000000, 1000000, 0, 0, 0, 0, 0, 1, "\xe6\x95\xb0\xe6\x8d\xae", "pod/x",
-		ARB_REASON_NONE, false, false, 0},
+		ARB_REASON_NONE, false, false, 0, 0, 0, 0},
 };
 const unsigned w_busy_count = sizeof(w_busy) / sizeof(w_busy[0]);
+
+const struct w_account w_shares[] = {
+	{"infer", 1000000, 1000000, 0.1, 0, 0, 1ull << 30, 0, 1, "python3 serve.py", "", ARB_REASON_NONE,
+		true, false, 0, 90, 0, 0},
+	{"train", 600000, 600000, 0.5, 0, 0, 8ull << 30, 0, 1, "python3 train.py", "", ARB_REASON_ABOVE,
+		false, true, 0, 10, 250000, 0},
+	{"tune", 1000000, 400000, 0.3, 0, 0, 2ull << 30, 0, 1, "python3 tune.py", "", ARB_REASON_ABOVE, false,
+		true, 0, 10, 0, 200},
+};
+const unsigned w_shares_count = sizeof(w_shares) / sizeof(w_shares[0]);
 
 static double used_s(const struct w_account *a, double second)
 {
@@ -36,7 +47,7 @@ static void add_client(struct gpuarb_picture *p, const struct w_account *a, unsi
 	c->generation = 7;
 	c->pid = 4000 + p->nclients;
 	c->account = account;
-	c->priority = 50;
+	c->priority = a->priority ? a->priority : 50;
 	c->reason = a->reason;
 	c->running = a->running && first;
 	c->waiting = a->waiting && first;
@@ -75,6 +86,8 @@ static void add_account(struct gpuarb_picture *p, const struct w_account *a, uns
 	to->active = a->share > 0;
 	to->limit_ppm = a->limit_ppm;
 	to->quota_ppm = a->quota_ppm;
+	to->request_ppm = a->request_ppm;
+	to->weight = a->weight ? a->weight : 100;
 	to->used_ns = to->used_now_ns = (uint64_t)(used_s(a, second) * 1e9);
 	to->window_ns = a->reason == ARB_REASON_QUOTA ? grant + 2000000 : (uint64_t)(a->share * 60e6);
 	to->debt_ns = a->reason == ARB_REASON_QUOTA ? 2000000 : 0;
@@ -113,6 +126,7 @@ void w_picture(struct gpuarb_picture *p, const struct w_account *accounts, unsig
 			add_account(p, a, i, second);
 			p->mem_used += a->mem_used;
 			p->mem_promised += a->mem_limit;
+			p->requests_pct += a->request_ppm / 10000;
 		}
 	}
 	p->busy_now_ns = p->billed_ns = p->busy_ns;
@@ -181,6 +195,15 @@ struct top_gpu *w_busy_gpu(double seconds)
 	w_event(g, ARB_EVENT_THROTTLED, "batch", 2, seconds - 0.02, 0,
 		W_START + (uint64_t)((seconds + 0.04) * 1e9));
 	w_run(g, w_busy, w_busy_count, 0, seconds, 1);
+	return g;
+}
+
+struct top_gpu *w_shares_gpu(double seconds)
+{
+	struct top_gpu *g = calloc(1, sizeof(*g));
+
+	g->real_minus_mono_ns = 1794830400 * W_SECOND - W_START;
+	w_run(g, w_shares, w_shares_count, 0, seconds, 1);
 	return g;
 }
 

@@ -19,6 +19,7 @@ struct w_account {
 	unsigned reason;
 	bool running, waiting;
 	unsigned place;
+	unsigned priority, request_ppm, weight; /* 0: 50, none, 100 */
 };
 
 /* Makes the picture of the moment `second` after the beginning. */
@@ -36,6 +37,10 @@ void w_event(struct top_gpu *gpu, unsigned kind, const char *account, unsigned s
 extern const struct w_account w_busy[];
 extern const unsigned w_busy_count;
 struct top_gpu *w_busy_gpu(double seconds);
+/* A training job, two that have weights, and requests with a priority that stand above the job. */
+extern const struct w_account w_shares[];
+extern const unsigned w_shares_count;
+struct top_gpu *w_shares_gpu(double seconds);
 /* Adds the device as NVML sees it, and two processes on it that are no clients. */
 void w_others(struct top_gpu *g);
 void w_free(struct top_gpu *gpu);

@@ -291,6 +291,35 @@ Test(promise, promises_and_waiters_are_shown)
 	close(held);
 }
 
+Test(promise, who_waits_for_time_is_shown_as_who_waits_for_memory)
+{
+	static struct gpuarb_picture picture;
+	struct gpuarb_promise has = {"a", 0, 0, 60}, wants = {"b", 0, 0, 50};
+	struct gpuarb_promiser *p = promiser(16 * GIB), *q = promiser(16 * GIB);
+	struct gpuarb_view *view;
+	struct gpuarb_error err;
+	int held = -1, fd = -1;
+
+	cr_assert_eq(gpuarb_promiser_lock(p, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_promiser_take(p, &has, false, &held, &err), 0, "%s", err.text);
+	gpuarb_promiser_unlock(p);
+	cr_assert_eq(gpuarb_promiser_lock(q, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_promiser_take(q, &wants, true, &fd, &err), -ENOSPC);
+	gpuarb_promiser_unlock(q);
+	cr_assert_eq(gpuarb_view_open(u_dir.path, T_GPU, &view, &err), 0, "%s", err.text);
+	cr_assert_eq(gpuarb_view_read(view, &picture), 0);
+	cr_assert_eq(picture.requests_pct, 60);
+	cr_assert_eq(picture.npromises_waiting, 1);
+	cr_assert_str_eq(picture.starts[0].account, "b");
+	cr_assert_eq(picture.starts[0].bytes, 0);
+	cr_assert_eq(picture.starts[0].request_pct, 50);
+	gpuarb_view_close(view);
+	gpuarb_promiser_drop(q, &fd);
+	gpuarb_promiser_drop(p, &held);
+	gpuarb_promiser_close(q);
+	gpuarb_promiser_close(p);
+}
+
 /* Whatever the entries hold, nothing crashes or spins, and names can be printed. */
 Test(promise, garbage_in_the_entries_hurts_nobody)
 {

@@ -91,6 +91,8 @@ static void rule_line(struct top_grid *g, int y, const struct top_gpu *gpu)
 		p->admission.high_pressure ? "HIGH PRESSURE" : "normal");
 	if (sum > 1000000)
 		part(&l, TOP_WARN, "limits %u%%: scaled", (unsigned)(sum / 10000));
+	if (p->requests_pct)
+		part(&l, TOP_PLAIN, "requests %u%%", p->requests_pct);
 	if (p->setting[ARB_KEY_BORROW])
 		part(&l, TOP_PLAIN, "borrow %s", top_words_choice(p, ARB_KEY_BORROW, text, sizeof(text)));
 	if (p->setting[ARB_KEY_BILLING])
@@ -267,7 +269,7 @@ void top_draw_page(struct top_grid *g, const struct top_gpu *gpu, const struct t
 	unsigned n = top_ui_rows(ui, gpu, rows, TOP_ROWS);
 	int y = head(g, 0, gpu, "", true), name = top_table_name(g, rows, n);
 
-	top_table_titles(g, y++, ui, name);
+	top_table_titles(g, y++, gpu, ui, name);
 	if (!n)
 		no_rows(g, y, ui);
 	top_table_rows(g, y, g->height - y, 0, gpu, ui, rows, n, name);
@@ -333,7 +335,7 @@ static void table(struct top_grid *g, int y, int bottom, const struct top_gpu *g
 	}
 	if (spare >= 2)
 		event_lines(g, bottom, spare - 1 > 8 ? 8 : spare - 1, gpu);
-	top_table_titles(g, y++, ui, name);
+	top_table_titles(g, y++, gpu, ui, name);
 	ui->table_y = y;
 	ui->page = bottom - y > 1 ? bottom - y : 1;
 	follow(ui, rows, (int)n);

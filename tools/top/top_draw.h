@@ -16,7 +16,8 @@ void top_draw_page(struct top_grid *grid, const struct top_gpu *gpu, const struc
 /* top_table.c: returns how many columns the longest name of an account takes. */
 int top_table_name(const struct top_grid *grid, const struct top_row *rows, unsigned count);
 /* Draw the line of titles, and rows from `first` on in `lines` lines. `name` is the width of the longest name. */
-void top_table_titles(struct top_grid *grid, int y, const struct top_ui *ui, int name);
+void top_table_titles(
+	struct top_grid *grid, int y, const struct top_gpu *gpu, const struct top_ui *ui, int name);
 void top_table_rows(struct top_grid *grid, int y, int lines, int first, const struct top_gpu *gpu,
 	const struct top_ui *ui, const struct top_row *rows, unsigned count, int name);
 

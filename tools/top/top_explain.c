@@ -5,6 +5,7 @@
 #include "gpuarb/config.h"
 #include "gpuarb/control.h"
 
+#include "tools/top/top_explain.h"
 #include "tools/top/top_past.h"
 #include "tools/top/top_text.h"
 #include "tools/top/top_words.h"
@@ -12,17 +13,7 @@
 #define LATELY_NS   10000000000ull
 #define JUST_NOW_NS 1200000000ull
 #define PROCESSES   8
-#define ACCOUNTS    12
 #define LAST_LINES  5
-
-struct story {
-	const struct top_gpu *gpu;
-	const struct gpuarb_picture *picture;
-	const struct top_account *account; /* NULL: it is not there */
-	const char *name;                  /* safe to show */
-	const struct top_origin *origin;
-	FILE *to;
-};
 
 static bool is_of(const struct story *s, const struct top_event *e)
 {
@@ -62,6 +53,9 @@ static void say_state(const struct story *s)
 		fputs("it is throttled: it has used what it may.\n", s->to);
 		break;
 	case TOP_WAITING:
+		if (top_explain_above(s))
+			break;
+		/* fall through */
 	case TOP_MEMORY:
 	case TOP_PRESSURE:
 		fprintf(s->to, "it waits%s%s%s.\n",
@@ -82,106 +76,6 @@ static void say_state(const struct story *s)
 	default:
 		fputs("it has no work on the GPU just now.\n", s->to);
 	}
-}
-
-static void say_request(const struct story *s)
-{
-	const struct gpuarb_view_account *a = &s->account->now;
-	char text[16];
-
-	if (a->request_ppm)
-		fprintf(s->to, "  Request: %s percent of the GPU's time whenever it has work, %s.\n",
-			top_text_ppm(a->request_ppm, text, sizeof(text)),
-			s->origin->request_set
-				? "set by an administrator (gpuarb-set)"
-				: "as its program asked (gpuarb-run --request, GPUARB_REQUEST)");
-	if (a->weight && a->weight != ARB_SHARE_WEIGHT)
-		fprintf(s->to, "  Weight: %u (others: %u unless they say so) where the rest is divided.\n",
-			a->weight, ARB_SHARE_WEIGHT);
-}
-
-/* Explains a quota that follows from requests and weights. Returns false if no active account has any. */
-static bool say_share(const struct story *s)
-{
-	const struct gpuarb_view_account *a = &s->account->now;
-	char text[16], name[2 * ARB_NAME_BYTES];
-	unsigned told = 0, any = 0;
-
-	for (unsigned i = 0; i < s->picture->naccounts; i++) {
-		const struct gpuarb_view_account *other = &s->picture->accounts[i];
-
-		any += other->active &&
-		       (other->request_ppm || (other->weight && other->weight != ARB_SHARE_WEIGHT));
-	}
-	if (!any || a->quota_ppm >= ARB_PPM)
-		return false;
-	fprintf(s->to,
-		"  Effective quota: %s percent. Each active account gets its request, and what is left goes by "
-		"weight:",
-		top_text_ppm(a->quota_ppm, text, sizeof(text)));
-	for (unsigned i = 0; i < s->picture->naccounts; i++) {
-		const struct gpuarb_view_account *other = &s->picture->accounts[i];
-
-		if (!other->active || told++ >= ACCOUNTS)
-			continue;
-		fprintf(s->to, "%s %s %s + %u", told == 1 ? "" : ",",
-			top_text_safe(other->name, name, sizeof(name)),
-			top_text_ppm(other->request_ppm, text, sizeof(text)), other->weight);
-	}
-	if (told > ACCOUNTS)
-		fprintf(s->to, " and %u more", told - ACCOUNTS);
-	fputs(". What one of them does not use is lent.\n", s->to);
-	return true;
-}
-
-static void say_limit(const struct story *s)
-{
-	const struct gpuarb_view_account *a = &s->account->now;
-	uint64_t sum = top_gpu_limits_ppm(s->gpu);
-	char text[16], name[2 * ARB_NAME_BYTES];
-	unsigned told = 0;
-
-	say_request(s);
-	if (a->limit_ppm >= ARB_PPM) {
-		fputs("  Limit: none. It gets what the others leave, or as much as it asks for.\n", s->to);
-		say_share(s);
-		return;
-	}
-	fprintf(s->to, "  Limit: %s percent of the GPU's time, %s.\n",
-		top_text_ppm(a->limit_ppm, text, sizeof(text)),
-		s->origin->core_set ? "set by an administrator (gpuarb-set)"
-				    : "as its program asked (gpuarb-run --core, GPUARB_CORE_LIMIT)");
-	if (say_share(s) || a->quota_ppm >= a->limit_ppm)
-		return;
-	fprintf(s->to, "  Effective quota: %s percent. ", top_text_ppm(a->quota_ppm, text, sizeof(text)));
-	/* What is lost where clients take turns: of limits that leave less than that. */
-	if (sum <= ARB_PPM && sum + ARB_LOST_PPM_MOST > ARB_PPM) {
-		fprintf(s->to,
-			"The limits of the active accounts add up to %s, and some of the GPU's time is lost "
-			"when it is handed over from one to the next.\n",
-			top_text_ppm((unsigned)sum, text, sizeof(text)));
-		return;
-	}
-	/* An account is scaled when it next does something; this one has not done so. */
-	if (sum <= ARB_PPM) {
-		fputs("It is what it was when the account was last active.\n", s->to);
-		return;
-	}
-	fprintf(s->to, "The limits of the active accounts add up to %s:",
-		top_text_ppm((unsigned)sum, text, sizeof(text)));
-	for (unsigned i = 0; i < s->picture->naccounts; i++) {
-		const struct gpuarb_view_account *other = &s->picture->accounts[i];
-
-		if (!other->active || other->limit_ppm >= ARB_PPM)
-			continue;
-		if (told++ < ACCOUNTS)
-			fprintf(s->to, "%s %s %s", told == 1 ? "" : " +",
-				top_text_safe(other->name, name, sizeof(name)),
-				top_text_ppm(other->limit_ppm, text, sizeof(text)));
-	}
-	if (told > ACCOUNTS)
-		fprintf(s->to, " and %u more", told - ACCOUNTS);
-	fputs(". Each gets its part of that while one that has not had its own wants the GPU.\n", s->to);
 }
 
 /* Returns how long it will be until it may run again, by its record now. */
@@ -265,6 +159,10 @@ static void say_lately(const struct story *s)
 		fprintf(s->to, "  In the last %s it was throttled %" PRIu64 " time%s, for %s in all.\n",
 			top_text_time(longest, x, sizeof(x)), times, times == 1 ? "" : "s",
 			top_text_time(held, y, sizeof(y)));
+	if (s->account && s->account->waited_ns)
+		fprintf(s->to,
+			"  Its processes have waited for %s in all, for their turns or for those above them.\n",
+			top_text_time(s->account->waited_ns, x, sizeof(x)));
 	if (refused)
 		fprintf(s->to, "  Memory: %s ago it %s.\n",
 			top_text_time(ago(s, refused->e.time_ns), x, sizeof(x)),
@@ -447,7 +345,7 @@ static void say_processes(const struct story *s)
 		fprintf(s->to, "  and %u more processes\n", told - PROCESSES);
 }
 
-/* The program has not begun: it waits for memory that another account holds. */
+/* The program has not begun: it waits for memory or time that other accounts were promised. */
 static void say_starts(const struct story *s)
 {
 	const struct gpuarb_picture *p = s->picture;
@@ -458,13 +356,18 @@ static void say_starts(const struct story *s)
 
 		if (strcmp(top_text_safe(one->account, name, sizeof(name)), s->name) != 0)
 			continue;
-		fprintf(s->to,
-			"  A program of it waits to start, since %s, place %u of %u: it needs %s, and %s of "
-			"%s are promised.\n",
+		fprintf(s->to, "  A program of it waits to start, since %s, place %u of %u:",
 			top_text_time(ago(s, one->since_ns), since, sizeof(since)), i + 1,
-			p->npromises_waiting, top_text_bytes(one->bytes, bytes, sizeof(bytes)),
-			top_text_bytes(p->mem_promised, promised, sizeof(promised)),
-			top_text_bytes(p->mem_promise_most, most, sizeof(most)));
+			p->npromises_waiting);
+		if (one->bytes)
+			fprintf(s->to, " it needs %s, and %s of %s are promised",
+				top_text_bytes(one->bytes, bytes, sizeof(bytes)),
+				top_text_bytes(p->mem_promised, promised, sizeof(promised)),
+				top_text_bytes(p->mem_promise_most, most, sizeof(most)));
+		if (one->request_pct)
+			fprintf(s->to, "%s it needs %u percent of the GPU's time, and %u of 100 are promised",
+				one->bytes ? ";" : "", one->request_pct, p->requests_pct);
+		fputs(".\n", s->to);
 	}
 }
 
@@ -478,13 +381,14 @@ void top_words_explain(
 
 	say_state(&s);
 	if (s.account) {
-		say_limit(&s);
+		top_explain_quota(&s);
 		say_window(&s);
 		say_shares(&s);
 		say_queue(&s);
 		say_pressure(&s);
 		say_memory(&s);
-	} else if (origin->core_set || origin->mem_set) {
+	} else if (origin->core_set || origin->mem_set || origin->priority_set || origin->request_set ||
+		   origin->weight_set) {
 		fputs("  Limits set by an administrator wait for it: gpuarb-set --show.\n", to);
 	}
 	say_starts(&s);

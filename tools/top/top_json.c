@@ -207,6 +207,7 @@ static json_t *memory_of(const struct gpuarb_picture *p)
 
 		set(one, "account", text(p->starts[i].account));
 		set(one, "bytes", number(p->starts[i].bytes));
+		set(one, "request_percent", percent(p->starts[i].request_pct));
 		set(one, "waiting_ms", elapsed_ms(p->starts[i].since_ns, p->now_ns));
 		json_array_append_new(starts, one);
 	}
@@ -317,6 +318,7 @@ static json_t *gpu(const struct top_gpu *g, const struct top_past *past)
 	set(o, "billed_ns", number(p->billed_ns));
 	set(o, "window", window_of(p));
 	set(o, "limits_sum_percent", percent((double)top_gpu_limits_ppm(g) / 1e4));
+	set(o, "requests_sum_percent", percent(p->requests_pct));
 	set(o, "slots", number(p->nslots));
 	set(o, "slots_reclaimed", number(p->reclaimed));
 	set(o, "processes", number(p->nclients - p->ndead));

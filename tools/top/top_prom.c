@@ -80,6 +80,7 @@ GPU_VALUE(gpu_mem_used, true, p->mem_used)
 GPU_VALUE(gpu_mem_promised, true, p->mem_promised)
 GPU_VALUE(gpu_mem_most, p->mem_promise_most != 0, p->mem_promise_most)
 GPU_VALUE(gpu_mem_waiting, true, p->nmem_waiting)
+GPU_VALUE(gpu_requests, true, (uint64_t)p->requests_pct * 10000)
 GPU_VALUE(gpu_start_waiting, true, p->npromises_waiting)
 GPU_VALUE(gpu_device_total, g->others.memory_known, g->others.total)
 GPU_VALUE(gpu_device_used, g->others.memory_known, g->others.used)
@@ -124,7 +125,10 @@ static const struct {
 	{"gpuarb_gpu_memory_waiting_processes", "gauge", "Processes that wait because of memory.", COUNT,
 		gpu_mem_waiting},
 	{"gpuarb_gpu_memory_waiting_programs", "gauge",
-		"Programs that wait for a promise of memory to start.", COUNT, gpu_start_waiting},
+		"Programs that wait for a promise of memory or time to start.", COUNT, gpu_start_waiting},
+	{"gpuarb_gpu_requests_ratio", "gauge",
+		"Requests of all accounts added up, also of those without processes; at most 1.", PPM,
+		gpu_requests},
 	{"gpuarb_gpu_device_memory_bytes", "gauge", "Memory of the GPU, as NVML says.", COUNT,
 		gpu_device_total},
 	{"gpuarb_gpu_device_memory_used_bytes", "gauge",
@@ -213,6 +217,7 @@ ACCOUNT_VALUE(account_limit, true, a->now.limit_ppm)
 ACCOUNT_VALUE(account_quota, true, a->now.quota_ppm)
 ACCOUNT_VALUE(account_request, true, a->now.request_ppm)
 ACCOUNT_VALUE(account_weight, true, a->now.weight)
+ACCOUNT_VALUE(account_priority, a->processes != 0, a->priority)
 ACCOUNT_VALUE(account_billed, true, a->now.used_ns)
 ACCOUNT_VALUE(account_borrowed, true, a->now.borrowed_ns)
 ACCOUNT_VALUE(account_debt, true, a->now.debt_ns)
@@ -238,6 +243,9 @@ static const struct {
 		account_request},
 	{"gpuarb_account_weight", "gauge", "How much it counts where the rest is divided.", COUNT,
 		account_weight},
+	{"gpuarb_account_priority", "gauge",
+		"The highest priority of its processes: those below stop while it has work; absent if it has none.",
+		COUNT, account_priority},
 	{"gpuarb_account_quota_ratio", "gauge",
 		"The effective quota: the limit after scaling, or by requests and weights.", PPM,
 		account_quota},
@@ -340,8 +348,8 @@ static void process_metrics(const struct out *o)
 		SECONDS, FIELD(used_ns));
 	process_family(o, "gpuarb_process_throttled_seconds_total", "counter",
 		"Time refused at its gate because the quota was used up.", SECONDS, FIELD(throttled_ns));
-	process_family(o, "gpuarb_process_waited_seconds_total", "counter", "Time spent in the queue.",
-		SECONDS, FIELD(waited_ns));
+	process_family(o, "gpuarb_process_waited_seconds_total", "counter",
+		"Time spent in the queue, or while others above it had work.", SECONDS, FIELD(waited_ns));
 	process_family(o, "gpuarb_process_running_seconds_total", "counter",
 		"Time in the running set, with work on the GPU.", SECONDS, FIELD(in_set_ns));
 	process_family(o, "gpuarb_process_estimated_seconds_total", "counter",

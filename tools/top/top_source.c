@@ -237,14 +237,22 @@ void top_source_close(struct top_source *s)
 	s->said = NULL;
 }
 
-void top_source_origin(
-	const struct top_source *s, const char *uuid, const char *account, struct top_origin *origin)
+static bool is_set(const struct top_source *s, const char *uuid, const char *account, const char *key)
 {
 	struct gpuarb_error err;
 	char text[64];
 
-	origin->request_set =
-		gpuarb_control_get(s->dir, uuid, account, "request", text, sizeof(text), &err) == 0;
-	origin->core_set = gpuarb_control_get(s->dir, uuid, account, "core", text, sizeof(text), &err) == 0;
-	origin->mem_set = gpuarb_control_get(s->dir, uuid, account, "mem", text, sizeof(text), &err) == 0;
+	return gpuarb_control_get(s->dir, uuid, account, key, text, sizeof(text), &err) == 0;
+}
+
+void top_source_origin(
+	const struct top_source *s, const char *uuid, const char *account, struct top_origin *origin)
+{
+	*origin = (struct top_origin){
+		.core_set = is_set(s, uuid, account, "core"),
+		.mem_set = is_set(s, uuid, account, "mem"),
+		.priority_set = is_set(s, uuid, account, "priority"),
+		.request_set = is_set(s, uuid, account, "request"),
+		.weight_set = is_set(s, uuid, account, "weight"),
+	};
 }

@@ -50,6 +50,28 @@ static void limit_cell(const struct place *p)
 		right(p, TOP_PLAIN, top_text_ppm(p->account->now.limit_ppm, text, sizeof(text)));
 }
 
+static void request_cell(const struct place *p)
+{
+	char text[16];
+
+	if (p->client)
+		return;
+	if (!p->account->now.request_ppm)
+		right(p, TOP_DIM, "-");
+	else
+		right(p, TOP_PLAIN, top_text_ppm(p->account->now.request_ppm, text, sizeof(text)));
+}
+
+static void weight_cell(const struct place *p)
+{
+	char text[16];
+
+	if (p->client)
+		return;
+	snprintf(text, sizeof(text), "%u", p->account->now.weight);
+	right(p, p->account->now.weight == ARB_SHARE_WEIGHT ? TOP_DIM : TOP_PLAIN, text);
+}
+
 static void quota_cell(const struct place *p)
 {
 	char text[16];
@@ -234,6 +256,41 @@ static void command_cell(const struct place *p)
 	top_grid_text(p->grid, p->y, p->x, p->room, TOP_PLAIN, command);
 }
 
+static bool have_requests(const struct top_gpu *g)
+{
+	for (unsigned i = 0; i < g->naccounts; i++)
+		if (g->accounts[i]->present && g->accounts[i]->now.request_ppm)
+			return true;
+	return false;
+}
+
+static bool have_weights(const struct top_gpu *g)
+{
+	for (unsigned i = 0; i < g->naccounts; i++)
+		if (g->accounts[i]->present && g->accounts[i]->now.weight &&
+			g->accounts[i]->now.weight != ARB_SHARE_WEIGHT)
+			return true;
+	return false;
+}
+
+static bool have_priorities(const struct top_gpu *g)
+{
+	const struct top_account *one = NULL;
+
+	for (unsigned i = 0; i < g->naccounts; i++) {
+		if (!g->accounts[i]->present || !g->accounts[i]->processes)
+			continue;
+		if (one && one->priority != g->accounts[i]->priority)
+			return true;
+		one = g->accounts[i];
+	}
+	return false;
+}
+
+/* Requests, weights and priorities have the first rank where accounts differ in them; else the rank in the list. */
+#define MATTERS 4
+#define HIDDEN  100
+
 static const struct column {
 	const char *title;
 	int least, most; /* columns of the terminal */
@@ -244,6 +301,8 @@ static const struct column {
 } columns[] = {
 	{"ACCOUNT", 10, 40, 0, false, name_cell, TOP_BY_NAME},
 	{"LIMIT", 5, 5, 1, true, limit_cell, TOP_BY_LIMIT},
+	{"REQUEST", 7, 7, HIDDEN, true, request_cell, TOP_SORTS},
+	{"WEIGHT", 6, 6, HIDDEN, true, weight_cell, TOP_SORTS},
 	{"QUOTA", 5, 5, 7, true, quota_cell, TOP_SORTS},
 	{"WINDOW", 8, 22, 4, false, window_cell, TOP_SORTS},
 	{"1s", 5, 5, 2, true, share_1_cell, TOP_SORTS},
@@ -268,11 +327,23 @@ static const struct column {
  * grow. Without their ends many names are the same: those of pods begin with the namespace. */
 #define RANK_AFTER_NAMES 12
 
-/* Decides how wide each column is, 0 for a column that is left out. `name` is the width of the longest name. */
-static void plan(int width, int name, int widths[COLUMNS])
+static int rank_of(const struct column *c, const struct top_gpu *g)
 {
-	int used = -1;
+	bool matters = (c->cell == request_cell && have_requests(g)) ||
+		       (c->cell == weight_cell && have_weights(g)) ||
+		       (c->cell == priority_cell && have_priorities(g));
+
+	return matters ? MATTERS : c->rank;
+}
+
+/* Decides how wide each column is, 0 for a column that is left out. `name` is the width of the longest name. */
+static void plan(const struct top_gpu *g, int width, int name, int widths[COLUMNS])
+{
+	int used = -1, ranks[COLUMNS];
 	bool grew;
+
+	for (int i = 0; i < COLUMNS; i++)
+		ranks[i] = rank_of(&columns[i], g);
 
 	memset(widths, 0, COLUMNS * sizeof(*widths));
 	for (int rank = 0; rank < COLUMNS; rank++) {
@@ -281,7 +352,7 @@ static void plan(int width, int name, int widths[COLUMNS])
 			used++)
 			widths[0]++;
 		for (int i = 0; i < COLUMNS; i++)
-			if (columns[i].rank == rank && used + 1 + columns[i].least <= width) {
+			if (ranks[i] == rank && used + 1 + columns[i].least <= width) {
 				widths[i] = columns[i].least;
 				used += 1 + widths[i];
 			}
@@ -297,7 +368,7 @@ static void plan(int width, int name, int widths[COLUMNS])
 	} while (grew);
 }
 
-/* Limit, quota and window belong to an account, so the name of a process may use their room. */
+/* What stands before the shares belongs to an account, so the name of a process may use its room. */
 static int blank_behind(const int widths[COLUMNS])
 {
 	int blank = 0;
@@ -319,11 +390,11 @@ int top_table_name(const struct top_grid *g, const struct top_row *rows, unsigne
 	return longest;
 }
 
-void top_table_titles(struct top_grid *g, int y, const struct top_ui *ui, int name)
+void top_table_titles(struct top_grid *g, int y, const struct top_gpu *gpu, const struct top_ui *ui, int name)
 {
 	int widths[COLUMNS], x = 0;
 
-	plan(g->width, name, widths);
+	plan(gpu, g->width, name, widths);
 	for (int i = 0; i < COLUMNS; i++) {
 		if (!widths[i])
 			continue;
@@ -346,7 +417,7 @@ void top_table_rows(struct top_grid *g, int y, int lines, int first, const struc
 {
 	int widths[COLUMNS];
 
-	plan(g->width, name, widths);
+	plan(gpu, g->width, name, widths);
 	for (int line = 0; line < lines && first + line < (int)count; line++) {
 		const struct top_row *row = &rows[first + line];
 		struct place p = {.grid = g,

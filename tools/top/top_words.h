@@ -15,8 +15,8 @@ const char *top_words_subject(const struct top_event *event, char *to, size_t si
 
 /* Where an account's limits come from. */
 struct top_origin {
-	bool core_set, mem_set,
-		request_set; /* set by an administrator; otherwise the program asked for it, or nobody did */
+	/* Set by an administrator; otherwise the program asked for it, or nobody did. */
+	bool core_set, mem_set, priority_set, request_set, weight_set;
 };
 
 /* Explains an account, of which there may be only its past. */
