@@ -250,7 +250,7 @@ struct arb_slot {
 
 	/* For people. Written by the holder of byte i. */
 	arb_u64 throttled_ns; /* time spent refused at the gate */
-	arb_u64 waited_ns;    /* time spent in the queue */
+	arb_u64 waited_ns;    /* time spent in the queue, or below others that had work */
 	arb_u64 estimated_ns; /* its time in the set that no event of the GPU measured; a stale value is an old count */
 	arb_u64 enters; /* how often it entered the set; several times in one turn count once */
 	arb_u64 joined_ns;

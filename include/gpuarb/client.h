@@ -357,7 +357,7 @@ struct gpuarb_client_status {
 	uint64_t debt_ns;      /* beyond its cap */
 	uint64_t total_ns;     /* billed to the account since it exists */
 	uint64_t throttled_ns; /* by this client, refused for quota */
-	uint64_t waited_ns;    /* by this client, in the queue */
+	uint64_t waited_ns;    /* by this client, in the queue or below others that had work */
 	uint64_t mem_used;     /* of the account */
 	uint64_t mem_limit;    /* 0: none */
 	uint32_t

@@ -302,7 +302,7 @@ int arb_client_join(struct gpuarb_client *c)
 	c->floor = (struct arb_client_floor){0};
 	c->move.heard = 0; /* it was the head of another segment */
 	c->patrol.scrubbed = ARB_NONE;
-	c->wait.throttled_since = c->wait.since = 0;
+	c->wait.throttled_since = c->wait.since = c->wait.below_since = 0;
 	c->turn.from = 0;
 	c->turn.noted = false;
 	c->mem.refused = c->mem.by_driver = c->admission.skipped = c->admission.timeouts = c->restoring.told =
@@ -532,7 +532,8 @@ static int tell(struct gpuarb_client *c, bool ticked, uint64_t at_ns, struct gpu
 		status->total_ns = usage / ARB_TICKS_PER_NS;
 		status->throttled_ns = arb_load64(&s->throttled_ns) +
 				       (c->wait.throttled_since ? now - c->wait.throttled_since : 0);
-		status->waited_ns = arb_load64(&s->waited_ns) + (c->wait.since ? now - c->wait.since : 0);
+		status->waited_ns = arb_load64(&s->waited_ns) + (c->wait.since ? now - c->wait.since : 0) +
+				    (c->wait.below_since ? now - c->wait.below_since : 0);
 		status->mem_used = acct.mem_used;
 		status->mem_limit = c->mem.limit;
 		status->restored = c->restoring.times;

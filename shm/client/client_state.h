@@ -80,8 +80,9 @@ struct arb_client_wait {
 	arb_u32 cancels;
 	uint64_t throttled_since;
 	uint64_t since;
-	uint64_t from; /* `since` of the first of several waits, one right behind the other */
-	uint64_t left; /* when the last of them was given up */
+	uint64_t below_since; /* it is refused while others above it have work */
+	uint64_t from;        /* `since` of the first of several waits, one right behind the other */
+	uint64_t left;        /* when the last of them was given up */
 	struct arb_wakeups wakeups;
 };
 

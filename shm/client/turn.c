@@ -108,6 +108,12 @@ static void note_reason(struct gpuarb_client *c, uint32_t reason, const struct a
 		arb_store64(&s->wait_since_ns, 0);
 		c->wait.since = 0;
 	}
+	if (c->wait.below_since && reason != ARB_REASON_ABOVE) {
+		arb_store64(&s->waited_ns, arb_load64(&s->waited_ns) + now - c->wait.below_since);
+		c->wait.below_since = 0;
+	}
+	if (reason == ARB_REASON_ABOVE && !c->wait.below_since)
+		c->wait.below_since = now;
 	if (reason == ARB_REASON_QUOTA && !c->wait.throttled_since) {
 		c->wait.throttled_since = now;
 		arb_events_write(&c->seg, ARB_EVENT_THROTTLED, c->me.slot, c->account,
@@ -210,7 +216,8 @@ static int enter(
 			if (__builtin_expect(move->level, 0))
 				arb_above_entered(c);
 			mark_active(c);
-			if (__builtin_expect(c->wait.throttled_since || c->wait.since, 0))
+			if (__builtin_expect(
+				    c->wait.throttled_since || c->wait.since || c->wait.below_since, 0))
 				note_reason(c, ARB_REASON_NONE, snap);
 			c->wait.from = 0;
 			return 0;

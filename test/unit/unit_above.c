@@ -99,6 +99,25 @@ Test(above, a_stopped_client_waits_and_the_last_one_above_wakes_it)
 	cr_assert_eq(gpuarb_client_enter(low, NULL), 0);
 }
 
+static void wait_a_while(void)
+{
+	u_clock_ns += 3 * MS;
+	if (u_futex.nslept == 2)
+		gpuarb_client_leave(high, 0);
+}
+
+Test(above, the_time_below_others_is_counted_as_waited)
+{
+	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
+	u_futex.while_asleep = wait_a_while;
+	cr_assert_eq(gpuarb_client_wait(low, NULL, UINT64_MAX), 0);
+	u_futex.while_asleep = NULL;
+	cr_assert_geq(status_of(low).waited_ns, 6 * MS);
+	cr_assert_leq(status_of(low).waited_ns, 12 * MS);
+	u_clock_ns += 50 * MS;
+	cr_assert_leq(status_of(low).waited_ns, 12 * MS, "it does not wait any more");
+}
+
 Test(above, no_client_stops_for_a_stopped_one)
 {
 	cr_assert_eq(gpuarb_client_enter(high, NULL), 0);
