@@ -339,6 +339,10 @@ static inline struct arb_order arb_turn_order(const struct gpuarb_client *c, uin
 }
 /* Returns how long its turn lasts while others wait for theirs; UINT64_MAX: no other client waits. */
 uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
+/* Returns how many members a client has to wait for, where turns are taken. Members whose work outlasts their turns do not
+ * count. Where turns are taken only because the GPU alternates, stopped members do not count either: those that were not
+ * heard of for ARB_ABOVE_HEARD_NS. */
+uint32_t arb_turn_in_the_way(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 /* Is its turn over, because others wait or a client is above it? */
 bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
 /* Returns for how long its place may be kept after it has left: no longer than its quota and its turn last. */

@@ -7,7 +7,6 @@
 #include "shm/client/floor.h"
 #include "shm/segment/account.h"
 #include "shm/base/atomic.h"
-#include "shm/segment/alternation.h"
 #include "shm/client/client_state.h"
 #include "shm/base/fault.h"
 #include "shm/base/os.h"
@@ -79,7 +78,7 @@ static int tick(struct gpuarb_client *c, uint64_t at_ns, bool *untidy)
 	if (__builtin_expect(r == -EAGAIN && c->turn.taken && c->rules.policy != ARB_POLICY_MEMORY, 0) &&
 		now * ARB_TICKS_PER_NS - c->turn.began < c->rules.slice_ticks / 2) {
 		arb_floor_cut(c, &snap);
-		if (arb_alternates_in_the_way(&c->seg, &snap) > 1)
+		if (arb_turn_in_the_way(c, &snap, now) > 1)
 			arb_floor_in_vain(c, now);
 	}
 	/* The process that evicted us may have died before it closed the gate, or may have closed it only after we

@@ -7,7 +7,6 @@
 #include "shm/client/above.h"
 #include "shm/client/floor.h"
 #include "shm/segment/account.h"
-#include "shm/segment/alternation.h"
 #include "shm/base/atomic.h"
 #include "shm/client/client_state.h"
 #include "shm/segment/events.h"
@@ -65,7 +64,7 @@ uint32_t arb_turn_admit(void *argument, const struct arb_snap *snap, uint64_t no
 	struct gpuarb_client *c = argument;
 	struct arb_policy_case facts = {.policy = c->policy,
 		.quota_sum_ppm = c->quota.sum,
-		.running = arb_alternates_in_the_way(&c->seg, snap)};
+		.running = arb_turn_in_the_way(c, snap, now_ns)};
 
 	if (!arb_quota_left(c, snap, c->quota.outstanding))
 		return ARB_REASON_QUOTA;

@@ -1,11 +1,12 @@
 /* Whose turn is next, when a turn ends, and for how long a place is kept. Nothing here changes the segment. */
 #include "gpuarb/client.h"
 
+#include "shm/base/atomic.h"
 #include "shm/base/os.h"
+#include "shm/client/above.h"
 #include "shm/client/client_state.h"
 #include "shm/client/quota.h"
 #include "shm/policy/policy.h"
-#include "shm/segment/alternation.h"
 #include "shm/segment/residency.h"
 #include "shm/segment/running.h"
 #include "shm/segment/wait.h"
@@ -55,6 +56,20 @@ uint64_t arb_turn_left_ns(const struct gpuarb_client *c, const struct arb_snap *
 	return end > now_ns ? end - now_ns : 0;
 }
 
+uint32_t arb_turn_in_the_way(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
+{
+	bool chosen = c->policy == c->rules.policy;
+	uint32_t n = 0;
+
+	for (uint32_t i = arb_bits_next(snap->running, snap->words, 0); i != ARB_NONE;
+		i = arb_bits_next(snap->running, snap->words, i + 1))
+		n += i >= c->seg.nslots ||
+		     (!(arb_load32(&c->seg.slots[i].flags) & ARB_SLOT_OUTLASTS) &&
+			     (chosen || i == c->me.slot ||
+				     now_ns - arb_running_heard(&c->seg, i, now_ns) < ARB_ABOVE_HEARD_NS));
+	return n;
+}
+
 bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns)
 {
 	struct arb_order order = arb_turn_order(c, now_ns);
@@ -69,7 +84,7 @@ bool arb_turn_over(const struct gpuarb_client *c, const struct arb_snap *snap, u
 		return false;
 	/* Two clients may run together because they did so before turns were taken, or because one was let in while
 	 * the work of the other outlasted its turn. */
-	if (arb_alternates_in_the_way(&c->seg, snap) > 1)
+	if (arb_turn_in_the_way(c, snap, now_ns) > 1)
 		return true;
 	if (!snap->any_waiting)
 		return false;

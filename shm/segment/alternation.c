@@ -26,16 +26,3 @@ void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns
 				    .a = ARB_ALTERNATES_NS,
 				    .times = 1});
 }
-
-uint32_t arb_alternates_in_the_way(const struct arb_segment *seg, const struct arb_snap *snap)
-{
-	uint32_t n = 0;
-
-	for (uint32_t w = 0; w < snap->words; w++)
-		for (uint64_t bits = snap->running[w]; bits; bits &= bits - 1) {
-			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
-
-			n += i >= seg->nslots || !(arb_load32(&seg->slots[i].flags) & ARB_SLOT_OUTLASTS);
-		}
-	return n;
-}

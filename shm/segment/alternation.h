@@ -20,8 +20,4 @@ bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns);
 /* The owner of this slot has just seen that the GPU alternates. */
 void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
 
-/* Returns how many members other clients have to wait for, where clients take turns: those whose work ends with their
- * turn. */
-uint32_t arb_alternates_in_the_way(const struct arb_segment *seg, const struct arb_snap *snap);
-
 #endif

@@ -56,6 +56,7 @@ Test(alternation, clients_that_ran_together_stop_when_alternation_is_seen)
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
 	gpuarb_client_alternates(other);
 	u_clock_ns += 100 * MS;
+	gpuarb_client_tick(other); /* its sign of life */
 	cr_assert_eq(gpuarb_client_tick(one), -EAGAIN, "although nobody waits");
 	cr_assert_eq(gpuarb_client_leave(one, 0), 0);
 	cr_assert_eq(gpuarb_client_tick(other), 0, "it is alone now");
@@ -89,6 +90,27 @@ Test(alternation, nobody_waits_for_a_client_whose_work_outlasts_its_turn)
 	cr_assert_eq(gpuarb_client_tick(one), 0, "its own turn does not end either");
 	gpuarb_client_outlasts(one, false);
 	cr_assert_eq(gpuarb_client_tick(one), -EAGAIN, "until its work has ended");
+}
+
+Test(alternation, a_stopped_client_keeps_nobody_out_for_longer_than_20_ms)
+{
+	gpuarb_client_alternates(one);
+	u_clock_ns += 100 * MS;
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	cr_assert_eq(gpuarb_client_enter(other, NULL), -EAGAIN);
+	u_clock_ns += 21 * MS;
+	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
+	u_clock_ns += MS;
+	cr_assert_eq(gpuarb_client_tick(other), 0, "its turn goes on beside the stopped one");
+	cr_assert_eq(gpuarb_client_tick(one), -EAGAIN, "which goes on, and finds its turn over");
+}
+
+Test(alternation, turns_that_an_administrator_has_chosen_wait_for_a_stopped_client)
+{
+	u_set("policy", "fair");
+	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
+	u_clock_ns += 21 * MS;
+	cr_assert_eq(gpuarb_client_enter(other, NULL), -EAGAIN);
 }
 
 /* Runs `other`, whose limit is 50 percent, for `ms`, in steps of a millisecond as a client's tracker does. */

@@ -15,8 +15,11 @@ cases=$?
 "$world" --cases '*-slices1930' --seconds "$each" --brief || cases=1
 # Clients that take turns on a machine that wakes them late: all accounts must lose alike.
 "$world" --cases '*+*60-slices' --robbed --seconds 10 --brief || cases=1
-# The same where an account has a request: the other one must not lose all that hand-overs lose.
-"$world" --cases 'request-40-4-slices*' --robbed --seconds 10 --brief || cases=1
+# Requests and weights there. Bursts are left out: they and the limit of 80 beside them add up to all of the time, so what
+# that client's thread is late by is lost. With four processes in shared time one seed in ten is beyond half a point.
+for what in back '25+7' '20+30+40+2' '50-*' 'weights-*' '25-core-*' '40-graphs' '40-4-slices'; do
+	"$world" --cases "request-$what*" --robbed --seconds 10 --brief || cases=1
+done
 # Clocks that drift: ends that are dated too early make the work before them free.
 "$world" --cases '*-25-drift*' --seconds 10 --brief || cases=1
 "$world" --cases '*-25-drift-slow' --seconds 10 --brief || cases=1

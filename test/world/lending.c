@@ -7,7 +7,6 @@
 
 #include "bench/devices.h"
 #include "test/sim/device/model.h"
-#include "test/world/faults.h"
 #include "test/world/gpu.h"
 #include "test/world/judge.h"
 #include "test/world/program.h"
@@ -24,7 +23,7 @@ enum what { COMES_BACK, KILLED, STOPPED };
 #define STOPPED_NS (2 * WORLD_S)
 #define LOOK_NS    (WORLD_MS / 2)
 
-static const struct {
+static const struct lending {
 	const char *name;
 	enum what what;
 	uint64_t within_ns;
@@ -54,16 +53,11 @@ static double share(unsigned i, uint64_t after_ns)
 	return 100 * (double)(program_device_ns(&programs[i]) - before) / (double)OVER_NS;
 }
 
-static double run(enum what what, uint64_t within_ns, uint64_t seed)
+static double run(enum what what, uint64_t within_ns, const struct case_options *o)
 {
 	double got;
 
-	world_begin(seed);
-	faults = (struct faults){0};
-	world_quiet();
-	world_gpu_begin();
-	world_terms = (struct world_terms){.every = 1000, .quotas_fixed = true};
-	judge_begin();
+	case_begin(o);
 	start(BORROWER, "--kernel-us=20 --duration=10", world.now_ns);
 	start(OWNER, "--kernel-us=20 --duration=10 GPUARB_REQUEST=50",
 		world.now_ns + (what == COMES_BACK ? WORLD_S : WORLD_MS));
@@ -87,35 +81,44 @@ static double run(enum what what, uint64_t within_ns, uint64_t seed)
 	return got;
 }
 
-int lending_run(const struct case_options *o, int *n)
+static bool run_on(const struct lending *l, const struct device *device, const struct case_options *o)
 {
 	struct device_environment before;
+	char name[64];
+	double got;
+	bool failed;
+
+	snprintf(name, sizeof(name), "%s%s", l->name, device->suffix);
+	device_settings_apply(&before, device->settings);
+	setenv("GPUSIM_UUID", WORLD_GPU, 1);
+	got = run(l->what, l->within_ns, o);
+	failed = world.failed || got < l->least;
+	device_settings_restore(&before);
+	if (o->json)
+		json_array_append_new(o->json, json_pack("{s:s,s:f,s:f,s:b}", "case", name, "attained", got,
+						       "least", l->least, "failed", failed));
+	else if (!o->brief || failed)
+		printf("%-24s %6.2f percent from %u ms on (at least %.0f)  %s\n", name, got,
+			(unsigned)(l->within_ns / WORLD_MS), l->least, failed ? "FAILED" : "ok");
+	return failed;
+}
+
+int lending_run(const struct case_options *o, int *n)
+{
 	int bad = 0;
 
 	/* A pattern that is meant for the limit cases runs none of these. */
 	if (strncmp(o->pattern, "request", 7))
 		return 0;
-	for (size_t i = 0; i < sizeof(lendings) / sizeof(lendings[0]); i++) {
-		double got;
-		bool failed;
+	for (size_t d = 0; d < sizeof(devices) / sizeof(devices[0]); d++)
+		for (size_t i = 0; i < sizeof(lendings) / sizeof(lendings[0]); i++) {
+			char name[64];
 
-		if (fnmatch(o->pattern, lendings[i].name, 0))
-			continue;
-		device_settings_apply(&before, devices[0].settings);
-		setenv("GPUSIM_UUID", WORLD_GPU, 1);
-		got = run(lendings[i].what, lendings[i].within_ns, o->seed);
-		failed = world.failed || got < lendings[i].least;
-		device_settings_restore(&before);
-		(*n)++;
-		bad += failed;
-		if (o->json)
-			json_array_append_new(
-				o->json, json_pack("{s:s,s:f,s:f,s:b}", "case", lendings[i].name, "attained",
-						 got, "least", lendings[i].least, "failed", failed));
-		else if (!o->brief || failed)
-			printf("%-24s %6.2f percent from %u ms on (at least %.0f)  %s\n", lendings[i].name,
-				got, (unsigned)(lendings[i].within_ns / WORLD_MS), lendings[i].least,
-				failed ? "FAILED" : "ok");
-	}
+			snprintf(name, sizeof(name), "%s%s", lendings[i].name, devices[d].suffix);
+			if (devices[d].by_name || fnmatch(o->pattern, name, 0))
+				continue;
+			(*n)++;
+			bad += run_on(&lendings[i], &devices[d], o);
+		}
 	return bad;
 }
