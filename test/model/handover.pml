@@ -1,6 +1,6 @@
 /*
  * The snapshot's publication and the hand-over of the lease (policy `exclusive`), as in shm/segment/running.c,
- * shm/client/client.c and shm/client/reclaim.c. One Promela statement is one access to shared memory or one system call.
+ * shm/client/turn.c and shm/client/reclaim.c. One Promela statement is one access to shared memory or one system call.
  *
  * -DN=2|3          clients, each with a slot of its own
  * -DROUNDS=r       times that a client asks for the lease; 0: for ever
