@@ -228,19 +228,20 @@ static void percents(struct options *o, char *text)
 
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(OUTPUT), "FILE", 0,
-		"Write there (default: standard output); engines read /etc/cdi and /run/cdi", 0},
+		"Write the spec to this file (default: standard output); engines read /etc/cdi and /run/cdi",
+		0},
 	{CLI_OPTION(PERCENTS), "LIST", 0,
 		"Shares to make devices for, such as 25,50 or 10-90 (default: 1-100)", 0},
 	{CLI_OPTION(GPU), "GPU", 0,
-		"This GPU, by its number, its UUID or the beginning of that; may be repeated (default: all "
-		"that NVML finds)",
+		"Describe this GPU: its number, its UUID, or the beginning of its UUID; may be repeated (default: "
+		"all that NVML finds)",
 		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(LIBRARY), "FILE", 0, "The preloaded library on this machine (default: the one installed)",
 		0},
 	{CLI_OPTION(LD_SO_PRELOAD), NULL, 0, "Preload by /etc/ld.so.preload instead of LD_PRELOAD", 0},
 	{CLI_OPTION(ACCOUNT), "NAME", 0,
-		"Account of the containers (default: @container, one for each of them)", 0},
+		"Account of the containers (default: @container, each is an account of its own)", 0},
 	{CLI_OPTION(GROUP), "GROUP", 0,
 		"Give containers this group, so that they may join without being root", 0},
 	{0},

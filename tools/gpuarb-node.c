@@ -147,16 +147,17 @@ static void make(const struct options *o, const char *dir, const struct nvml_gpu
 
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(GPU), "GPU", 0,
-		"This GPU alone, by its number, its UUID or the beginning of that; may be repeated (default: "
-		"all that NVML finds)",
+		"Make the segment of this GPU: its number, its UUID, or the beginning of its UUID; may be repeated "
+		"(default: all that NVML finds)",
 		0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(REPLACE), NULL, 0,
-		"Replace segments that are broken, and those of another version that nobody uses any more; give segments the rights and the group that they lack",
+		"Replace segments that are broken, and those of another version that nobody uses any more; give "
+		"segments the rights and the group that they lack",
 		0},
 	{CLI_OPTION(CHECK), NULL, 0,
-		"Make nothing; look whether everything is there that programs need here, and say what mends "
-		"what is missing",
+		"Make nothing; look whether everything is there that programs need here, and print the command "
+		"for what is missing",
 		0},
 	{CLI_OPTION(LIST), NULL, 0, "Only list the GPUs: number, UUID, bytes of memory, name", 0},
 	{0},
@@ -206,8 +207,8 @@ int main(int argc, char **argv)
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Makes the directories and segments of this machine's GPUs, for the members of the group "
 		"gpuarb (which it makes, too) or with the rights that arbiter.conf says.\v"
-		"To be run by root, once after the machine has started, before the first client. What is "
-		"there already stays as it is; what a user has made before becomes root's and the group's.\n\n"
+		"Root runs it once after the machine has started, before the first client. What root has made "
+		"before is left as it is; what a user has made before is given to root and the group.\n\n"
 		"Exit status: 0 done, 1 failed or (--check) something is missing, 2 usage.",
 		NULL, NULL, NULL};
 	static struct options o;

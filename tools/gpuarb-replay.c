@@ -21,7 +21,7 @@ static struct {
 
 static const struct argp_option option_table[] = {
 	{CLI_OPTION(QUIET), NULL, 0, "Only say whether all decisions are the same", 0},
-	{CLI_OPTION(JSON), NULL, 0, "Print JSON, an object in each line", 0},
+	{CLI_OPTION(JSON), NULL, 0, "Print JSON, one object in each line", 0},
 	{0},
 };
 

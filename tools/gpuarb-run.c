@@ -182,38 +182,40 @@ static void find_place(struct run_options *o, const char *name)
 
 static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "What the program may use:", 1},
-	{CLI_OPTION(CORE), "PERCENT", 0, "Share of the GPU's time, 1 to 100", 1},
-	{CLI_OPTION(MEM), "SIZE", 0, "GPU memory, such as 512Mi or 4Gi", 1},
-	{CLI_OPTION(PRIORITY), "N", 0, "Who goes first among those who wait, 1 to 100", 1},
+	{CLI_OPTION(CORE), "PERCENT", 0, "Limit of the GPU's time, 1 to 100 percent; 100 is no limit", 1},
+	{CLI_OPTION(MEM), "SIZE", 0, "Quota of GPU memory, such as 512Mi or 4Gi", 1},
+	{CLI_OPTION(PRIORITY), "N", 0,
+		"Which program goes first among those that wait, 1 to 100; higher goes first", 1},
 	{CLI_OPTION(REQUEST), "PERCENT", 0,
-		"Share of the GPU's time that it gets whenever it has work, 0 to 100; all requests of a GPU "
-		"add up to at most 100",
+		"Share of the GPU's time that the account gets whenever it has work, 0 to 100; all requests of a "
+		"GPU add up to at most 100",
 		1},
 	{CLI_OPTION(WEIGHT), "N", 0,
-		"How much it counts where the rest is divided among those who want more, 1 to 10000 (default "
-		"100)",
+		"How much the account counts when the rest of the time is divided among accounts that want more, "
+		"1 to 10000 (default: 100)",
 		1},
-	{CLI_OPTION(ACCOUNT), "NAME", 0, "Share the budget of this account (default: one of its own)", 1},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Share the budget of this account (default: an account of its own)",
+		1},
 	{NULL, 0, NULL, 0, "Where and when:", 2},
 	{CLI_OPTION(GPU), "GPU", 0,
-		"Let the program see this GPU alone, by its number (as nvidia-smi counts) or UUID; auto: the "
-		"one with the most room",
+		"Let the program see this GPU alone: its number (as nvidia-smi counts) or UUID; auto: the GPU "
+		"with the most room",
 		2},
 	{CLI_OPTION(WAIT), "SECONDS", OPTION_ARG_OPTIONAL,
 		"Wait until --mem and --request can be promised (default: refuse; without SECONDS: for ever)",
 		2},
 	{CLI_OPTION(POLICY), "NAME", 0,
-		"Who may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this is the "
-		"first program on it",
+		"Which programs may run together on the GPU (concurrent, exclusive, auto, fair, memory), if this "
+		"is the first program on it",
 		2},
 	CLI_OPTION_DIR(2),
 	{CLI_OPTION(SIM), NULL, 0,
-		"On the simulated GPU: no driver and no GPU are needed; kernels take time and compute "
+		"Use the simulated GPU: neither a driver nor a GPU is needed; kernels take time and compute "
 		"nothing",
 		2},
 	{NULL, 0, NULL, 0, "What is said about it:", 4},
-	{CLI_OPTION(VERBOSE), NULL, 0, "Say in a line which limits hold, when the program has come to a GPU",
-		4},
+	{CLI_OPTION(VERBOSE), NULL, 0,
+		"Print which limits are in force, in one line, when the program begins to use a GPU", 4},
 	{CLI_OPTION(RECORD), "FILE", 0,
 		"Record what is decided about the program's work, for gpuarb-replay (GPUARB_TRACE)", 4},
 	{CLI_OPTION(DRY_RUN), NULL, 0, "Print what would be set in the environment, and run nothing", 4},
@@ -314,11 +316,9 @@ int main(int argc, char **argv)
 		"Starts a program under limits on a shared GPU.\v"
 		"  gpuarb-run --core 40 --mem 4Gi -- python train.py\n"
 		"  docker run --gpus all $(gpuarb-run --core 40 --print-container-flags) IMAGE\n\n"
-		"It becomes the program: no process of its own remains, and the exit status is the "
-		"program's. "
-		"Before that: 2 usage, 126 or 127 if the program cannot be run, 80 to 84 if --class got no "
-		"lease, "
-		"1 anything else.",
+		"gpuarb-run becomes the program: no process of gpuarb-run remains, and the exit status is the "
+		"program's. If the program is not started: 2 usage, 126 or 127 it cannot be run, 80 to 84 --class "
+		"got no lease, 1 anything else.",
 		children, NULL, NULL};
 	struct run_options o = {.wait_s = -1};
 	const char *name, *library;

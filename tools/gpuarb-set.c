@@ -216,21 +216,21 @@ static void show(const struct options *o, const struct set_gpus *gpus)
 
 static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "What is changed (without these: settings of the GPU):", 1},
-	{CLI_OPTION(ACCOUNT), "NAME", 0, "Limits of this account; it need not exist yet", 1},
-	{CLI_OPTION(PID), "PID", 0, "Limits of the account of this process", 1},
-	{CLI_OPTION(ALL), NULL, 0, "Limits of every account that is there now", 1},
-	{CLI_OPTION(CLASS), "NAME", 0, "Settings of this task class, which is made if there is none", 1},
-	{CLI_OPTION(NO_CLASS), "NAME", 0, "Take this task class away", 1},
+	{CLI_OPTION(ACCOUNT), "NAME", 0, "Set limits of this account, which need not exist yet", 1},
+	{CLI_OPTION(PID), "PID", 0, "Set limits of the account of this process", 1},
+	{CLI_OPTION(ALL), NULL, 0, "Set limits of all accounts that have processes", 1},
+	{CLI_OPTION(CLASS), "NAME", 0, "Change this task class, which is made if it does not exist", 1},
+	{CLI_OPTION(NO_CLASS), "NAME", 0, "Remove this task class", 1},
 	{NULL, 0, NULL, 0, "Where:", 2},
 	{CLI_OPTION(GPU), "GPU", 0,
-		"The GPU, by its number, its UUID or the beginning of that, or all (default: the only one "
-		"that has a segment, or the one that the account or process is on)",
+		"The GPU: its number, its UUID, the beginning of its UUID, or all (default: the only GPU that has "
+		"a segment, or the GPU that the account or process is on)",
 		2},
 	CLI_OPTION_DIR(2),
 	{CLI_OPTION(SAVE), NULL, 0, "Write the changes to arbiter.conf (GPUARB_CONF) as well", 2},
 	{NULL, 0, NULL, 0, "What is shown:", 3},
 	{CLI_OPTION(SHOW), NULL, 0, "Show the settings and limits in force", 3},
-	{CLI_OPTION(KEYS), NULL, 0, "Show every key, what it may be and what it means", 3},
+	{CLI_OPTION(KEYS), NULL, 0, "Show every key with its allowed values and meaning", 3},
 	{CLI_OPTION(COMPLETE), NULL, OPTION_HIDDEN, NULL, 0},
 	{0},
 };
@@ -301,10 +301,9 @@ int main(int argc, char **argv)
 	static const struct argp parser = {option_table, on_option, "KEY=VALUE...",
 		"Changes limits and settings of gpuarb while everything runs.\v"
 		"Limits of an account: core (1 to 100 percent), mem (such as 2Gi), priority (1 to 100), "
-		"request (0 to 100 percent), weight (1 to 10000). An "
-		"empty value (core=) takes a limit back. Settings of the GPU: see --keys. Several changes "
-		"take "
-		"hold together or not at all; every client notices at once, also one that sleeps.\n\n"
+		"request (0 to 100 percent), weight (1 to 10000). An empty value (core=) removes a limit. "
+		"Settings of the GPU: see --keys. Several changes take hold together or not at all. Every client "
+		"notices them at once, also a client that sleeps.\n\n"
 		"  gpuarb-set --account training core=30 mem=8Gi\n"
 		"  gpuarb-set window_ms=200 policy=fair\n"
 		"  gpuarb-set --class asr priority=90 max_wait_ms=8000\n\n"

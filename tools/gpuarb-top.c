@@ -271,32 +271,33 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "Instead of the screen:", 1},
 	{CLI_OPTION(ONCE), NULL, 0, "Watch for an interval, print one table, exit", 1},
 	{CLI_OPTION(BATCH), NULL, 0, "Print a table after every interval; with --json one line each", 1},
-	{CLI_OPTION(JSON), NULL, 0,
-		"Print everything as JSON, at once, or after having watched for --interval", 1},
-	{CLI_OPTION(PROM), NULL, 0, "Print everything in the text format of Prometheus", 1},
-	{CLI_OPTION(EXPLAIN), "ACCOUNT", 0, "Say in words why it does not get more", 1},
-	{CLI_OPTION(HISTORY), NULL, 0,
-		"Print what happened lately, also after everybody died; repeats on one line; with --json as "
-		"well",
+	{CLI_OPTION(JSON), NULL, 0, "Print everything as JSON: at once, or with --interval after that time",
 		1},
-	{NULL, 0, NULL, 0, "Which and how:", 2},
+	{CLI_OPTION(PROM), NULL, 0, "Print everything in the text format of Prometheus", 1},
+	{CLI_OPTION(EXPLAIN), "ACCOUNT", 0, "Say in words why the account does not get more", 1},
+	{CLI_OPTION(HISTORY), NULL, 0,
+		"Print what happened lately, also after all programs have died; repeats are one line; also with "
+		"--json",
+		1},
+	{NULL, 0, NULL, 0, "What is shown, and how:", 2},
 	{CLI_OPTION(GPU), "GPU", 0,
-		"This GPU alone, by its number, its UUID or the beginning of that (default: all)", 2},
+		"Show this GPU alone: its number, its UUID, or the beginning of its UUID (default: all)", 2},
 	CLI_OPTION_DIR(2),
 	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two looks, 100 to 60000 ms (default: 1000)", 2},
-	{CLI_OPTION(COUNT), "N", 0, "End --batch after so many", 2},
+	{CLI_OPTION(COUNT), "N", 0, "End --batch after this many tables", 2},
 	{CLI_OPTION(FILTER), "TEXT", 0,
-		"Only accounts with this in their name, commands, containers, pids or state", 2},
-	{CLI_OPTION(ACCOUNT), "ACCOUNT", 0, "With --history: what happened to this one alone", 2},
+		"Show only accounts with this text in their name, commands, containers, pids or state", 2},
+	{CLI_OPTION(ACCOUNT), "ACCOUNT", 0, "With --history: only events of this account", 2},
 	{CLI_OPTION(SINCE), "TIME", 0,
-		"With --history: from then on; 10s, 5m, 2h, 3d ago, 14:30, 2026-11-18 or '2026-11-18 14:30'",
+		"With --history: only what happened since then: 10s, 5m, 2h or 3d (ago), 14:30, 2026-11-18 or "
+		"'2026-11-18 14:30'",
 		2},
-	{CLI_OPTION(EACH), NULL, 0, "With --history: repeats on lines of their own", 2},
-	{CLI_OPTION(SORT), "COLUMN", 0, "share, name, limit, memory, throttled, debt or queue", 2},
-	{CLI_OPTION(PROCESSES), NULL, 0, "With the processes of each account", 2},
-	{CLI_OPTION(ASCII), NULL, 0, "No characters but ASCII (default: as the locale says)", 2},
-	{CLI_OPTION(MONO), NULL, 0, "No colours (as NO_COLOR in the environment does)", 2},
-	{CLI_OPTION(MOUSE), NULL, 0, "Select and fold accounts with the mouse as well", 2},
+	{CLI_OPTION(EACH), NULL, 0, "With --history: each repeat on a line of its own", 2},
+	{CLI_OPTION(SORT), "COLUMN", 0, "Sort by share, name, limit, memory, throttled, debt or queue", 2},
+	{CLI_OPTION(PROCESSES), NULL, 0, "Also show the processes of each account", 2},
+	{CLI_OPTION(ASCII), NULL, 0, "Print nothing but ASCII (default: the locale decides)", 2},
+	{CLI_OPTION(MONO), NULL, 0, "No colours; NO_COLOR in the environment does the same", 2},
+	{CLI_OPTION(MOUSE), NULL, 0, "Let the mouse select accounts, and show and hide processes", 2},
 	{CLI_OPTION(WIDTH), "N", 0,
 		"Columns of a table, 40 to 1000 (default: the terminal's, else COLUMNS or 120)", 2},
 	{0},
@@ -408,9 +409,9 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Shows who uses the GPUs that gpuarb shares, how much, and why not more.\v"
-		"Without an option from the first group: a live screen; '?' there lists the keys. On a "
-		"terminal that has no screen (TERM=dumb): as with --once. It only looks, "
-		"except for limits that are changed with its keys by somebody who may.\n\n"
+		"Without an option from the first group it is a live screen, where '?' lists the keys; on a "
+		"terminal that cannot show it (TERM=dumb) it prints one table. It changes nothing, except limits: "
+		"users who may do that can change them by keys.\n\n"
 		"Exit status: 0 done, 1 failed, 2 usage.",
 		NULL, NULL, NULL};
 	struct options o = {0};

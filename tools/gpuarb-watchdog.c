@@ -194,7 +194,7 @@ static const struct argp_option option_table[] = {
 	{CLI_OPTION(GPU), "GPU", 0, "Look after this GPU alone (default: all that have a segment)", 0},
 	CLI_OPTION_DIR(0),
 	{CLI_OPTION(INTERVAL), "MS", 0, "Time between two rounds, 10 to 3600000 ms (default: 1000)", 0},
-	{CLI_OPTION(ONCE), NULL, 0, "One round, then exit", 0},
+	{CLI_OPTION(ONCE), NULL, 0, "Make one round, then exit", 0},
 	{CLI_OPTION(QUIET), NULL, 0, "Do not report reclaimed slots", 0},
 	{0},
 };
@@ -222,13 +222,11 @@ int main(int argc, char **argv)
 {
 	static const struct argp parser = {option_table, on_option, NULL,
 		"Cleans up behind clients of gpuarb that died, and checks their segments.\v"
-		"Reports each reclaimed slot with its process, its account and what was freed, and each "
-		"record "
-		"that it repaired. In a loop, what is wrong is said when it begins and when it is over. "
-		"Everything "
-		"also works without it, only later.\n\n"
-		"Exit status: 0 all is well, 1 a segment could not be looked after, 2 usage, 3 an invariant "
-		"is violated.",
+		"Reports each reclaimed slot with its process, its account and what was freed, and each record "
+		"that it repaired. Without --once it says what is wrong when that begins, and when it is over. "
+		"Everything also works without the watchdog, only later.\n\n"
+		"Exit status: 0 all is well, 1 a segment could not be read or cleaned, 2 usage, 3 an invariant is "
+		"violated.",
 		NULL, NULL, NULL};
 	static struct round rounds[2], *now = rounds, *before = rounds + 1, *other;
 	struct options o = {.interval_ms = 1000};

@@ -28,7 +28,9 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, "As a task that asks for the GPU first:", 0},
 	{CLI_OPTION(CLASS), "NAME", 0, "Wait for a lease on the GPU as a task of this class, and hold it", 0},
 	{CLI_OPTION(MAX_WAIT), "TIME", 0,
-		"Wait no longer, such as 200ms or 5s; 0: not at all (default: the class's)", 0},
+		"Wait for the lease no longer than this, such as 200ms or 5s; 0: not at all (default: as the class "
+		"says)",
+		0},
 	{CLI_OPTION(OR), "skip|fallback CMD", 0,
 		"Without a lease: exit quietly with status 80, or run CMD with the shell instead", 0},
 	{0},

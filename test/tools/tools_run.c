@@ -256,7 +256,7 @@ Test(run, mistakes_get_a_sentence)
 	expect("", "--priority 1000 true", 2, "--priority: priority cannot be '1000'");
 	expect("", "--account 'two words' true", 2, "cannot be an account's name");
 	expect("", "", 2, "no program to run");
-	expect("", "--help", 0, "It becomes the program");
+	expect("", "--help", 0, "gpuarb-run becomes the program");
 }
 
 Test(run, what_has_taken_hold_is_said_by_the_program_itself)

@@ -275,7 +275,7 @@ Test(set, every_key_is_explained)
 		"policy\n        one of concurrent|exclusive|auto|fair|memory (default: concurrent)\n");
 	expect("--keys", 0, "core (of an account)\n        1 to 100 percent\n");
 	expect("--version", 0, "gpuarb-set 0.");
-	expect("--help", 0, "together or not at all; every client notices");
+	expect("--help", 0, "together or not at all. Every client notices");
 }
 
 Test(set, what_cannot_be_shown_yet_is_said)

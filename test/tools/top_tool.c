@@ -468,7 +468,7 @@ Test(top, mistakes_get_a_sentence)
 		"segments");
 	expect("--json --dir /dev/null", 1, "--dir /dev/null: Not a directory");
 	expect("--dir /no/such/place", 1, "--dir /no/such/place: No such file");
-	expect("--help", 0, "Say in words why it does not get more");
+	expect("--help", 0, "Say in words why the account does not get more");
 	expect("--version", 0, "gpuarb-top ");
 	gpuarb_client_close(a);
 	cr_assert_eq(run_to("--json", ">/dev/full"), 1);
