@@ -31,7 +31,7 @@ enum arb_event_kind {
 	ARB_EVENT_CORRUPT,    /* a process found garbage; a: which check */
 	ARB_EVENT_CROWDED, /* could not join. a: slots that its owner has; b: slots_per_user; c: its user */
 	/* Words that somebody else wrote over were put right; why: ARB_RESTORED_*. a: 0: a client's own; 1: those of an
-	 * account that nobody uses, by the watchdog or by whoever came to it (no slot) */
+	 * account that nobody uses, by the watchdog or by a client that joined it (no slot) */
 	ARB_EVENT_RESTORED,
 	ARB_EVENT_EMPTIED, /* the account's last member is gone. a: ticks used by all; b: ticks owed; c: the head of its record */
 	ARB_EVENT_COUNT

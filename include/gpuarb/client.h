@@ -201,7 +201,7 @@ GPUARB_API int gpuarb_client_mem_try_gone(
 
 /*
  * Returns the bytes held by other processes of the account that are checkpointed. Each is asked, and has some ms to
- * answer; for one that does not answer, its last answer counts.
+ * answer; if it does not answer, its last answer counts.
  */
 GPUARB_API uint64_t gpuarb_client_mem_gone(struct gpuarb_client *client);
 

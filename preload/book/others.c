@@ -121,8 +121,8 @@ static void watch(struct book *b, const struct book_status *s, uint64_t now)
 	o->watched = watched;
 }
 
-/* Whether the queued work takes as long as what is left of the turn. Launches stop then, so that whoever waits for the turn
- * waits for one slice and not for a queue behind it. */
+/* Whether the queued work takes as long as what is left of the turn. Launches stop then, so that the client that waits
+ * for the turn waits for one slice and not for a queue behind it. */
 static bool turn_ends(const struct book *b, const struct book_status *s)
 {
 	return s->turn_left_ns != UINT64_MAX && (b->state == BOOK_DRAINING || s->turn_left_ns <= b->queue.ns);

@@ -25,8 +25,8 @@
 /* How long the thread sleeps between its own looks while the process has work: one wake-up a second. So a frozen process that
  * nobody asks about is in the running set for two seconds at most; a neighbour that wants the GPU asks after 10 ms. */
 #define LOOK_NS (1000 * MS)
-/* The shortest time between two questions to the driver: for so long an answer counts (ARB_FROZEN_FRESH_NS), so a question
- * before that would tell nothing new. */
+/* The shortest time between two questions to the driver. An answer counts for this long (ARB_FROZEN_FRESH_NS), so an earlier
+ * question would tell nothing new. */
 #define ASK_LEAST_NS MS
 /* While the process is frozen nothing wakes the thread when it goes on, so it asks by itself: soon at first, because a
  * checkpoint that fails lasts for some ms, then once a second, because a frozen process may be frozen for days. */
@@ -191,7 +191,7 @@ static void *keep(void *argument)
 		idle = !worked && state == ARB_FROZEN_NOT;
 		sleep_until_asked(
 			clients, asked, n, heard, state == ARB_FROZEN_NOT ? LOOK_NS : pause_ns, idle);
-		/* One that was only asked goes on sleeping. */
+		/* A thread that was only asked goes on sleeping. */
 		worked = (idle && heard != arb_word_load_full(&arb_own.frozen.rung)) || any_has_work();
 	}
 	arb_word_store_release(&arb_own.frozen.running, 0);

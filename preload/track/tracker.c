@@ -28,7 +28,8 @@
 #define LINGER_NS (50 * MS)
 /* The longest wait for the thread when the program ends. */
 #define EXIT_NS (200 * MS)
-/* Only during longer sleeps are neighbours watched: the next look finds one that dies in a shorter one. */
+/* Neighbours are watched only during sleeps longer than this. A neighbour that dies during a shorter sleep is found by the
+ * next look. */
 #define WATCH_LEAST_NS (2 * MS)
 /* How often the other threads are counted after the main thread has ended. */
 #define COUNT_NS (20 * MS)

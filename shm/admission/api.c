@@ -21,7 +21,8 @@
 #include "shm/segment/slot.h"
 #include "shm/base/word.h"
 
-/* How long a driver has to answer: one that no program uses takes a second, one that hangs never answers. */
+/* How long a driver has to answer: a driver that no program uses takes a second, a driver
+ * that hangs never answers. */
 #define KNOWS_NS 2000000000ull
 
 static const struct arb_shared_table *table;

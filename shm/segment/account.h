@@ -111,12 +111,14 @@ unsigned arb_account_shares(const struct arb_segment *seg, uint64_t window, uint
 /* The account that asks whether others are short of their quota. */
 struct arb_wanting {
 	uint32_t account;
-	bool shares; /* by requests and weights: accounts without a limit count as well, and stopped ones do
-			not */
+	/* By requests and weights: accounts without a limit count as well, and accounts whose members are stopped do
+	 * not. */
+	bool shares;
 	uint32_t level; /* accounts of a lower level that have had their request do not count; 0: all count */
 	uint64_t now_ns;
-	uint64_t debt; /* of one that shares: who owes less comes first where nobody has anything left of its
-			  quota */
+	/* Of an account that shares: if no account has anything left of its quota, the one that owes least comes
+	 * first. */
+	uint64_t debt;
 };
 /* Returns what an account owes that has used `usage`. */
 static inline uint64_t arb_account_debt(const struct arb_account_snap *s, uint64_t usage)

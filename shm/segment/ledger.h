@@ -123,9 +123,9 @@ static inline void arb_ledger_beat(struct arb_ledger *own, uint64_t now_ns)
 }
 
 /*
- * Has another process written that this client, which runs, was evicted? A client evicts only one that has been silent
- * for grace_ms, and looks for that after it has read the record that its own replaces. So after the head has changed
- * twice no eviction can come from a silence of before.
+ * Has another process written that this client, which runs, was evicted? Only a client that has been silent for
+ * grace_ms is evicted, and the evictor looks for that silence after it has read the record that its own record
+ * replaces. So after the head has changed twice, no eviction can come from a silence before that.
  */
 static inline bool arb_ledger_not_evicted(const struct arb_ledger *own, uint64_t now_ns)
 {
