@@ -53,7 +53,7 @@ found=$(git ls-files 'shm/*.[ch]' 'preload/*.[ch]' 'tools/*.[ch]' | xargs grep -
 [ -z "$found" ] || say "$found"
 
 # The name of a source is used once, so that it says which file is meant without its folder.
-twice=$(git ls-files include shm preload tools test bench | grep -E '\.(c|h|def)$' | sed 's|.*/||' | sort | uniq -d)
+twice=$(git ls-files include shm preload tools test bench | grep -E '\.(c|h|def|sh)$' | sed 's|.*/||' | sort | uniq -d)
 [ -z "$twice" ] || say "these names stand in two folders: $twice"
 
 only() {

@@ -138,7 +138,7 @@ check-asan: ## processes, threads, leases and garbage under the address and unde
 .PHONY: check-model
 check-model: ## check the models of the protocols with spin
 	@test/install-deps.sh spin gcc libc6-dev
-	@CC="$(CC)" test/model/run.sh $(BUILD)/model
+	@CC="$(CC)" test/model/models.sh $(BUILD)/model
 
 .PHONY: check-debug
 CHECK += check-debug

@@ -8,8 +8,8 @@ build=$(readlink -f "$1")
 what=node
 # shellcheck source=test/deploy/common.sh
 . test/deploy/common.sh
-# shellcheck source=test/k8s/common.sh
-. test/k8s/common.sh
+# shellcheck source=test/k8s/pods.sh
+. test/k8s/pods.sh
 # It ends the kubelet and removes what is in /dev/shm, so it does not run on any other machine.
 [ -n "${CLUSTER_WORK:-}" ] || skip "this is not the node of test/k8s/cluster.sh"
 node=$(kubectl get nodes -o 'jsonpath={.items[0].metadata.name}')

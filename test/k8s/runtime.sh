@@ -9,8 +9,8 @@ build=$(readlink -f "$1") images=$(readlink -f "$2")
 what=k8s-runtime
 # shellcheck source=test/deploy/common.sh
 . test/deploy/common.sh
-# shellcheck source=test/k8s/common.sh
-. test/k8s/common.sh
+# shellcheck source=test/k8s/pods.sh
+. test/k8s/pods.sh
 [ -n "${CLUSTER_WORK:-}" ] || skip "this is not the node of test/k8s/cluster.sh"
 begin=$SECONDS
 files=tools/deploy/kubernetes

@@ -5,7 +5,7 @@
  *
  * -DLOWS=1|2    clients of the low level
  * -DROUNDS=r    times that each has work
- * -DMUT_...     a deliberate mistake, see run.sh
+ * -DMUT_...     a deliberate mistake, see models.sh
  */
 #ifndef LOWS
 #define LOWS 1

@@ -3,7 +3,7 @@
  * is attached or detached, from the account's home buffers under the directory's lock. Which of a slot's two
  * memory words counts is the record's parity bit.
  *
- * -DCRASHES=k, -DOPS=k as in billing.pml; -DMUT_... a deliberate mistake, see run.sh
+ * -DCRASHES=k, -DOPS=k as in billing.pml; -DMUT_... a deliberate mistake, see models.sh
  *
  * Asserted with every store that could break it: mem_used is the sum of the valid words of the attached
  * slots, and the head is home or in an attached slot.

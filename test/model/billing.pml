@@ -8,7 +8,7 @@
  * -DVMAX=v   how far the clock V runs; each transition moves it by 0 or 1
  * -DCRASHES=k  kills
  * -DRUNNING  all clients are in the set to begin with, which saves the steps that lead there
- * -DMUT_...  a deliberate mistake, see run.sh
+ * -DMUT_...  a deliberate mistake, see models.sh
  *
  * A client may "seem to stand still" at any moment. The sequence number is a bit per process, as in handover.pml.
  */

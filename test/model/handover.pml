@@ -9,7 +9,7 @@
  * -DTIMEOUTS       bounded sleeps end by themselves as soon as a client has been killed;
  *                  without it a lost wake-up is a deadlock
  * -DANYCHOICE      any waiter may be chosen; without it, the one that has waited longest is
- * -DMUT_...        a deliberate mistake, see run.sh
+ * -DMUT_...        a deliberate mistake, see models.sh
  *
  * Two abstractions keep it finite and lose nothing: the head's sequence number and the futex word never repeat in
  * practice, so each is a bit per process, "it has not changed since I read it".

@@ -60,7 +60,7 @@ CHECK_PACKAGES += binutils perl-base
 
 .PHONY: check-world check-day
 check-world: $(WORLD) ## the arbiter in virtual time, by seed: random worlds and every limit case (SEEDS=1000000: a night)
-	@SEEDS=$(SEEDS) MINUTES=$(WORLD_MINUTES) SECONDS_EACH=$(WORLD_SECONDS) test/world/check.sh $(WORLD)
+	@SEEDS=$(SEEDS) MINUTES=$(WORLD_MINUTES) SECONDS_EACH=$(WORLD_SECONDS) test/world/worlds.sh $(WORLD)
 
 check-day: $(WORLD) ## a simulated day of eight tenants that come, go, are killed and get other limits
 	@$(WORLD) --day

@@ -36,7 +36,7 @@ CHECK_PACKAGES += pkg-config
 
 .PHONY: check-install
 check-install: $(PRODUCT) ## install into an empty directory, build against it, take it away again
-	@CC="$(CC)" test/deploy/install.sh $(BUILD)
+	@CC="$(CC)" test/deploy/installed.sh $(BUILD)
 
 CHECK += check-first
 .PHONY: check-first
@@ -61,7 +61,7 @@ deps-containers:
 	@test/install-deps.sh podman runc crun containerd jq util-linux
 
 check-containers: $(TRIAL) deps-containers ## unmodified images under limits: podman and CDI; gpuarb-runtime under podman and containerd
-	@test/deploy/containers.sh $(BUILD)
+	@test/deploy/cdi.sh $(BUILD)
 	@test/deploy/runtime-containers.sh $(BUILD)
 
 .PHONY: check-adapters deps-adapters
@@ -83,7 +83,7 @@ deps-lintian:
 	@test/install-deps.sh lintian
 
 check-deb: deb deps-lintian ## lintian, and install, use and remove them in a copy of this system
-	@test/deploy/deb.sh $(BUILD)
+	@test/deploy/packages.sh $(BUILD)
 
 .PHONY: check-prometheus deps-prometheus
 deps-prometheus:
@@ -118,8 +118,8 @@ check-policies: deps-policies ## the admission policies by the admission plugins
 
 # On the cluster of KUBECONFIG, if it is set. Else on one that is built here, of Debian's sources: once, in $(BUILD)/k8s.
 ifdef KUBECONFIG
-check-k8s: ## the end-to-end case on a real cluster: that of KUBECONFIG (IMAGE as test/k8s/run.sh says), else one of our own
-	@test/k8s/run.sh $(NODE)
+check-k8s: ## the end-to-end case on a real cluster: that of KUBECONFIG (IMAGE as test/k8s/end-to-end.sh says), else one of our own
+	@test/k8s/end-to-end.sh $(NODE)
 else
 .PHONY: deps-k8s
 deps-k8s:
@@ -129,7 +129,7 @@ check-k8s: $(TRIAL) deb deps-k8s
 	@test/k8s/build.sh $(BUILD)/k8s/programs; r=$$?; [ $$r != 77 ] || exit 0; [ $$r = 0 ] || exit 1; \
 	test/k8s/images.sh $(BUILD) $(BUILD)/k8s/images && \
 	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim test/k8s/runtime.sh $(BUILD) $(BUILD)/k8s/images && \
-	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim sh -c 'test/k8s/run.sh && test/k8s/node.sh $(BUILD)'
+	test/k8s/cluster.sh $(BUILD)/k8s/programs $(BUILD)/k8s/images $(BUILD)/sim sh -c 'test/k8s/end-to-end.sh && test/k8s/node.sh $(BUILD)'
 endif
 
 CHECK += check-rights

@@ -2,4 +2,4 @@
 CHECK += check-examples
 .PHONY: check-examples
 check-examples: $(TOOLS) $(PRELOAD) $(BUILD)/libgpuarb.so $(BUILD)/simload $(SIM)/libcuda.so.1 $(SIM)/libnvidia-ml.so.1 ## build and run the examples on the simulated GPU
-	@CC="$(CC)" tools/examples/check.sh $(BUILD)
+	@CC="$(CC)" tools/examples/examples.sh $(BUILD)

@@ -4,7 +4,7 @@
 #
 #   make && make deb && docker build -t gpuarb-k8s:test -f test/k8s/Dockerfile build
 #   (bring the image to the node: kind load docker-image, minikube image load, k3s ctr images import, a registry)
-#   KUBECONFIG=... IMAGE=gpuarb-k8s:test test/k8s/run.sh [NODE]
+#   KUBECONFIG=... IMAGE=gpuarb-k8s:test test/k8s/end-to-end.sh [NODE]
 #
 # It uses /dev/shm/gpuarb and /var/lib/gpuarb of a node that is not set up for gpuarb, and two namespaces, and removes
 # what it made.
@@ -14,8 +14,8 @@ cd "$(dirname "$0")/../.." || exit 1
 what=k8s
 # shellcheck source=test/deploy/common.sh
 . test/deploy/common.sh
-# shellcheck source=test/k8s/common.sh
-. test/k8s/common.sh
+# shellcheck source=test/k8s/pods.sh
+. test/k8s/pods.sh
 needs kubectl jq
 kubectl version --request-timeout=10s >/dev/null 2>&1 || skip "no cluster answers (KUBECONFIG=${KUBECONFIG:-})"
 has_kustomize || skip "this kubectl knows no components; 1.21 does"

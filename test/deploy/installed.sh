@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs into an empty directory, checks what is there, builds a program against it, runs the tools from it, and
-# uninstalls it. Usage: install.sh BUILD
+# uninstalls it. Usage: installed.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")

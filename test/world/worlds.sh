@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs random worlds and every limit case, two at a time.
-# check.sh WORLD (the program). SEEDS (600), MINUTES (1; 0: all seeds), SECONDS_EACH (60) for each limit case.
+# worlds.sh WORLD (the program). SEEDS (600), MINUTES (1; 0: all seeds), SECONDS_EACH (60) for each limit case.
 set -u
 world=$1
 dir=$(mktemp -d) || exit 1

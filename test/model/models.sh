@@ -1,5 +1,5 @@
 #!/bin/bash
-# Checks the models in this folder with spin: run.sh DIRECTORY-FOR-THE-VERIFIERS
+# Checks the models in this folder with spin: models.sh DIRECTORY-FOR-THE-VERIFIERS
 # One line per property: states, depth, errors. A "mutation" is a deliberate mistake that must be found.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -86,10 +86,10 @@ if [ "${1:-}" = --one ]; then
 	one "$2" "$3"
 	exit 0
 fi
-[ $# = 1 ] || { echo "usage: run.sh DIRECTORY" >&2; exit 2; }
+[ $# = 1 ] || { echo "usage: models.sh DIRECTORY" >&2; exit 2; }
 rm -rf "$1" && mkdir -p "$1" || exit 1
 dir=$(cd "$1" && pwd)
-jobs | xargs -d '\n' -P 2 -n 1 bash "$here/run.sh" --one "$dir"
+jobs | xargs -d '\n' -P 2 -n 1 bash "$here/models.sh" --one "$dir"
 if [ -e "$dir/failed" ]; then
 	echo "check-model: failed"
 	exit 1

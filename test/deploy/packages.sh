@@ -1,7 +1,7 @@
 #!/bin/bash
 # The Debian packages: checked by lintian, then installed, used and removed in a copy of this system, which is deleted
 # afterwards.
-# Usage: deb.sh BUILD   (after `make deb`)
+# Usage: packages.sh BUILD   (after `make deb`)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")

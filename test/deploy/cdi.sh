@@ -1,6 +1,6 @@
 #!/bin/bash
 # Containers with podman and CDI: an unmodified image becomes a client through the name of a device. For NVIDIA's
-# part, the driver and the GPU, there is a spec of the same form for the simulated GPU. Usage: containers.sh BUILD
+# part, the driver and the GPU, there is a spec of the same form for the simulated GPU. Usage: cdi.sh BUILD
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$(readlink -f "$1")
@@ -12,7 +12,7 @@ needs podman runc jq unshare
 # It has a /run/cdi of its own, so that the machine's specs are neither changed nor in the way.
 if [ -z "${T_INSIDE:-}" ]; then
 	unshare --mount true 2>/dev/null || skip "mount namespaces are forbidden here"
-	T_INSIDE=1 exec unshare --mount --propagation private test/deploy/containers.sh "$build"
+	T_INSIDE=1 exec unshare --mount --propagation private test/deploy/cdi.sh "$build"
 fi
 
 work=$(mktemp -d /tmp/gpuarb-containers-XXXXXX) && chmod 755 "$work" || exit 1

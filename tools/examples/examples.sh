@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs every example on the simulated GPU. Usage: check.sh BUILD
+# Builds and runs every example on the simulated GPU. Usage: examples.sh BUILD
 set -u
 build=$(readlink -f "$1")
 here=$(cd "$(dirname "$0")" && pwd)
