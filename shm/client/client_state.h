@@ -134,7 +134,7 @@ struct arb_client_standing {
 	struct gpuarb_error denied;
 };
 
-/* What it gets while it is held up by others: floor.c. Times in ns, usage of its account in ticks. */
+/* What the client gets while others hold it up: floor.c. Times are in ns, the usage of its account in ticks. */
 struct arb_client_floor {
 	uint64_t since_ns, used;         /* when the measurement began; 0: none has begun */
 	uint64_t looked_ns, looked_used; /* at the last look */
@@ -143,14 +143,14 @@ struct arb_client_floor {
 	uint64_t missed_ns;              /* what it has missed so far */
 	uint64_t queued_ns, waited_ns;   /* since when it stands in the queue, and its last look from there */
 	uint64_t bound_ns;               /* how long it waits there at most, found once for each wait */
-	uint64_t vain_ns;                /* since when it counts turns that were none */
-	unsigned vain;                   /* how many there were since then */
+	uint64_t vain_ns;                /* since when it counts waits for nothing (arb_floor_in_vain) */
+	unsigned vain;                   /* how many such waits there were since then */
 	uint64_t quiet_ns;               /* for how long it goes on after it was last held up */
 	bool stopped;                    /* it was held up at the last look */
-	bool by_turn;                    /* some of that was a wait for its turn, */
+	bool by_turn;                    /* since the measurement began it has waited for its turn, */
 	bool cut;                        /* and a turn of its own was cut short */
 	uint32_t highest;                /* the highest priority of others since the measurement began */
-	uint32_t level_with;             /* it waits for its turns as one of this priority; 0: of its own */
+	uint32_t level_with;             /* the priority with which it waits for its turns; 0: its own */
 	bool keeps;                      /* it goes on although others come before it */
 	uint32_t ppm;                    /* its part if no client came before another */
 };

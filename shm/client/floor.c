@@ -10,7 +10,7 @@
 #include "shm/segment/slot.h"
 #include "units.h"
 
-/* What a client gets is measured over this time, so this is how long it stops for others that it need not stop for. */
+/* What a client gets is measured over this time. So a client stops for this long for words that nobody has to heed. */
 #define PERIOD_NS (400 * MS)
 /* A client that has not looked for longer had no work: a waiter looks every 5 ms, a client that runs every 8 ms, and
  * one without quota every 50 ms. */
@@ -18,18 +18,18 @@
 /* A client that goes on does so until it has not been held up for this long; the next time twice as long. */
 #define QUIET_NS      (10000 * MS)
 #define QUIET_NS_MOST (600000 * MS)
-/* A turn is longer than the policy says where work is: by 300 ms at most, and mostly by much less (shm/README.md, "A
- * GPU that alternates"). */
+/* Work that outlasts its turn makes the turn longer: by 300 ms at most, and mostly by much less (shm/README.md, "A GPU
+ * that alternates"). */
 #define OUTLASTS_NS (400 * MS)
 #define TURN_NS     (100 * MS)
-/* So often within VAIN_NS no client finds that a dead one had the place before it, or that another runs beside it in
- * its turn: those never lived, or do not take turns. */
+/* A client that finds this often within VAIN_NS that a dead client had the place before it, or that another client runs
+ * in its turn, does not take turns any more: those others never lived, or do not take turns themselves. */
 #define VAIN_MOST 20
 #define VAIN_NS   SECOND
-/* So large a part of its share a client may miss for ever: kernels and turns end where they end. It goes on as soon as it
- * has missed half of what it should have had in PERIOD_NS beyond that. */
+/* A client may miss one part in this many of its share for ever, because kernels and turns do not end at exact times. It
+ * goes on as soon as it has missed, beyond that, half of what it should have had in PERIOD_NS. */
 #define MISSED_PART 10
-/* The accounts that are told apart: more of them leave each less than the measurement can tell. */
+/* The number of accounts that are counted one by one. With more of them the share of each is too small to measure. */
 #define ACCOUNTS_MOST 64
 
 /* Returns the entry of the account in the list, or n. */
@@ -50,8 +50,8 @@ static bool lives(const struct gpuarb_client *c, uint32_t i, uint64_t now_ns)
 	       arb_slot_alive(&c->seg, i) != 0;
 }
 
-/* Lists the other accounts that have work. Only those count that have a client of which the kernel says that it lives: the
- * words of accounts can be forged by the hundred. */
+/* Lists the other accounts that have work. An account counts only if the kernel says that one of its clients lives,
+ * because a process can forge the words of hundreds of accounts. */
 static unsigned others(const struct gpuarb_client *c, const struct arb_snap *snap, struct arb_share *all)
 {
 	uint64_t now_ns = arb_os_now_ns();
@@ -69,8 +69,8 @@ static unsigned others(const struct gpuarb_client *c, const struct arb_snap *sna
 	return n;
 }
 
-/* Returns the client's part of the GPU if no client came before another: the requests, and the rest by weight, as far
- * as the limits allow. */
+/* Returns the part of the GPU that the client would have if no client came before another: its request, and its part of
+ * the rest by weight, as far as its limit allows. */
 static uint32_t fair_part(const struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	struct arb_share all[1 + ACCOUNTS_MOST];
@@ -98,8 +98,8 @@ static uint64_t usage(struct gpuarb_client *c, const struct arb_snap *snap)
 }
 
 /*
- * Does the client miss its share because it is held up? `used` of `whole`, in ns. While it was not held up it used the
- * GPU as much as it wanted to.
+ * Does the client miss its share because it is held up? It has used `used` of `whole` ns. It is assumed that, while it was
+ * not held up, it used the GPU as much as it wanted to.
  */
 static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole, uint64_t slice)
 {
@@ -111,7 +111,7 @@ static bool misses(struct arb_client_floor *f, uint64_t used, uint64_t whole, ui
 	f->missed_ns += wanted > used ? wanted - used : 0;
 	less = share / MISSED_PART + (used > wanted ? used - wanted : 0);
 	f->missed_ns -= less < f->missed_ns ? less : f->missed_ns;
-	/* By a turn or two it may be late, also where its share is less than that. */
+	/* It may be late by a turn or two, also if its share is less than that. */
 	return f->missed_ns > share / 2 && (!f->by_turn || f->missed_ns > 2 * slice);
 }
 
@@ -150,7 +150,7 @@ static bool any_put_above(const struct gpuarb_client *c, const struct arb_snap *
 	return false;
 }
 
-/* From now on the client goes on. */
+/* From now on the client does not stop for others. */
 static void keep(struct gpuarb_client *c)
 {
 	struct arb_client_floor *f = &c->floor;
@@ -163,8 +163,8 @@ static void keep(struct gpuarb_client *c)
 	arb_add32_full(&c->seg.header->epoch, 1);
 }
 
-/* Notes the highest priority of the others in the set and in the queue: their own, by their levels, whatever they wait
- * with. */
+/* Notes the highest priority of the other clients in the set and in the queue. It is taken from their levels, because a
+ * client may wait with another priority than its own (level_with). */
 static void see(struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	for (uint32_t w = 0; w < snap->words; w++)
@@ -186,8 +186,9 @@ static void wait_level_with(struct gpuarb_client *c, uint32_t priority)
 }
 
 /*
- * The client misses its share. If its turns end because waiters have a higher priority, it waits as one of theirs from
- * now on: then it has its turns as they have, and each still runs alone. Otherwise, and if that does not help, it goes on.
+ * Called when the client misses its share. If waiters of a higher priority end its turns, it waits with their priority from
+ * now on: then it gets turns as they do, and each client still runs alone. If they do not, or if that does not help, it
+ * does not stop for others any more.
  */
 static void claim(struct gpuarb_client *c)
 {
@@ -218,7 +219,8 @@ static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 	whole = now_ns - f->since_ns;
 	if (whole < PERIOD_NS)
 		return;
-	/* What stands in the segment may be wrong for a moment: no account uses more than the time that passes. */
+	/* The words in the segment may be wrong for a moment, so the usage is bounded: no account uses more than the time
+	 * that has passed. */
 	ns = (used - f->used) / ARB_TICKS_PER_NS;
 	if ((int64_t)(used - f->used) < 0)
 		ns = 0;
@@ -226,7 +228,7 @@ static void look(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t 
 		ns = whole;
 	if (f->level_with > f->highest)
 		wait_level_with(c, f->highest > arb_client_priority(c) ? f->highest : 0);
-	/* A client that ends its turns by itself wants no more than it gets. */
+	/* If no turn was cut short, the client ends its turns by itself, and so gets all that it wants. */
 	if (f->by_turn && !f->cut) {
 		f->missed_ns = 0;
 	} else {
@@ -266,8 +268,8 @@ void arb_floor_cut(struct gpuarb_client *c, const struct arb_snap *snap)
 	see(c, snap);
 }
 
-/* Returns how long the client waits for its turn at most, if each of the others has one before it. A client of a low
- * priority may have to wait for max_wait_ms before that. */
+/* Returns the longest time for which the client can have to wait for its turn: every other client has a turn before it. A
+ * client of a low priority may have to wait for max_wait_ms before that. */
 static uint64_t longest_wait(const struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	uint64_t now_ns = arb_os_now_ns(), n = 0, longest;
@@ -294,7 +296,7 @@ static bool any_silent(const struct gpuarb_client *c, const struct arb_snap *sna
 	return false;
 }
 
-/* Does a task run with a lease where the administrator lets one client run at a time? It has the GPU until it ends. */
+/* Does a task with a lease run under a policy that lets one client run at a time? It has the GPU until it ends. */
 static bool has_whole_gpu(const struct gpuarb_client *c, const struct arb_snap *snap)
 {
 	bool leased = false;
@@ -309,7 +311,7 @@ bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, 
 	struct arb_client_floor *f = &c->floor;
 	uint64_t waited_ns;
 
-	/* A task waits for its lease as long as it said. */
+	/* A task that waits for its lease waits as long as it has said. */
 	if (c->rules.policy == ARB_POLICY_MEMORY || c->admission.leasing)
 		return false;
 	if (!f->queued_ns || now_ns - f->waited_ns > 4 * IDLE_NS) {

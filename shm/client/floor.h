@@ -1,7 +1,8 @@
 /*
- * What a client keeps although others come before it. That another client comes before it is said by words that any
- * process can write that may join. So a client measures, by its own books, what it gets while it is held up, and does
- * not stop for good (shm/README.md, "What a client keeps"). All of this is called with the client's lock.
+ * What a client gets although others come before it. The words that say so can be written by any process that may join.
+ * So a client believes them for a while only: it measures, by its own books, what it gets while it is held up, and if that
+ * is too little it goes on (shm/README.md, "What a client keeps"). All of these functions are called with the client's
+ * lock.
  */
 #ifndef ARB_FLOOR_H
 #define ARB_FLOOR_H
@@ -9,16 +10,16 @@
 #include "shm/client/client_state.h"
 
 /*
- * Called when the client must stop for others, or has no quota left because theirs make its own smaller. Returns
- * whether it goes on in spite of that.
+ * Called when the client must stop for others, or has no quota left because the quotas of others make its own smaller.
+ * Returns whether it goes on in spite of that.
  */
 bool arb_floor_keeps(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
-/* Called when the client must wait for its turn; returns the same. */
+/* Called when the client must wait for its turn. Returns whether it goes on without one. */
 bool arb_floor_keeps_turn(struct gpuarb_client *c, const struct arb_snap *snap, uint64_t now_ns);
-/* Called when its turn ends before its time because of another client. */
+/* Called when another client ends the client's turn before its time. */
 void arb_floor_cut(struct gpuarb_client *c, const struct arb_snap *snap);
-/* Called when the client has cleaned up behind a dead one that had the place, or that the place was kept for; and when
- * its turn ends early because another runs beside it. */
+/* Called when the client has waited for nothing: the client that had the place, or for which it was kept, was dead; or
+ * another client runs in its turn. */
 void arb_floor_in_vain(struct gpuarb_client *c, uint64_t now_ns);
 /* Called at each roll. */
 void arb_floor_lapse(struct gpuarb_client *c, uint64_t now_ns);
