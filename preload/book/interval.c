@@ -35,7 +35,8 @@ void interval_begin(struct book *b, const struct book_event *e)
 	i->number++;
 	i->quick = now - i->left_ns < QUICK_NS;
 	b->others.check_ns = now + (i->quick ? e->look_ns : QUICK_NS);
-	i->lead_ns = i->lead_least_ns = i->idle_ns = i->ran = i->guessed_ns = i->steady_ns = i->busy_calls = 0;
+	i->lead_ns = i->lead_least_ns = i->idle_ns = i->ran = i->guessed_ns = i->steady_ns = i->busy_calls =
+		0;
 	i->dry = i->uncounted = false;
 	i->crowded = i->leaving.why == WHY_GAPS;
 	i->first_to_come = i->unfenced = false;
