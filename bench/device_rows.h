@@ -61,6 +61,8 @@ static const struct device_row device_rows[] = {
 		{{25, 20, NULL, 25}, {0, 20, NULL, 75}}},
 	{"device-slices30-unlimited+25", "the same, and the one without a limit is there first",
 		SLICES(30000), GOAL_SHARE, 1.5, {{0, 20, NULL, 75}, {25, 20, NULL, 25}}},
+	{"device-slices30-50+sync", "the same, and each kernel of the second is waited for", SLICES(30000),
+		GOAL_SHARE, 1.5, {{50, 20, NULL, 50}, {50, 20, "--pattern=sync", WHATEVER}}},
 	{"device-slices30-unkind-30+60", "and events wait for them, and switches of 100 us",
 		SLICES(30000) UNKIND_EVENTS, GOAL_SHARE, 1.5, {{30, 20, NULL, 30}, {60, 20, NULL, 60}}},
 	{"device-slices30-unkind-50+60", "the same", SLICES(30000) UNKIND_EVENTS, GOAL_SHARE, 1.5,

@@ -41,7 +41,7 @@ $(BUILD)/test/unit_%: $(BUILD)/obj/test/unit/unit_%.o $(BUILD)/obj/test/harness.
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) -l:libinih.a -lpthread -lcriterion
 
 $(BUILD)/test/unit_log: $(BUILD)/obj/preload/process/log.o
-$(BUILD)/test/unit_gputime $(BUILD)/test/unit_book $(BUILD)/test/unit_backlog $(BUILD)/test/unit_peers $(BUILD)/test/unit_partner $(BUILD)/test/unit_codec $(BUILD)/test/unit_pauses $(BUILD)/test/unit_others $(BUILD)/test/unit_observer $(BUILD)/test/unit_credit $(BUILD)/test/unit_late $(BUILD)/test/unit_within: $(BOOK_OBJ)
+$(BUILD)/test/unit_gputime $(BUILD)/test/unit_book $(BUILD)/test/unit_backlog $(BUILD)/test/unit_peers $(BUILD)/test/unit_partner $(BUILD)/test/unit_codec $(BUILD)/test/unit_pauses $(BUILD)/test/unit_others $(BUILD)/test/unit_observer $(BUILD)/test/unit_credit $(BUILD)/test/unit_late $(BUILD)/test/unit_within $(BUILD)/test/unit_durations: $(BOOK_OBJ)
 $(BUILD)/test/unit_known: $(patsubst %,$(BUILD)/obj/preload/process/%.o,known threads own)
 
 .PHONY: check-unit

@@ -194,8 +194,6 @@ static struct book_action on_fenced(struct book *b, const struct book_event *e)
 	if (e->call & CALL_EARLIER)
 		return nothing;
 	b->program.unwaited += e->covers;
-	if (!b->durations.mean_ns)
-		b->program.blind += e->covers;
 	act.n = credit_for(b, e);
 	if (act.n) {
 		b->interval.unfenced = true;
@@ -254,7 +252,7 @@ static struct book_action on_settle(struct book *b, const struct book_event *e)
 	return e->call & STEP_SETTLED ? nothing : interval_settle(b, e, false);
 }
 
-/* The program has waited for work. A short wait did not block, so it says nothing about the end of the work. */
+/* The program has waited for work. */
 static struct book_action on_waited(struct book *b, const struct book_event *e)
 {
 	struct book_action act;
@@ -262,7 +260,7 @@ static struct book_action on_waited(struct book *b, const struct book_event *e)
 	if (b->program.unwaited)
 		b->program.run = b->program.unwaited;
 	b->program.unwaited = 0;
-	b->program.waited_ns = e->took_ns > CALL_NS ? e->at_ns : 0;
+	b->program.waited_ns = e->at_ns;
 	act = on_settle(b, e);
 	if (!act.what)
 		b->program.waited_ns = 0;
@@ -351,7 +349,7 @@ static struct book_action on_timer_out(struct book *b, const struct book_event *
 static bool is_outdated(const struct book *b, const struct book_event *e)
 {
 	return (e->call & STEP_LOOKED) && !(e->call & STEP_AGAIN) &&
-	       e->now_ns - b->interval.looked_ns > AGAIN_NS;
+	       e->now_ns - b->interval.looked_ns > 4 * e->look_ns;
 }
 
 static struct book_action on_timer_in(struct book *b, const struct book_event *told)

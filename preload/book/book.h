@@ -212,13 +212,9 @@ struct book_queue {
 
 /* How the program calls the driver: credit.c. */
 struct book_program {
-	uint64_t called_ns,
-		apart_ns;   /* when the last call came to the gate; mean time from one call to the next */
-	uint64_t calls;     /* calls of all threads until called_ns */
 	uint32_t unwaited;  /* launches since the program last waited for work */
 	uint32_t run;       /* launches between its last two waits */
 	bool sample;        /* the next launch gets a fence of its own, to measure how long launches take */
-	uint32_t blind;     /* calls made before any duration was known */
 	uint64_t waited_ns; /* until when the program has just waited for its work; 0: it has not */
 	uint64_t last_work, last_stream; /* of the launch before */
 	uint32_t within;                 /* launches in a row that seem to have run within their calls */

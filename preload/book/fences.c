@@ -134,22 +134,26 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 	uint64_t now, uint8_t *alternates)
 {
 	struct book_queue *q = &b->queue;
+	uint64_t known = f->expected_ns;
 
+	/* A length that may be nothing but a wait does not hide another wait, unless the kernel stood behind other work or was
+	 * longer than any slice. */
+	if (!whole && known > WAITED_MORE_NS && took < OUTLAST_NS &&
+		durations_may_be_wait(&b->durations, f->work))
+		known = WAITED_MORE_NS;
 	if (partner_passed(b, f, end, took)) {
-		queue_widen(b, f->launches, now);
+		/* Its length is known from before. */
 	} else if (queue_has_waited(b, f, end)) {
 		if (q->least < q->needed && (q->chances > 1 || !queue_let_past_behind(b, f)))
 			q->least = q->needed < BOOK_FENCES ? q->needed : BOOK_FENCES;
+		return;
 	} else if (b->others.stalls) {
 		/* The kernel has waited for a partner or is just long. At most twice of what was known is learned: a kernel
 		 * that is always long is soon known to be, one that waits now and then is not. */
 		durations_raise(
 			&b->durations, f->work, took < 2 * f->expected_ns ? took : 2 * f->expected_ns);
-		queue_widen(b, f->launches, now);
-	} else if (f->expected_ns && others_contended(b, now) &&
-		   others_waited(b, took, f->expected_ns, now, alternates)) {
-		queue_widen(b, f->launches, now);
-	} else {
+	} else if (!f->expected_ns || !others_contended(b, now) ||
+		   !others_waited(b, took, known, now, alternates)) {
 		if (whole && f->launches == 1)
 			durations_behind(&b->durations, f->work, took);
 		/* If the launches did not all wait for each other, the time from the first to the last is only an
@@ -158,8 +162,8 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 			durations_learn(&b->durations, f->work, f->launches, took, !b->others.others);
 		else
 			durations_bound(&b->durations, f->launches, took);
-		queue_widen(b, f->launches, now);
 	}
+	queue_widen(b, f->launches, now);
 }
 
 /*

@@ -1,15 +1,15 @@
 #include "preload/book/gputime.h"
 
-/* Quartz oscillators are exact to 50 millionths; this is twice as much, so that the bounds always keep up. */
-#define DRIFT_MILLIONTHS 100
+#include "preload/book/thresholds.h"
+
 /* A record call that took longer was held up, perhaps after it had submitted its event: its return says nothing. */
-#define CALL_MOST_NS 20000u
+#define CALL_MOST_NS (2 * CALL_NS)
 /* Ends of work need not be dated more exactly than this. */
-#define EXACT_NS 5000
+#define EXACT_NS ((int64_t)(CALL_NS / 2))
 /* Within this time the clocks drift apart by at most EXACT_NS. */
-#define OLD_NS 50000000u
+#define OLD_NS (CALL_NS / 2 * 1000000 / DRIFT_MILLIONTHS)
 /* The drift is measured over this time: an event's resolution of half a microsecond is half a millionth of it. */
-#define RATE_NS 1000000000u
+#define RATE_NS (1000000 * SHORTEST_NS)
 
 static int64_t drifted(uint64_t since_ns, uint64_t now_ns)
 {
@@ -25,7 +25,7 @@ static int64_t grown(const struct gputime *t, uint64_t from_ns, uint64_t to_ns)
 /* An event that took place at once has this offset. */
 static void learn_drift(struct gputime *t, int64_t offset, uint64_t now_ns)
 {
-	int64_t most = DRIFT_MILLIONTHS * 1000, drift;
+	int64_t most = (int64_t)DRIFT_MILLIONTHS * 1000, drift;
 
 	if (t->rate_ns && now_ns - t->rate_ns < RATE_NS)
 		return;

@@ -277,7 +277,7 @@ struct book_action interval_left(struct book *b, const struct book_event *e)
 		i->gap_open = true;
 		i->again_calls = e->calls;
 		/* Of launches that passed on credit it is not known whether they have reached the driver. */
-		i->again_ns = i->unfenced || i->owed ? now + AGAIN_NS : 0;
+		i->again_ns = i->unfenced || i->owed ? now + 4 * e->look_ns : 0;
 		others_outlasted(b, now);
 		b->others.stalls = false;
 	}

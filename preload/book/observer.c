@@ -109,7 +109,7 @@ static uint64_t look_again(const struct book *b, const struct book_event *e, boo
 {
 	uint64_t at = due(b, e), now = e->now_ns, late = now > at ? now - at : 0;
 	uint64_t least = b->observer.hurry        ? 2 * LOOK_NS
-			 : interval_is_rare(b, e) ? UNHURRIED_NS
+			 : interval_is_rare(b, e) ? PAUSE_NS / 2
 			 : b->others.watched      ? e->look_ns
 						  : ALONE_NS;
 	uint64_t most = b->observer.hurry ? LONG_NS : least > e->look_ns ? least : e->look_ns;
@@ -152,7 +152,7 @@ struct book_action observer_timer(struct book *b, const struct book_event *e)
 		observer_may_ask(b, e, true))
 		return (struct book_action){.what = ACT_CALLBACK, .step = STEP_CALLBACK, .n = 1};
 	if (book_is_in(b) && is_set(b))
-		at = o->set_ns + ALONE_NS > now ? o->set_ns + ALONE_NS : now + UNHURRIED_NS;
+		at = o->set_ns + ALONE_NS > now ? o->set_ns + ALONE_NS : now + PAUSE_NS / 2;
 	else if (unforeseen && affordable && !known && !b->interval.regular && at > begin + LONG_NS)
 		at = begin + LONG_NS;
 	else if (unforeseen && affordable && o->next_ns > now && at > o->next_ns)

@@ -133,7 +133,7 @@ struct book_action others_status(struct book *b, const struct book_event *told)
 	struct book_event copy = *told, *e = &copy;
 	struct book_status *s = &e->status;
 	struct book_others *o = &b->others;
-	uint64_t next = e->look_ns, least = b->observer.hurry ? LOOK_NS : UNHURRIED_NS;
+	uint64_t next = e->look_ns, least = b->observer.hurry ? LOOK_NS : PAUSE_NS / 2;
 
 	o->turns = s->turns;
 	o->tail_pct = s->tail_pct;

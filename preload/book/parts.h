@@ -46,7 +46,7 @@ bool queue_has_waited(struct book *b, const struct book_fence *f, uint64_t end);
 bool queue_let_past_behind(const struct book *b, const struct book_fence *f);
 
 /* credit.c. Returns how many launches the thread may make behind this fence without coming to the gate. */
-uint32_t credit_for(struct book *b, const struct book_event *e);
+uint32_t credit_for(const struct book *b, const struct book_event *e);
 
 /* interval.c. Begins a busy interval. */
 void interval_begin(struct book *b, const struct book_event *e);

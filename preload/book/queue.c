@@ -156,7 +156,7 @@ static bool is_stuck(const struct book *b, const struct book_event *e)
 	if (e->now_ns <= b->queue.progress_ns + longest)
 		return false;
 	if (!b->queue.least && !(e->facts & FACT_HOST_WORK))
-		longest = STUCK_NS;
+		longest = 20 * STUCK_SOON_NS;
 	/* The known length of a launch may include waits, so it is only a guess, and eight times as long is waited for. An
 	 * unlimited client is held up only for the sake of others, so it does not wait for that. Fences of several launches
 	 * do not count, because most of those launches have ended already. */
@@ -166,8 +166,8 @@ static bool is_stuck(const struct book *b, const struct book_event *e)
 		if (f->launches == 1 && !f->parked && 8 * f->expected_ns > longest)
 			longest = 8 * f->expected_ns;
 	}
-	if (longest > 2 * STUCK_NS)
-		longest = 2 * STUCK_NS;
+	if (longest > 40 * STUCK_SOON_NS)
+		longest = 40 * STUCK_SOON_NS;
 	return e->now_ns > b->queue.progress_ns + longest;
 }
 

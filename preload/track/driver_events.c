@@ -5,8 +5,6 @@
 
 /* cuEventElapsedTime returns a float of milliseconds: for longer times it is coarser than 1 us. */
 #define BASE_AGE_NS (4000 * MS)
-/* An event before a launch costs about 1 us. Where others run, one is recorded at most this often. */
-#define START_NS (500 * US)
 /* The first fences of at most this many streams are asked about at a time. */
 #define ASKED 8
 
@@ -105,7 +103,7 @@ bool events_start(struct track *t, const struct act_call *call, CUcontext ctx)
 	CUevent event;
 
 	if (!clock || !clock->base || clock->started || clock->starting || !record || !create ||
-		(!(contended && !t->book.others.turns && before - clock->start_ns > START_NS) &&
+		(!(contended && !t->book.others.turns && before - clock->start_ns > QUICK_NS) &&
 			!gputime_is_old(&clock->time, before)))
 		return false;
 	clock->starting = true;

@@ -16,10 +16,6 @@
 
 /* The credit of a thread whose GPU was not joined. After so many calls it looks whether that has changed. */
 #define FREE_CALLS 4096
-/* After a call whose event did not pass at once, this many calls do not wait for theirs. */
-#define IN_VAIN 16
-/* Looks behind the waits of an unwatched client take at most one part in this many of its time. */
-#define SETTLE_COSTS 256
 
 uint64_t track_now(void)
 {
@@ -370,7 +366,7 @@ static void waited(struct track *t, uint64_t at_ns, uint64_t took_ns)
 /*
  * A call has waited for its work, so the event behind it passes a moment later. If nobody waits for that, the interval goes on
  * into the next call, and the time between the two calls is billed. Such a call does not always wait for its work: after a
- * wait in vain the next IN_VAIN calls do not try.
+ * wait in vain the next CREDIT_LEAST calls do not try.
  */
 static void settle_soon(struct track *t, uint64_t now)
 {
@@ -384,7 +380,7 @@ static void settle_soon(struct track *t, uint64_t now)
 	while (track_now() - now < 2 * CALL_NS)
 		if (track_settle(t))
 			return;
-	t->in_vain = IN_VAIN;
+	t->in_vain = (uint32_t)CREDIT_LEAST;
 }
 
 /* A call is back from the driver: fences it and gives the thread credit. Returns whether the tracker is to be woken. */
@@ -507,7 +503,7 @@ static void settle_here(void)
 	if (!t->book.others.watched) {
 		uint64_t after = track_now();
 
-		arb_word_store(&t->settle_ns, after + SETTLE_COSTS * (after - now));
+		arb_word_store(&t->settle_ns, after + LOOK_COSTS * (after - now));
 	}
 	track_unlock(t);
 	track_unrelax(mode);

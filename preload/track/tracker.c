@@ -20,31 +20,16 @@
 #include "shm/client/watch.h"
 #include "shm/base/word.h"
 
-/* The pause between two looks is LOOK_COSTS times what a look costs (half a percent of a core), within these bounds. */
-#define LOOK_LEAST_NS (2 * MS)
-#define LOOK_MOST_NS  (8 * MS)
-#define LOOK_COSTS    200
-/* A process without work is looked after for this long before the thread goes to sleep: work may come again soon. */
-#define LINGER_NS (50 * MS)
 /* The longest wait for the thread when the program ends. */
 #define EXIT_NS (200 * MS)
-/* Neighbours are watched only during sleeps longer than this. A neighbour that dies during a shorter sleep is found by the
- * next look. */
-#define WATCH_LEAST_NS (2 * MS)
 /* How often the other threads are counted after the main thread has ended. */
 #define COUNT_NS (20 * MS)
-/*
- * What the thread may spend of a core, on average; it may save up ACT_SAVINGS_NS for when many ends come at once.
- * Waking costs 2 us on one machine and 25 on another. What is left after the necessary looks buys looks at the
- * moment when work should have ended.
- */
-#define SPEND_PER_MILLE 8
 /* A round counts as at most this many times the usual one. */
 #define SPENT_MOST 4
 
 enum sleeping {
 	AWAKE,
-	NAPPING, /* for LINGER_NS at most, unless something is launched */
+	NAPPING, /* for ALONE_NS at most, unless something is launched */
 	SLEEPING,
 };
 
@@ -105,7 +90,7 @@ static void account_for(void)
 	arb_own.budget.wall_ns = now;
 	arb_own.budget.cpu_ns = cpu;
 	look = arb_own.budget.each_ns * LOOK_COSTS;
-	look = look < LOOK_LEAST_NS ? LOOK_LEAST_NS : look > LOOK_MOST_NS ? LOOK_MOST_NS : look;
+	look = look < PAUSE_NS ? PAUSE_NS : look > 4 * PAUSE_NS ? 4 * PAUSE_NS : look;
 	arb_word_store(&arb_own.look_ns, look);
 }
 
@@ -148,7 +133,8 @@ static void park(uint32_t *word, uint32_t value, uint64_t ns)
 		arb_os_park(word, value, ns);
 		return;
 	}
-	if (!ns || ns >= WATCH_LEAST_NS)
+	/* In a shorter sleep none is: the next look finds one that dies in it. */
+	if (!ns || ns >= PAUSE_NS)
 		for (unsigned i = 0; i < tracks_high() && n < ARB_WATCH_GPUS; i++)
 			if (arb_word_load_acquire(&arb_own.tracks[i].device))
 				clients[n++] = arb_own.tracks[i].device->client;
@@ -187,7 +173,7 @@ static uint64_t until_again(uint64_t now, uint64_t most)
 		uint64_t at = arb_word_load(&arb_own.tracks[i].again_ns);
 
 		if (at && at < now + most)
-			most = at > now + 50 * US ? at - now : 50 * US;
+			most = at > now + LOOK_NS ? at - now : LOOK_NS;
 	}
 	return most;
 }
@@ -253,13 +239,13 @@ static void *tracker(void *argument)
 			sleep = until_again(now, arb_own.look_ns);
 			if (act_thread_main_left()) {
 				sleep = COUNT_NS;
-			} else if (idle > LINGER_NS && !any_again()) {
+			} else if (idle > ALONE_NS && !any_again()) {
 				sleep_idle(SLEEPING, follow);
 				continue;
 			} else if ((arb_own.budget.left_ns > 0 || now - napped_ns > arb_own.look_ns) &&
 				   !any_quick()) {
 				napped_ns = now;
-				sleep_idle(NAPPING, until_again(now, LINGER_NS));
+				sleep_idle(NAPPING, until_again(now, ALONE_NS));
 				continue;
 			}
 		}

@@ -28,7 +28,6 @@ Test(backlog, credit_is_given_only_behind_fenced_work_that_has_not_ended)
 	ask(CALL_ENTERED);
 	/* It is in the middle of many launches. */
 	b.interval.apart_ns = 0;
-	b.program.called_ns = now;
 	cr_assert_gt(launch(0).n, 0, "an unlimited one alone does");
 	cr_assert(b.open);
 	/* No credit while a stream captures: what is captured would be counted as work. */
@@ -39,7 +38,6 @@ Test(backlog, credit_is_given_only_behind_fenced_work_that_has_not_ended)
 	ask(CALL_ENTERED);
 	/* It is in the middle of many launches. */
 	b.interval.apart_ns = 0;
-	b.program.called_ns = now;
 	struct book_event e = event(EVENT_FENCED);
 	e.facts = FACT_CAPTURES;
 	e.fence = 0;
@@ -58,7 +56,7 @@ Test(backlog, what_is_queued_and_never_ends_is_let_past)
 	launch(1);
 	now += MS;
 	cr_assert_eq(ask(CALL_ENTERED).what, ACT_WAIT);
-	now += STUCK_NS + MS;
+	now += 20 * STUCK_SOON_NS + MS;
 	status(limited(0, 20 * MS));
 	act = ask(CALL_ENTERED | CALL_AWAKE);
 	cr_assert_eq(b.queue.parked, 2);
@@ -80,7 +78,8 @@ Test(backlog, what_is_stuck_stays_stuck_when_the_interval_begins_anew)
 	status(limited(0, 20 * MS));
 	ask(CALL_ENTERED);
 	launch(1);
-	for (uint64_t waited = 0; waited < 2 * STUCK_NS && act.what != ACT_PASS; waited += 90 * MS) {
+	for (uint64_t waited = 0; waited < 2 * 20 * STUCK_SOON_NS && act.what != ACT_PASS;
+		waited += 90 * MS) {
 		tell(event(EVENT_LEFT));
 		now += 90 * MS;
 		cr_assert_eq(ask(0).what, ACT_ENTER);
@@ -113,7 +112,7 @@ Test(backlog, what_ends_right_after_another_was_let_past_without_quota_teaches_n
 	launch(1);
 	status(limited(-EDQUOT, 0));
 	cr_assert_eq(b.state, BOOK_DRAINING);
-	now += 2 * STUCK_NS + MS;
+	now += 2 * 20 * STUCK_SOON_NS + MS;
 	/* It is without quota: the first is let past at once, the second half a minute later, when the limit allows
 	 * it. */
 	b.queue.pace_ns = now + 30000 * MS;

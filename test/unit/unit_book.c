@@ -139,53 +139,6 @@ Test(book, no_fence_stands_between_the_two_kernels_of_a_programmatic_dependent_l
 	cr_assert_eq(tell(e).what, ACT_PASS);
 }
 
-Test(book, hundreds_of_kernels_keep_their_own_lengths)
-{
-	struct durations d = {0};
-
-	for (int round = 0; round < 4; round++)
-		for (uint64_t k = 1; k <= 300; k++)
-			durations_learn(&d, durations_key(0x7f0000000000 + k * 4096, 128), 1, k * US, true);
-	for (uint64_t k = 1; k <= 300; k++)
-		cr_assert_eq(durations_expect(&d, durations_key(0x7f0000000000 + k * 4096, 128), 1), k * US);
-}
-
-Test(book, one_kernel_with_two_grids_has_two_lengths)
-{
-	struct durations d = {0};
-	uint64_t small = durations_key(4096, 8), large = durations_key(4096, 8000);
-
-	for (int i = 0; i < 8; i++) {
-		durations_learn(&d, small, 1, 10 * US, true);
-		durations_learn(&d, large, 1, 5 * MS, false);
-	}
-	cr_assert_eq(durations_expect(&d, small, 1), 10 * US);
-	cr_assert_eq(durations_expect(&d, large, 1), 5 * MS);
-	cr_assert_eq(durations_find(&d, small)->alone_ns, 10 * US);
-	cr_assert_eq(durations_find(&d, large)->alone_ns, 0, "never seen alone");
-}
-
-/* The first end is dated by when it was noticed. Pauses are billed by this mean. */
-Test(book, a_first_length_that_is_much_too_long_is_soon_outweighed)
-{
-	struct durations d = {0};
-
-	durations_learn(&d, KERNEL, 1, 2 * MS, true);
-	for (int i = 0; i < 15; i++)
-		durations_learn(&d, KERNEL, 1, 20 * US, true);
-	cr_assert_lt(d.each_ns, 150 * US);
-	cr_assert_gt(d.each_ns, 140 * US);
-}
-
-Test(book, lengths_are_learned_when_their_number_has_wrapped)
-{
-	struct durations d = {.mean_ns = 20 * US, .each_ns = 20 * US, .lessons = UINT32_MAX};
-
-	durations_learn(&d, KERNEL, 1, 36 * US, true);
-	cr_assert_eq(d.lessons, 0);
-	cr_assert_eq(d.each_ns, 21 * US);
-}
-
 Test(book, a_wait_for_others_is_not_a_kernels_length_and_shows_that_the_gpu_alternates)
 {
 	struct book_status s;
@@ -248,8 +201,48 @@ Test(book, a_kernel_that_was_never_alone_is_measured_behind_another_before_its_l
 		e = event(EVENT_PASSED);
 		e.fence = i;
 		e.at_ns = now;
-		cr_assert_eq(tell(e).alternates, i == 4);
+		cr_assert_eq(tell(e).alternates, 1);
 	}
+}
+
+/* Nothing is ever queued behind a kernel that is waited for. */
+Test(book, kernels_that_are_waited_for_show_that_the_gpu_alternates_though_they_were_never_alone)
+{
+	struct book_status s;
+	struct book_event e;
+
+	begin(true);
+	s = limited(0, 90 * MS);
+	s.others = 1;
+	for (uint8_t i = 0; i < 3; i++) {
+		b.state = BOOK_OUT;
+		enter_and_launch(i);
+		status(s);
+		now += 30 * MS;
+		status(s);
+		e = event(EVENT_PASSED);
+		e.fence = i;
+		e.at_ns = now;
+		cr_assert_eq(tell(e).alternates, i == 2, "a length that may be a wait says nothing");
+	}
+	durations_learn(&b.durations, KERNEL, 1, 30 * MS, true);
+	b.others.waits = 0;
+	b.state = BOOK_OUT;
+	enter_and_launch(3);
+	status(s);
+	now += 30 * MS;
+	pass(3, now);
+	cr_assert_eq(b.others.waits, 0, "alone it took as long");
+	b.state = BOOK_OUT;
+	durations_learn(&b.durations, KERNEL + 1, 1, OUTLAST_NS, false);
+	b.queue.fence[4].launches = 0;
+	enter_and_launch(4);
+	b.queue.fence[4].work = KERNEL + 1;
+	b.queue.fence[4].expected_ns = OUTLAST_NS;
+	status(s);
+	now += OUTLAST_NS;
+	pass(4, now);
+	cr_assert_eq(b.others.waits, 0, "no slice is as long");
 }
 
 Test(book, a_kernel_that_is_as_long_behind_another_is_long_and_queued_alone)

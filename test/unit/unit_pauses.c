@@ -247,19 +247,6 @@ Test(pauses, are_taken_off_before_a_window_is_rolled)
 	cr_assert_eq(tell(e).what, ACT_CHECK);
 }
 
-Test(pauses, the_rate_of_calls_with_credit_is_measured)
-{
-	begin(true);
-	for (int i = 0; i < 20; i++) {
-		enter_and_launch(0);
-		now += 400 * US;
-		calls += 99;
-		pass(0, now - 395 * US);
-		b.state = BOOK_OUT;
-	}
-	cr_assert_lt(b.program.apart_ns, 2 * SHORT_NS);
-}
-
 Test(pauses, uncounted_launches_end_when_the_program_had_waited_for_them)
 {
 	struct book_event e;
