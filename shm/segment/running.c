@@ -559,14 +559,18 @@ int arb_running_evict(const struct arb_actor *me, struct arb_move *move, uint32_
 	move->fell = false;
 	for (int i = 0; i < ARB_TRIES; i++) {
 		int r = snap_load(me->seg, s);
+		uint64_t beat;
 		uint32_t w;
 
 		if (r < 0)
 			return r;
-		/* Checked at every attempt: is it still that owner, and still silent? It may just have woken up. */
+		/* Checked at every attempt: is it still that owner, and still silent? It may just have woken up. The clock is
+		 * read after its sign of life: this process may have been stopped since it read `move->now`, and a younger
+		 * sign would seem to be of a time that has not come yet. */
+		beat = arb_load64(&slot->heartbeat_ns);
 		if (word >= s->words || !(s->running[word] & bit) ||
 			arb_load32(&slot->generation) != generation ||
-			arb_running_heard(me->seg, victim, move->now / ARB_TICKS_PER_NS) >= stale_before_ns)
+			arb_ledger_heard(me->seg, victim, beat, arb_os_now_ns()) >= stale_before_ns)
 			return 0;
 		if (__builtin_expect(over_silence(me, move, s), 0)) {
 			if (snap_unchanged(me->seg, s))

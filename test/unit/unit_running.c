@@ -238,6 +238,25 @@ Test(running, a_silent_holder_is_evicted_and_pays_up_to_then)
 	u_check();
 }
 
+/* The process that looks was stopped after it had read the clock: the sign of life is younger than that. */
+Test(running, one_that_has_just_given_a_sign_of_life_is_not_evicted)
+{
+	struct arb_actor evictor = {&u_seg, 1};
+	struct arb_move move;
+	struct arb_snap s;
+
+	u_enter(0, ARB_WEIGHT_ONE);
+	arb_store64(&u_seg.slots[0].heartbeat_ns, u_clock_ns);
+	u_clock_ns += 30000000;
+	move = u_move();
+	u_clock_ns += 30000000;
+	arb_store64(&u_seg.slots[0].heartbeat_ns, u_clock_ns);
+	cr_assert_eq(arb_running_evict(&evictor, &move, 0, arb_load32(&u_seg.slots[0].generation),
+			     u_clock_ns - 50000000, &s),
+		0);
+	u_check();
+}
+
 Test(running, an_evicted_client_that_enters_again_settles_first)
 {
 	u_enter(0, ARB_WEIGHT_ONE);
