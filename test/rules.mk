@@ -218,9 +218,9 @@ check-hostile: $(HOSTILE_NEEDS) ## every attack of a neighbour on a program unde
 check-hostile-short: $(HOSTILE_NEEDS) ## some of them
 	@$(BUILD)/test/hostile $(BUILD) --quick || test/skipped.sh $$?
 
-# Attacks on locks, files, slots and accounts must not be noticed by others.
-check-neighbours: $(HOSTILE_NEEDS) ## attacks on locks, files, slots and accounts
-	@$(BUILD)/test/hostile $(BUILD) --jobs 2 join look-lock unlink-locks slots-taken truncate-many || test/skipped.sh $$?
+# Attacks on locks, files, slots, accounts, turns and leases must not be noticed by others.
+check-neighbours: $(HOSTILE_NEEDS) ## attacks on locks, files, slots, accounts, turns and leases
+	@$(BUILD)/test/hostile $(BUILD) --jobs 2 join look-lock unlink-locks slots-taken truncate-many silent lease-waits || test/skipped.sh $$?
 
 # Two containers and one GPU: plain namespaces, and podman where it is installed.
 .PHONY: check-namespaces

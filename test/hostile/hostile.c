@@ -2,13 +2,14 @@
  * Attacks of a neighbour on a victim under load: a program with the preload and a limit of 30 percent on the
  * simulated GPU. The share of the victim comes from the GPU's own books, every half second. From one second after the
  * beginning of the attack on it must be its limit again, no more and no less, also while the attack lasts. The victim
- * lives and ends by itself. A program that comes after the attack gets its share and its memory as well, and an
- * administrator can still set a limit.
+ * lives and ends by itself, and its threads use little of a processor. A program that comes after the attack, or while it
+ * lasts, gets its share and its memory as well, and an administrator can still set a limit.
  *
  *   hostile BUILD-DIRECTORY [--quick] [--jobs N] [NAME...]
  */
 #include "test/hostile/hostile.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -38,8 +39,10 @@
 #define LEAST_NEW  18.0
 #define MOST_NEW   40.0
 #define LEAST_HALF 13.0
+/* Percent of a core: without an attack it uses 1 to 2, and wake-ups may cost another 2 (wakeups.h). */
+#define MOST_CPU   8.0
 #define DEADLINE_S 40
-#define ENDS_NS    9000000000ull /* it runs for 6 s */
+#define ENDS_NS    10000000000ull /* it runs for 7 s */
 
 /* Other programs that run beside the victim where an attack concerns all. */
 static const struct {
@@ -51,13 +54,15 @@ static const struct {
 		"GPUARB_ACCOUNT=third GPUARB_CORE_LIMIT=15 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 10 -k 1000 -d 5"},
 	{"handler",
 		"GPUARB_ACCOUNT=handler GPUARB_CORE_LIMIT=15 LD_PRELOAD=%1$s/libgpuarb-preload.so:%1$s/test/libown-handler.so exec %2$s/simload -m 10 -k 1000 -d 5"},
+	{"late-handler",
+		"OWN_HANDLER_LATE=1 GPUARB_ACCOUNT=late GPUARB_CORE_LIMIT=15 LD_PRELOAD=%1$s/libgpuarb-preload.so:%1$s/test/libown-handler.so exec %2$s/simload -m 10 -k 1000 -d 5"},
 	{"top", "exec %s/gpuarb-top --batch --json --interval 100 --count 40; : %s"},
 };
 #define OTHERS (sizeof(others) / sizeof(others[0]))
 
 /* The result of a case. */
 struct outcome {
-	double share[SLICES], after, newcomer;
+	double share[SLICES], after, newcomer, cpu;
 	bool judged, good;
 	char text[400];
 };
@@ -166,6 +171,30 @@ static pid_t attack(const struct attack *a, struct target *t, const char *gpu)
 	return pid;
 }
 
+/* Returns the seconds of processor time that the threads of a process have used. */
+static double cpu_seconds(pid_t pid)
+{
+	char path[300];
+	double seconds = 0, ns;
+	struct dirent *entry;
+	DIR *tasks;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	while (tasks && (entry = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", (int)pid, entry->d_name);
+		f = *entry->d_name != '.' ? fopen(path, "r") : NULL;
+		if (f && fscanf(f, "%lf", &ns) == 1)
+			seconds += ns / 1e9;
+		if (f)
+			fclose(f);
+	}
+	if (tasks)
+		closedir(tasks);
+	return seconds;
+}
+
 static void wait_until(uint64_t ns)
 {
 	uint64_t now = t_now_ns();
@@ -209,14 +238,26 @@ static void judge_named(pid_t attacker, const char *place, struct outcome *o)
 		note(o, "gpuarb-top does not name it");
 }
 
+/* A task asks for a lease while the attack lasts. */
+static void judge_lease(const char *place, struct outcome *o)
+{
+	char command[2 * PATH_MAX];
+
+	snprintf(command, sizeof(command), "timeout 1 %s/gpuarb-run --class default -- true >%s/lease 2>&1",
+		build, place);
+	if (system(command) != 0)
+		note(o, "a task got no lease");
+}
+
 static void judge(const struct attack *a, struct outcome *o, int status, const char *log, const char *said)
 {
 	double least = a->least > 0 ? a->least : LEAST, most = a->most > 0 ? a->most : MOST;
+	double cpu = a->cpu > 0 ? a->cpu : MOST_CPU;
 	double after = a->alone ? LEAST_HALF : LEAST, newcomer = a->alone ? LEAST_HALF : LEAST_NEW;
 	char text[64];
 
 	o->good = !*o->text;
-	for (int i = 2; i < SLICES && !a->others; i++)
+	for (int i = 2; i < SLICES && !a->others && !a->stops; i++)
 		if (o->share[i] < least || o->share[i] > most) {
 			snprintf(text, sizeof(text), "%.1f percent after %.1f s", o->share[i], (i + 1) / 2.0);
 			note(o, text);
@@ -228,6 +269,8 @@ static void judge(const struct attack *a, struct outcome *o, int status, const c
 	}
 	if (!a->others && (o->newcomer < newcomer || o->newcomer > MOST_NEW))
 		note(o, "a newcomer has not its share");
+	if (o->cpu > cpu)
+		note(o, "the victim's threads have work without end");
 	if (strstr(said, "\"error\":0") == NULL)
 		note(o, "a newcomer failed");
 	if (status != 0)
@@ -279,7 +322,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 	     command[2 * PATH_MAX], state[PATH_MAX], gpu[1][ARB_UUID_BYTES], text[4096], said[4096];
 	struct target t = {.build = build};
 	struct gpuarb_error err;
-	pid_t victim, attacker, newcomer, beside[OTHERS];
+	pid_t victim, attacker, newcomer, company = 0, beside[OTHERS];
 	uint64_t began, at;
 	double before;
 	FILE *f;
@@ -316,7 +359,7 @@ static void run_case(const struct attack *a, struct outcome *o)
 	t.state = state;
 	snprintf(log, sizeof(log), "%s/victim", place);
 	snprintf(command, sizeof(command),
-		"GPUARB_ACCOUNT=victim GPUARB_CORE_LIMIT=30 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 100 -k 1000 -d 6",
+		"GPUARB_ACCOUNT=victim GPUARB_CORE_LIMIT=30 LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 100 -k 1000 -d 7",
 		build, build);
 	victim = begin(VICTIM, log, command);
 	for (began = t_now_ns(); device_seconds(victim) < 0.1 || !find_victim(&t, gpu[0], victim);
@@ -330,34 +373,57 @@ static void run_case(const struct attack *a, struct outcome *o)
 	o->judged = true;
 	if (a->others) {
 		start_others(place, beside);
-		t_sleep_us(700000);
+		/* Until our handler is in front again of one that a program has installed late. */
+		t_sleep_us(1800000);
+	}
+	if (a->company) {
+		snprintf(log, sizeof(log), "%s/company", place);
+		snprintf(command, sizeof(command),
+			"GPUARB_ACCOUNT=company LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 10 -k 1000 -d 3",
+			build, build);
+		company = begin(VICTIM, log, command);
+		t_sleep_us(500000);
 	}
 	began = at = t_now_ns();
 	before = device_seconds(victim);
+	o->cpu = cpu_seconds(victim);
 	attacker = attack(a, &t, gpu[0]);
 	for (int i = 0; i < SLICES; i++) {
 		o->share[i] = share_until(victim, &before, &at, began + (uint64_t)(i + 1) * SLICE_NS);
 		if (i == 0 && a->replace) {
 			snprintf(command, sizeof(command), "%s/gpuarb-node --replace >%s/replace 2>&1", build,
 				place);
-			if (system(command) != 0)
+			if (system(command) != 0 && !a->again)
 				note(o, "gpuarb-node --replace cannot mend it");
 		}
+		if (i == 1 && a->leases)
+			judge_lease(place, o);
 	}
-	if (a->again || a->ends) {
+	o->cpu = 100 * (cpu_seconds(victim) - o->cpu) / ((double)(t_now_ns() - began) / 1e9);
+	if ((a->again || a->ends) && !a->joins) {
 		kill(attacker, SIGKILL);
 		waitpid(attacker, NULL, 0);
+		/* Words that others have not put right yet may deny it its memory. */
+		if (a->others)
+			t_sleep_us(200000);
 	}
 	snprintf(log, sizeof(log), "%s/newcomer", place);
 	snprintf(command, sizeof(command),
 		"GPUARB_ACCOUNT=newcomer GPUARB_CORE_LIMIT=30 GPUARB_MEM_LIMIT=1Gi LD_PRELOAD=%s/libgpuarb-preload.so exec %s/simload -m 50 -k 1000 -d 1.5",
 		build, build);
 	newcomer = begin(VICTIM, log, command);
+	if (a->joins) {
+		waitpid(newcomer, NULL, 0);
+		kill(attacker, SIGKILL);
+		waitpid(attacker, NULL, 0);
+		at = t_now_ns();
+	}
 	wait_until(at + SLICE_NS);
 	before = device_seconds(victim);
 	at = t_now_ns();
 	o->after = share_until(victim, &before, &at, at + 2 * SLICE_NS);
-	waitpid(newcomer, NULL, 0);
+	if (!a->joins)
+		waitpid(newcomer, NULL, 0);
 	read_log(log, said, sizeof(said));
 	p = strstr(said, "\"kernel_seconds\":");
 	if (p && strstr(said, "],\"kernel_us\""))
@@ -393,6 +459,8 @@ static void run_case(const struct attack *a, struct outcome *o)
 		kill(attacker, SIGKILL);
 		waitpid(attacker, NULL, 0);
 	}
+	if (company)
+		waitpid(company, NULL, 0);
 out:
 	snprintf(command, sizeof(command), "rm -rf %s", place);
 	if (system(command) != 0)
@@ -419,9 +487,9 @@ static bool wanted(const struct attack *a, int argc, char **argv)
 
 static void print(const struct attack *a, const struct outcome *o)
 {
-	printf("%-16s %5.1f %5.1f %5.1f %5.1f %5.1f  %5.1f %5.1f  %s%s\n", a->name, o->share[0], o->share[1],
-		o->share[2], o->share[3], o->share[4], o->after, o->newcomer, o->good ? "ok" : "HARMED",
-		o->text);
+	printf("%-16s %5.1f %5.1f %5.1f %5.1f %5.1f  %5.1f %5.1f %5.1f  %s%s\n", a->name, o->share[0],
+		o->share[1], o->share[2], o->share[3], o->share[4], o->after, o->newcomer, o->cpu,
+		o->good ? "ok" : "HARMED", o->text);
 	fflush(stdout);
 }
 
@@ -443,7 +511,7 @@ int main(int argc, char **argv)
 		printf("skipped: only root can be several users\n");
 		return T_SKIP;
 	}
-	printf("%-16s %s  %s\n", "attack", "percent of 30 in each half second", "after   new");
+	printf("%-16s %s  %s\n", "attack", "percent of 30 in each half second", "after   new   cpu");
 	for (unsigned next = 0; next < nattacks || running;) {
 		int status;
 		pid_t pid;

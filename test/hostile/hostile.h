@@ -32,16 +32,21 @@ struct attack {
 	const char *conf; /* arbiter.conf; NULL: nothing */
 	bool replace;     /* the administrator runs gpuarb-node --replace afterwards */
 	bool quick;       /* part of the short run */
-	/* Three more programs run, one with a handler of its own for SIGBUS, and gpuarb-top: all must live. Their
+	/* Four more programs run, two with a handler of their own for SIGBUS, and gpuarb-top: all must live. Their
 	 * shares are not judged here. */
 	bool others;
 	/* The segment stays unusable, so all are alone with their limits: two whose windows begin at the same moments have
 	 * the GPU at the same times, and each gets half as much as long as both have work. */
 	bool alone;
+	bool joins;   /* a newcomer comes while the attack lasts, not after it */
+	bool leases;  /* a task that asks for a lease meanwhile gets it within a second */
+	bool company; /* an honest program without a limit runs beside the victim */
 	bool named;   /* gpuarb-top --explain says who it is */
 	double least; /* percent that the victim must have during the attack; 0: as usual */
 	bool ends;    /* what it started by `once` is killed before the newcomer comes */
 	double most;  /* percent that it may have at most; 0: as usual */
+	double cpu;   /* percent of a core that the victim may use; 0: as usual */
+	bool stops;   /* the victim has nothing while it lasts: the policy says so */
 };
 
 /* Writes the path of the file of the locks to `path` and returns it. */
@@ -125,6 +130,23 @@ void attack_life(struct target *t);
 void attack_home(struct target *t);
 void attack_flags(struct target *t);
 void attack_share_hints(struct target *t);
+void attack_silent(struct target *t);
+void attack_lease_inside(struct target *t);
+void attack_resident(struct target *t);
+void attack_lease_waits(struct target *t);
+void attack_drift(struct target *t);
+void attack_live_crowd(struct target *t);
+
+/* Without a pause. */
+void attack_head_storm(struct target *t);
+void attack_account_storm(struct target *t);
+void attack_gate_storm(struct target *t);
+void attack_wake_storm(struct target *t);
+void attack_epoch_storm(struct target *t);
+void attack_ring_storm(struct target *t);
+void attack_life_storm(struct target *t);
+void attack_ask_storm(struct target *t);
+void attack_requeue_storm(struct target *t);
 
 extern const struct attack attacks[];
 extern const unsigned nattacks;

@@ -221,3 +221,93 @@ void attack_share_hints(struct target *t)
 	arb_store32(&slot(t)->priority, 0);
 	arb_store32(&slot(t)->level, 2);
 }
+
+/* A member that seems to be stopped, but never for long enough to be evicted. */
+void attack_silent(struct target *t)
+{
+	enter(t, 100);
+	arb_store64(&t->seg.slots[OWN_SLOT].heartbeat_ns, arb_os_now_ns() - 30000000);
+}
+
+/* A member with a lease: where one client runs at a time it has the GPU until its task ends. */
+void attack_lease_inside(struct target *t)
+{
+	enter(t, 100);
+	arb_store64(
+		&t->seg.header->adm_leased[0], arb_load64(&t->seg.header->adm_leased[0]) | 1ull << OWN_SLOT);
+}
+
+/* A member that has all of the GPU's memory and whose turn never ends. */
+void attack_resident(struct target *t)
+{
+	struct arb_slot *s;
+
+	enter(t, 100);
+	s = &t->seg.slots[OWN_SLOT];
+	arb_store64(&s->mem_now, 1ull << 40);
+	arb_store64(&s->turn_since_ns, arb_os_now_ns());
+	arb_store64(&t->seg.header->taken[0], arb_load64(&t->seg.header->taken[0]) | 1ull << OWN_SLOT);
+}
+
+/* The weighted clock runs nearly as fast as if each member were alone, and never jumps. */
+void attack_drift(struct target *t)
+{
+	uint64_t began = arb_os_now_ns(), last = began, now;
+
+	for (; last - began < 5000000; last = now) {
+		struct arb_record *r = record(t);
+		uint64_t weight = r ? arb_load64(&r->shape) & ((1ull << ARB_SHAPE_WEIGHT_BITS) - 1) : 0;
+
+		now = arb_os_now_ns();
+		if (weight > ARB_WEIGHT_ONE)
+			add(&r->v, (now - last) * ARB_TICKS_PER_NS / 10 * 9 / ARB_WEIGHT_ONE -
+					   (now - last) * ARB_TICKS_PER_NS / 10 * 9 / weight);
+	}
+}
+
+/* Members that live, as far as the kernel knows, and have no work. */
+void attack_live_crowd(struct target *t)
+{
+	static int fd = -1;
+	struct arb_record *r = record(t);
+	uint64_t members = 0, shape;
+	char path[PATH_MAX];
+
+	if (fd < 0) {
+		fd = open(locks_of(t, path), O_RDWR | O_CLOEXEC);
+		for (uint32_t i = 0; i < 64; i++) {
+			struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i, .l_len = 1};
+
+			if (i != t->slot)
+				fcntl(fd, F_OFD_SETLK, &l);
+		}
+	}
+	if (!r)
+		return;
+	for (uint32_t i = 0; i < 64; i++) {
+		struct arb_slot *s = &t->seg.slots[i];
+
+		members |= 1ull << i;
+		if (i == t->slot)
+			continue;
+		arb_store32(&s->state, ARB_SLOT_LIVE);
+		arb_store32(&s->account, own_account(t));
+		arb_store64(&s->weight, ARB_WEIGHT_ONE);
+		arb_store64(&s->heartbeat_ns, arb_os_now_ns());
+	}
+	members |= arb_load64(&r->running[0]) & 1ull << t->slot;
+	arb_store64(&r->running[0], members);
+	shape = arb_load64(&r->shape) & ~((1ull << ARB_SHAPE_WEIGHT_BITS) - 1);
+	arb_store64(&r->shape, shape | (uint64_t)__builtin_popcountll(members) * ARB_WEIGHT_ONE);
+}
+
+/* A task of the highest class that waits, that fits, and that never goes. */
+void attack_lease_waits(struct target *t)
+{
+	struct arb_slot *s = take(t, 100);
+
+	arb_store32(&s->adm_want, 2 | 100u << ARB_WANT_PRIORITY_SHIFT | ARB_WANT_PASS);
+	arb_store64(&s->adm_since_ns, 1);
+	arb_store64(&t->seg.header->adm_waiting[0],
+		arb_load64(&t->seg.header->adm_waiting[0]) | 1ull << OWN_SLOT);
+}

@@ -342,6 +342,30 @@ static void epoch(struct target *t)
 	t->seg->header->epoch.v++;
 }
 
+static void everything(struct target *t)
+{
+	size_t from = offsetof(struct arb_state_header, head);
+
+	memset((char *)t->seg->file.base + from, 0x5a, t->seg->file.size - from);
+}
+
+/* It sits in the set and seems to be stopped, but never for so long that it is evicted. */
+static void silent(struct target *t)
+{
+	enter(t, 100);
+	t->seg->slots[FORGED].heartbeat_ns.v = world.now_ns - 30 * WORLD_MS;
+}
+
+/* A task of the highest class waits for a lease, and never goes. */
+static void lease_waits(struct target *t)
+{
+	struct arb_slot *s = forge(t, 100);
+
+	s->adm_want.v = 2 | 100u << ARB_WANT_PRIORITY_SHIFT | ARB_WANT_PASS;
+	s->adm_since_ns.v = 1;
+	t->seg->header->adm_waiting[0].v |= 1ull << FORGED;
+}
+
 const struct intruder_attack intruder_attacks[] = {
 	{.name = "bill", .write = bill},
 	{.name = "bills", .write = bill, .again = true},
@@ -403,5 +427,10 @@ const struct intruder_attack intruder_attacks[] = {
 	{.name = "flags", .write = flags, .again = true},
 	{.name = "hints", .write = hints, .again = true},
 	{.name = "epoch", .write = epoch, .again = true},
+	{.name = "silent", .write = silent, .again = true, .gives = 5, .policy = "fair"},
+	{.name = "lease-waits", .write = lease_waits, .again = true},
+	{.name = "everything", .write = everything},
+	/* Each look finds garbage, and bills what it can know. */
+	{.name = "everythings", .write = everything, .again = true, .gives = 10},
 };
 const unsigned intruder_nattacks = sizeof(intruder_attacks) / sizeof(intruder_attacks[0]);
