@@ -84,6 +84,9 @@ static const struct limits_case cases[] = {
 	{"25+sync", 0.5, 0, {{25, 20, 0, 25}, {0, 20, "--pattern=sync", WHATEVER}}, 0, 2, 0},
 	{"4x40+60", 0.5, 0, {{40, 20, "--processes=4", 40}, {60, 20, 0, 60}}, 0, 0, 0},
 	{"40+4x60", 0.5, 0, {{40, 20, 0, 40}, {60, 20, "--processes=4", 60}}, 0, 0, 0},
+	/* Each waits for every kernel, so that a GPU that serves one after the other gives them parts as their kernels are long. */
+	{"30+50-lengths", 1.0, 0, {{30, 100, "--pattern=sync", 30}, {50, 1000, "--pattern=sync", 50}}, 0, 0,
+		0},
 	{"50+50-sync", 1.0, 0, {{50, 20, 0, 50}, {50, 20, "--pattern=sync", WHATEVER}}, 0, 2, 0},
 	{"80+burst", 0.7, 99, {{80, 20, 0, 80}, {25, 1000, "--pattern=burst --burst=20:80", 20}}, 0, 0, 0},
 	MIXED("concurrent"),

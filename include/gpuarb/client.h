@@ -149,9 +149,10 @@ GPUARB_API uint32_t gpuarb_client_beside(const struct gpuarb_client *client);
 /*
  * This client has measured that the GPU serves its processes one after the other (time slices, one queue): it had
  * work on an idle stream, and others ran before it. Where the policy lets clients run together they take turns
- * from now on, for a minute (setting `alternation`).
+ * from now on, for a minute (setting `alternation`). `trial`: it has not, but it cannot find out without being alone for a
+ * moment; they take turns for 0.3 s.
  */
-GPUARB_API void gpuarb_client_alternates(struct gpuarb_client *client);
+GPUARB_API void gpuarb_client_alternates(struct gpuarb_client *client, bool trial);
 
 /*
  * Where turns are taken: the work that this client has on the GPU outlasts its turn, and none of it has ended for a

@@ -285,6 +285,7 @@ static struct book_action on_entered(struct book *b, const struct book_event *e)
 	if (e->result < 0)
 		return (struct book_action){.what = ACT_GIVE_UP};
 	interval_begin(b, e);
+	b->others.beside = (e->status.others + 255) / 256;
 	others_met(b, e);
 	b->interval.first_to_come = !(e->call & CALL_EARLIER);
 	b->interval.first_work = resumed ? 0 : e->work;

@@ -144,13 +144,20 @@ struct book_event {
 	struct book_status status;
 };
 
+/* Whether the GPU was seen to serve its clients one after the other: all clients are told. */
+enum book_alternates {
+	ALTERNATES_UNSEEN,
+	ALTERNATES_SEEN,
+	ALTERNATES_TRIAL, /* it cannot be seen until this client's work was measured alone */
+};
+
 struct book_action {
 	uint8_t what;  /* enum book_action_kind */
 	bool wake;     /* also wake the tracker */
 	bool soon;     /* CREDIT: the call has waited for its work, so its fence passes at any moment */
 	bool callback; /* CREDIT: also ask the driver to call back; if that cannot be, wake the tracker */
 	bool carry;    /* CREDIT: the next fence has to cover this launch as well */
-	uint8_t alternates; /* the GPU was seen to serve its clients one after the other: tell all clients */
+	uint8_t alternates; /* enum book_alternates */
 	uint32_t n;
 	uint32_t step; /* to be added to `call` when this event is told again */
 	uint64_t at_ns, ns;
@@ -277,13 +284,19 @@ struct book_others {
 	bool above;   /* a client of a higher priority has work */
 	bool lent;    /* another account has a request: this client may be using its time */
 	uint32_t core_pct, others;
+	uint32_t beside; /* the others in the set when this client entered it, or was last told */
 	int32_t tail_pct;
 	uint64_t window_ns, window_end_ns;
 	uint64_t check_ns;               /* when the segment is to be asked again */
 	uint64_t contended_ns;           /* when others were last in the running set */
 	uint32_t waits;                  /* how often work has waited for other clients */
 	uint64_t waits_ns, waits_all_ns; /* since when that is counted; how long those waits took together */
-	bool outlasts;                   /* work outlasts the turn, and others need not wait for it */
+	/* Since when kernels are compared with their length alone; how long they took, would have taken alone, and took without
+	 * one being known; the most others at a time; when that length was last tried to find out. */
+	uint64_t slow_since_ns, slow_ns, slow_alone_ns, slow_unknown_ns;
+	uint32_t slow_others;
+	uint64_t trial_ns;
+	bool outlasts;        /* work outlasts the turn, and others need not wait for it */
 	bool stalls;          /* the oldest work waits for something; that time is not the account's debt */
 	uint64_t outlasts_ns; /* since when `outlasts` is set */
 	uint64_t oldest_ns,

@@ -154,12 +154,13 @@ static void learn(struct book *b, const struct book_fence *f, uint64_t end, uint
 			&b->durations, f->work, took < 2 * f->expected_ns ? took : 2 * f->expected_ns);
 	} else if (!f->expected_ns || !others_contended(b, now) ||
 		   !others_waited(b, took, known, now, alternates)) {
+		others_slowed(b, f, took, now, alternates);
 		if (whole && f->launches == 1)
 			durations_behind(&b->durations, f->work, took);
 		/* If the launches did not all wait for each other, the time from the first to the last is only an
 		 * upper bound of what they took. */
 		if (whole || (f->launches == 1 && !f->crowded))
-			durations_learn(&b->durations, f->work, f->launches, took, !b->others.others);
+			durations_learn(&b->durations, f->work, f->launches, took, !b->others.beside);
 		else
 			durations_bound(&b->durations, f->launches, took);
 	}

@@ -27,8 +27,44 @@ bool others_waited(struct book *b, uint64_t took_ns, uint64_t expected_ns, uint6
 	}
 	o->waits_all_ns += took_ns;
 	if (++o->waits >= 2 && o->waits_all_ns > 4 * WAITED_MORE_NS)
-		*alternates = 1;
+		*alternates = ALTERNATES_SEEN;
 	return true;
+}
+
+/*
+ * A wait for a client whose kernels are short, or not longer than this one, is too short to be told from the variation of
+ * kernels (others_waited). But the sums of many show it: kernels that take longer beside others than with an equal part of
+ * the GPU have waited for more than their part. One that was never measured alone has to be, or its waits look like its length.
+ */
+void others_slowed(
+	struct book *b, const struct book_fence *f, uint64_t took_ns, uint64_t now, uint8_t *alternates)
+{
+	struct book_others *o = &b->others;
+	const struct duration *known = f->launches == 1 ? durations_find(&b->durations, f->work) : NULL;
+	uint64_t fair;
+
+	if (!known || !f->work || !o->beside)
+		return;
+	if (now - o->slow_since_ns > 5 * CONTENDED_NS) {
+		o->slow_since_ns = now;
+		o->slow_ns = o->slow_alone_ns = o->slow_unknown_ns = o->slow_others = 0;
+	}
+	if (!known->alone_ns) {
+		o->slow_unknown_ns += took_ns;
+		if (o->slow_unknown_ns < 4 * WAITED_MORE_NS ||
+			(o->trial_ns && now - o->trial_ns < TRIAL_APART_NS))
+			return;
+		o->trial_ns = now;
+		*alternates = ALTERNATES_TRIAL;
+		return;
+	}
+	if (o->slow_others < o->beside)
+		o->slow_others = o->beside;
+	o->slow_ns += took_ns;
+	o->slow_alone_ns += known->alone_ns;
+	fair = (o->slow_others + 1) * o->slow_alone_ns;
+	if (o->slow_ns > fair + fair / SLOWED_PART + 4 * WAITED_MORE_NS)
+		*alternates = ALTERNATES_SEEN;
 }
 
 void others_outlasted(struct book *b, uint64_t now)
@@ -105,7 +141,7 @@ static void watch(struct book *b, const struct book_status *s, uint64_t now)
 	struct book_others *o = &b->others;
 	bool watched;
 
-	o->others = s->others;
+	o->others = o->beside = s->others;
 	if (s->others)
 		o->contended_ns = now;
 	if (s->above_present && !o->below_ns)

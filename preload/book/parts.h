@@ -86,6 +86,9 @@ void others_met(struct book *b, const struct book_event *e);
  * *alternates when that has happened twice within a second.
  */
 bool others_waited(struct book *b, uint64_t took_ns, uint64_t expected_ns, uint64_t now, uint8_t *alternates);
+/* Compares a kernel beside others with its length alone. Sets *alternates as others_waited() does, or asks for a trial. */
+void others_slowed(
+	struct book *b, const struct book_fence *f, uint64_t took_ns, uint64_t now, uint8_t *alternates);
 /* Notes that work which outlasted its turn has ended. */
 void others_outlasted(struct book *b, uint64_t now);
 /* Learns from a fence that has passed how much time is lost between kernels. */

@@ -246,8 +246,10 @@ static void say_action(struct sentence *s, const struct book_event *e, const str
 		say(s, ", wake the tracker");
 	if (a->callback)
 		say(s, ", ask the driver to call");
-	if (a->alternates)
+	if (a->alternates == ALTERNATES_SEEN)
 		say(s, ", the GPU serves one client after the other");
+	else if (a->alternates == ALTERNATES_TRIAL)
+		say(s, ", turns are to show how long its work takes alone");
 }
 
 void book_words(char *to, size_t size, const struct book_event *e, const struct book_action *a)

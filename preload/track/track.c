@@ -137,7 +137,7 @@ struct book_action track_tell(struct track *t, struct book_event *e)
 	if (!is_plain(e))
 		publish(t);
 	if (act.alternates)
-		gpuarb_client_alternates(t->device->client);
+		gpuarb_client_alternates(t->device->client, act.alternates == ALTERNATES_TRIAL);
 	return act;
 }
 

@@ -440,11 +440,11 @@ bool gpuarb_client_may_launch(struct gpuarb_client *c)
 	return may;
 }
 
-void gpuarb_client_alternates(struct gpuarb_client *c)
+void gpuarb_client_alternates(struct gpuarb_client *c, bool trial)
 {
 	arb_lock_take(&c->guard->lock);
 	if (arb_load32(&c->guard->joined))
-		arb_alternates_note(&c->seg, c->me.slot, arb_os_now_ns());
+		arb_alternates_note(&c->seg, c->me.slot, arb_os_now_ns(), trial);
 	arb_lock_give(&c->guard->lock);
 }
 

@@ -17,7 +17,10 @@
 #define ARB_ALTERNATES_NS 60000000000u
 
 bool arb_alternates(const struct arb_segment *seg, uint64_t now_ns);
-/* The owner of this slot has just seen that the GPU alternates. */
-void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns);
+/* Turns for a trial, in which a client measures its work alone: two windows and the rest of the one that runs. */
+#define ARB_TRIAL_NS 300000000u
+
+/* The owner of this slot has just seen that the GPU alternates, or wants to find out. */
+void arb_alternates_note(struct arb_segment *seg, uint32_t slot, uint64_t now_ns, bool trial);
 
 #endif

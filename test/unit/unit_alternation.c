@@ -42,8 +42,8 @@ Test(alternation, what_one_client_has_seen_counts_for_all)
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0, "they run together");
 	cr_assert_eq(gpuarb_client_leave(other, 0), 0);
-	gpuarb_client_alternates(other);
-	gpuarb_client_alternates(one);
+	gpuarb_client_alternates(other, false);
+	gpuarb_client_alternates(one, false);
 	cr_assert_eq(events(ARB_EVENT_ALTERNATES), 1, "it is said once");
 	u_clock_ns += 100 * MS;
 	cr_assert_eq(gpuarb_client_tick(one), 0);
@@ -54,7 +54,7 @@ Test(alternation, clients_that_ran_together_stop_when_alternation_is_seen)
 {
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
-	gpuarb_client_alternates(other);
+	gpuarb_client_alternates(other, false);
 	u_clock_ns += 100 * MS;
 	gpuarb_client_tick(other); /* its sign of life */
 	cr_assert_eq(gpuarb_client_tick(one), -EAGAIN, "although nobody waits");
@@ -64,17 +64,27 @@ Test(alternation, clients_that_ran_together_stop_when_alternation_is_seen)
 
 Test(alternation, alternation_has_to_be_seen_anew_from_time_to_time)
 {
-	gpuarb_client_alternates(one);
+	gpuarb_client_alternates(one, false);
 	cr_assert(arb_alternates(&one->seg, u_clock_ns + ARB_ALTERNATES_NS - 1));
 	cr_assert_not(arb_alternates(&one->seg, u_clock_ns + ARB_ALTERNATES_NS));
 	arb_store64(&one->seg.header->alternates_until_ns, UINT64_MAX);
 	cr_assert_not(arb_alternates(&one->seg, u_clock_ns), "garbage");
 }
 
+Test(alternation, a_trial_ends_soon_and_takes_nothing_back)
+{
+	gpuarb_client_alternates(one, true);
+	cr_assert(arb_alternates(&one->seg, u_clock_ns + ARB_TRIAL_NS - 1));
+	cr_assert_not(arb_alternates(&one->seg, u_clock_ns + ARB_TRIAL_NS));
+	gpuarb_client_alternates(one, false);
+	gpuarb_client_alternates(other, true);
+	cr_assert(arb_alternates(&one->seg, u_clock_ns + ARB_ALTERNATES_NS - 1));
+}
+
 Test(alternation, the_setting_stands_above_what_is_seen)
 {
 	u_set("alternation", "off");
-	gpuarb_client_alternates(one);
+	gpuarb_client_alternates(one, false);
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), 0);
 }
@@ -94,7 +104,7 @@ Test(alternation, nobody_waits_for_a_client_whose_work_outlasts_its_turn)
 
 Test(alternation, a_stopped_client_keeps_nobody_out_for_longer_than_20_ms)
 {
-	gpuarb_client_alternates(one);
+	gpuarb_client_alternates(one, false);
 	u_clock_ns += 100 * MS;
 	cr_assert_eq(gpuarb_client_enter(one, NULL), 0);
 	cr_assert_eq(gpuarb_client_enter(other, NULL), -EAGAIN);

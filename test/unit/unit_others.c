@@ -222,3 +222,58 @@ Test(others, a_queue_that_ran_dry_while_a_thread_slept_grows)
 	tell(event(EVENT_LEFT));
 	cr_assert_eq(b.queue.bound_ns, bound, "without quota it is meant to run dry");
 }
+
+/* Launches a kernel that takes took_ns, beside another client if `beside`. Returns what its end tells. */
+static uint8_t kernel_beside(bool beside, bool turns, uint64_t took_ns)
+{
+	struct book_status s = limited(0, 20 * MS);
+	struct book_event e;
+	uint8_t alternates;
+
+	s.others = beside;
+	s.turns = turns;
+	enter_and_launch(0);
+	status(s);
+	now += took_ns;
+	e = event(EVENT_PASSED);
+	e.fence = 0;
+	e.at_ns = now;
+	alternates = tell(e).alternates;
+	tell(event(EVENT_SETTLE));
+	tell(event(EVENT_LEFT));
+	return alternates;
+}
+
+/* Each wait is shorter than a slice. */
+Test(others, many_short_waits_show_that_the_gpu_alternates)
+{
+	unsigned n = 0;
+
+	begin(true);
+	for (unsigned i = 0; i < 8; i++)
+		kernel_beside(false, false, 100 * US);
+	while (kernel_beside(true, false, 1100 * US) != ALTERNATES_SEEN)
+		cr_assert_lt(++n, 20);
+	cr_assert_gt(n, 2, "a few are no evidence");
+
+	begin(true);
+	for (unsigned i = 0; i < 8; i++)
+		kernel_beside(false, false, 100 * US);
+	for (n = 0; n < 1000; n++)
+		cr_assert_eq(kernel_beside(true, false, 205 * US), ALTERNATES_UNSEEN, "an equal part");
+}
+
+Test(others, a_kernel_that_was_never_alone_is_measured_under_turns)
+{
+	unsigned n = 0;
+
+	begin(true);
+	while (kernel_beside(true, false, 1100 * US) != ALTERNATES_TRIAL)
+		cr_assert_lt(++n, 20);
+	for (n = 0; n < 100; n++)
+		cr_assert_neq(kernel_beside(true, false, 1100 * US), ALTERNATES_TRIAL, "not again at once");
+	for (n = 0; n < 8; n++)
+		kernel_beside(false, true, 100 * US);
+	for (n = 0; kernel_beside(true, false, 1100 * US) != ALTERNATES_SEEN; n++)
+		cr_assert_lt(n, 20);
+}
