@@ -230,6 +230,37 @@ Test(screens, the_device_and_those_that_are_no_clients)
 	golden("60x12-others", 60, 12, true, &ui, false);
 }
 
+/* Returns whether the screen says `sentence`. */
+static bool says(const char *sentence)
+{
+	struct top_ui ui = {0};
+	struct top_grid grid;
+	char *text;
+	bool found;
+
+	cr_assert(top_grid_make(&grid, 120, 40, true));
+	top_draw_screen(&grid, &busy, 1, &ui);
+	text = screen_text(&grid, false);
+	found = strstr(text, sentence);
+	free(text);
+	top_grid_free(&grid);
+	return found;
+}
+
+Test(screens, what_nvml_saw_beyond_the_bills_is_named)
+{
+	w_others(busy);
+	busy->unbilled.known = true;
+	busy->unbilled.value = 0.2;
+	cr_assert(says("not billed: 20% of the last 10 s, in which NVML saw the GPU busy"));
+	cr_assert(says("by programs that are no clients, or past gpuarb"));
+	busy->others.by = NONCLIENTS_BY_DIFFERENCE;
+	cr_assert_not(says("by programs that are no clients, or past gpuarb"));
+	/* NVML's figure and the bills are taken at other moments. */
+	busy->unbilled.value = 0.05;
+	cr_assert_not(says("not billed"));
+}
+
 Test(screens, pages_show_all_of_it)
 {
 	struct top_ui ui = {.all_open = true};
