@@ -13,6 +13,8 @@
 #include "shm/segment/settings.h"
 
 #define PATIENCE_NS 2000000000ull
+/* A segment is replaced by hand, so twice in a row is rare. */
+#define REPLACED_TRIES 3
 
 static struct arb_promise_bounds bounds(
 	const struct arb_promise_change *c, const struct arb_control_copy *draft, const char *gpu)
@@ -137,7 +139,7 @@ static int add_up(struct arb_promise_change *c, const struct arb_control *contro
 	return r;
 }
 
-int arb_promise_change_begin(struct arb_promise_change *c, const char *dir, const char *gpu,
+static int begin(struct arb_promise_change *c, const char *dir, const char *gpu,
 	const struct arb_control *control, const struct arb_control_copy *draft, struct gpuarb_error *err)
 {
 	int r;
@@ -159,6 +161,20 @@ int arb_promise_change_begin(struct arb_promise_change *c, const char *dir, cons
 		r = add_up(c, control, draft, gpu, err);
 	if (r < 0)
 		arb_promise_change_end(c);
+	return r;
+}
+
+int arb_promise_change_begin(struct arb_promise_change *c, const char *dir, const char *gpu,
+	const struct arb_control *control, const struct arb_control_copy *draft, struct gpuarb_error *err)
+{
+	int r = -ESTALE;
+
+	/* A segment that was replaced meanwhile says nothing about its successor. */
+	for (int tries = 0; tries < REPLACED_TRIES; tries++) {
+		r = begin(c, dir, gpu, control, draft, err);
+		if (r != -ESTALE)
+			break;
+	}
 	return r;
 }
 
