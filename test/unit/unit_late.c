@@ -1,41 +1,20 @@
 /* Launches behind a host function in their stream: they begin later than they were submitted. */
-#include <criterion/criterion.h>
+#include "test/unit/book_events.h"
 
-#include "preload/book/book.h"
 #include "preload/book/thresholds.h"
 
 #define SUBMIT_NS (2 * US)
 
-static struct book b;
-static uint64_t now, calls;
-
-static struct book_event event(enum book_event_kind kind)
+static uint64_t run(void)
 {
-	return (struct book_event){.kind = (uint8_t)kind,
-		.fence = BOOK_NO_FENCE,
-		.covers = 1,
-		.now_ns = now,
-		.calls = calls,
-		.look_ns = 2 * MS};
-}
-
-static struct book_action tell(struct book_event e)
-{
-	return book_tell(&b, &e);
-}
-
-static uint64_t begin(void)
-{
-	now = 1000 * MS;
-	calls = 0;
-	book_init(&b, true);
+	begin(true);
 	cr_assert_eq(tell(event(EVENT_ASKED)).what, ACT_ENTER);
 	tell(event(EVENT_ENTERED));
 	cr_assert_eq(b.state, BOOK_RUNNING);
 	return now;
 }
 
-static void launch(uint8_t fence, uint64_t stream, uint32_t call)
+static void submit(uint8_t fence, uint64_t stream, uint32_t call)
 {
 	struct book_event e;
 
@@ -77,10 +56,10 @@ static uint64_t billed_until(void)
 
 Test(late, the_time_of_a_host_function_is_not_billed)
 {
-	uint64_t began = begin();
+	uint64_t began = run();
 
-	launch(0, 1, 0);
-	launch(1, 1, CALL_LATE);
+	submit(0, 1, 0);
+	submit(1, 1, CALL_LATE);
 	now = began + 3 * MS;
 	ended(0, 0);
 	now += 1 * MS + 4 * MS;
@@ -90,11 +69,11 @@ Test(late, the_time_of_a_host_function_is_not_billed)
 
 Test(late, it_is_billed_if_another_stream_may_have_worked)
 {
-	uint64_t began = begin();
+	uint64_t began = run();
 
-	launch(0, 1, 0);
-	launch(1, 1, CALL_LATE);
-	launch(2, 2, 0);
+	submit(0, 1, 0);
+	submit(1, 1, CALL_LATE);
+	submit(2, 2, 0);
 	now = began + 3 * MS;
 	ended(0, 0);
 	now += 1 * MS + 4 * MS;
@@ -105,10 +84,10 @@ Test(late, it_is_billed_if_another_stream_may_have_worked)
 
 Test(late, it_is_billed_if_a_launch_without_a_fence_may_have_worked)
 {
-	uint64_t began = begin();
+	uint64_t began = run();
 
-	launch(0, 1, 0);
-	launch(1, 1, CALL_LATE);
+	submit(0, 1, 0);
+	submit(1, 1, CALL_LATE);
 	b.interval.unfenced = true;
 	now = began + 3 * MS;
 	ended(0, 0);

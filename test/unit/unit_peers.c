@@ -1,39 +1,18 @@
 /* Copies between GPUs, as seen by the book of the GPU that the stream does not belong to. */
-#include <criterion/criterion.h>
+#include "test/unit/book_events.h"
 
-#include "preload/book/book.h"
 #include "preload/book/thresholds.h"
 
-static struct book b;
-static uint64_t now, calls;
-
-static struct book_event event(enum book_event_kind kind)
+static void run(void)
 {
-	return (struct book_event){.kind = (uint8_t)kind,
-		.fence = BOOK_NO_FENCE,
-		.covers = 1,
-		.now_ns = now,
-		.calls = calls,
-		.look_ns = 2 * MS};
-}
-
-static struct book_action tell(struct book_event e)
-{
-	return book_tell(&b, &e);
-}
-
-static void begin(void)
-{
-	now = 1000 * MS;
-	calls = 0;
-	book_init(&b, true);
+	begin(true);
 	cr_assert_eq(tell(event(EVENT_ASKED)).what, ACT_ENTER);
 	tell(event(EVENT_ENTERED));
 	cr_assert_eq(b.state, BOOK_RUNNING);
 }
 
 /* A kernel in a stream of this GPU. */
-static void launch(uint8_t fence)
+static void submit(uint8_t fence)
 {
 	struct book_event e;
 
@@ -85,7 +64,7 @@ Test(peers, a_copy_that_waits_for_another_gpu_is_billed_for_itself)
 	struct book_action act;
 	uint64_t began;
 
-	begin();
+	run();
 	began = now;
 	copy_of_another(0);
 	copy_of_another(1);
@@ -103,8 +82,8 @@ Test(peers, work_beside_a_copy_that_waits_is_billed_in_full)
 	struct book_action act;
 	uint64_t end;
 
-	begin();
-	launch(0);
+	run();
+	submit(0);
 	copy_of_another(1);
 	now += 40 * MS;
 	copied(1, 3 * MS);

@@ -1,40 +1,17 @@
 /* Drivers that run kernels within the calls that launch them. */
-#include <criterion/criterion.h>
+#include "test/unit/book_events.h"
 
-#include "preload/book/book.h"
 #include "preload/book/thresholds.h"
 
-static struct book b;
-static uint64_t now, calls;
-
-static struct book_event event(enum book_event_kind kind)
+static void run(void)
 {
-	return (struct book_event){.kind = (uint8_t)kind,
-		.fence = BOOK_NO_FENCE,
-		.covers = 1,
-		.now_ns = now,
-		.calls = calls,
-		.look_ns = 2 * MS};
-}
-
-static struct book_action tell(struct book_event e)
-{
-	return book_tell(&b, &e);
-}
-
-#define KERNEL 0x77
-
-static void begin(void)
-{
-	now = 1000 * MS;
-	calls = 0;
-	book_init(&b, true);
+	begin(true);
 	tell(event(EVENT_ASKED));
 	tell(event(EVENT_ENTERED));
 }
 
 /* A launch that is in the driver for took_ns. Its event passes `late_ns` after it was recorded. */
-static void launch(uint64_t took_ns, uint64_t late_ns)
+static void submit(uint64_t took_ns, uint64_t late_ns)
 {
 	uint64_t let = now;
 	struct book_event e;
@@ -67,35 +44,35 @@ static void launch(uint64_t took_ns, uint64_t late_ns)
 
 Test(within, is_seen_after_a_few_launches)
 {
-	begin();
+	run();
 	for (unsigned i = 0; i < WITHIN_LEAST; i++) {
-		launch(300 * US, 2 * US);
+		submit(300 * US, 2 * US);
 		cr_assert_not(book_runs_within(&b), "after %u launches", i + 1);
 	}
 	/* The first launch did not count, because the kernel was new. */
-	launch(300 * US, 2 * US);
+	submit(300 * US, 2 * US);
 	cr_assert(book_runs_within(&b));
 }
 
 Test(within, a_thread_that_is_held_up_now_and_then_proves_nothing)
 {
-	begin();
+	run();
 	for (unsigned i = 0; i < 100; i++)
-		launch(i % WITHIN_LEAST ? 300 * US : 4 * US, 2 * US);
+		submit(i % WITHIN_LEAST ? 300 * US : 4 * US, 2 * US);
 	cr_assert_not(book_runs_within(&b));
 }
 
 Test(within, one_launch_that_runs_afterwards_proves_the_opposite)
 {
-	begin();
-	launch(4 * US, 500 * US);
+	run();
+	submit(4 * US, 500 * US);
 	for (unsigned i = 0; i < 3 * WITHIN_LEAST; i++)
-		launch(300 * US, 2 * US);
+		submit(300 * US, 2 * US);
 	cr_assert_not(book_runs_within(&b));
-	begin();
+	run();
 	for (unsigned i = 0; i < 3 * WITHIN_LEAST; i++)
-		launch(300 * US, 2 * US);
+		submit(300 * US, 2 * US);
 	cr_assert(book_runs_within(&b));
-	launch(300 * US, 500 * US);
+	submit(300 * US, 500 * US);
 	cr_assert_not(book_runs_within(&b));
 }
